@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -43,20 +42,18 @@ from jobs.edge.table.job_specs import write_specs
 from jobs.edge.table.reading import TableReader, open_views
 from jobs.edge.table.savepoints import RESTORED, Savepoint, write_savepoint
 from jobs.edge.table.table_location import prepare_new_table
-from jobs.running.job_table import unite_schemas
+from jobs.running.job_table import count_nothing, unite_schemas
 from jobs.table.epoch_rows import counted_rows
 from jobs.table.files import LiveFile, files_of_view, own_files
 from jobs.table.parts import CHANGELOG, STATE
 from schemas.directory.paths import JobDirectory
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import REFUSED_BEFORE, VIEWS, EpochRow
+from schemas.table.epoch import REFUSED_BEFORE, RETRACTION_ERRORS, EpochRow
 from schemas.table.object_path import ObjectPath, TablePath
 from schemas.table.parquet_file import rows_in
 from schemas.table.view_path import split_part, view_root
 
-# Errors of the source: an audit of the clone must report them too.
-_CARRIED = ("dropped_retractions", "unmatched_retractions")
 _EPOCH = 1
 
 
@@ -148,7 +145,7 @@ def _build_clone(
         committed_at=now_ms() * 1_000,
         plan=target.row.plan,
         watermarks={},
-        counters=_count_nothing(target.row),
+        counters=count_nothing(spec, target.row.plans),
         files={},
     )
     table.commit_epoch(start, (), durable=spec.durable)
@@ -157,16 +154,6 @@ def _build_clone(
     failpoint("before_clone")
     building.activate()
     return row
-
-
-def _count_nothing(row: EpochRow) -> dict[str, Any]:
-    """Return the counters of a start row, for the views of `row`."""
-    views = {
-        name: {"plan": plan, "counters": {"groups": 0}}
-        for name, plan in row.plans.items()
-        if row.shares
-    }
-    return {"groups": 0, **({VIEWS: views} if views else {})}
 
 
 def _commit_copy(
@@ -183,11 +170,14 @@ def _commit_copy(
         name: _ViewCopy(reader, name, table.root, uuid, durable) for name, reader in views.items()
     }
     files = [file for copy in copies.values() for file in copy.copy_state(target.files)]
+    of_job = next(iter(views.values()))
+    counted = counted_rows(of_job.root, of_job.files)
+    until = [row for row in counted if row.epoch <= target.row.epoch]
     counters = {}
     for name, copy in copies.items():
-        counters[name], changelog = copy.write_results(target)
+        counters[name], changelog = copy.write_results(target, until)
         files += changelog
-    for name, count in _sum_refused(next(iter(views.values())), target.row.epoch).items():
+    for name, count in _sum_refused(until).items():
         if name in counters:
             counters[name][REFUSED_BEFORE] = count
     if "" not in views:
@@ -218,12 +208,11 @@ def _commit_copy(
     return row
 
 
-def _sum_refused(reader: TableReader, until: int) -> Counter[str]:
-    """Return how many messages each view has refused in the epochs up to `until`."""
+def _sum_refused(rows: Iterable[EpochRow]) -> Counter[str]:
+    """Return how many messages each view has refused."""
     total = Counter[str]()
-    for row in counted_rows(reader.root, reader.files):
-        if row.epoch <= until:
-            total.update(row.refused)
+    for row in rows:
+        total.update(row.refused)
     return total
 
 
@@ -247,17 +236,21 @@ class _ViewCopy:
         shared = [file for file in files if not split_part(file.part)[0]]
         return self._copy(files_of_view(shared, self.view), self.table)
 
-    def write_results(self, target: Savepoint) -> tuple[dict[str, int], list[AddedFile]]:
-        """Write all results as +I; return the view's counters, and the file of the changelog."""
+    def write_results(
+        self, target: Savepoint, until: Sequence[EpochRow]
+    ) -> tuple[dict[str, int], list[AddedFile]]:
+        """Write all results as +I; return the view's counters, and the file of the changelog.
+
+        The rows are those of the job up to the target.
+        """
         reader = self.reader
         results = reader.results_in(files_of_view(target.files, self.view))
         changelog, seqs = build_table_changelog(reader, {}, results)
-        counted = counted_rows(reader.root, reader.files)
-        until = [row.of_view(self.view) for row in counted if row.epoch <= target.row.epoch]
+        counts = [row.of_view(self.view).counts for row in until]
         counters = {
             "groups": len(results),
             "changelog_rows": len(changelog),
-            **{name: sum(getattr(row.counts, name) for row in until) for name in _CARRIED},
+            **{name: sum(getattr(each, name) for each in counts) for name in RETRACTION_ERRORS},
         }
         if not changelog:
             return counters, []

@@ -207,7 +207,7 @@ def _create_shadow(job: JobToEvolve, spec: JobSpec) -> None:
         committed_at=now_ms() * 1_000,
         plan=reading_plan(plans).fingerprint,
         watermarks={},
-        counters=count_nothing(spec, plans),
+        counters=count_nothing(spec, fingerprints_of(spec)),
         files={},
         topics={name: known for name, known in first.topics.items() if name in first.offsets},
     )

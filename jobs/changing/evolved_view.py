@@ -45,13 +45,10 @@ from jobs.table.parts import (
     TIMERS,
 )
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import REFUSED, EpochRow
+from schemas.table.epoch import REFUSED, RETRACTION_ERRORS, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, table_file
 from schemas.table.view_path import SHARED, view_root
-
-# Errors of the source, which an audit reports.
-_ODD = ("dropped_retractions", "unmatched_retractions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,7 @@ class KeptState:
     def __init__(self, reader: TableReader, plan: Plan, sources: Sequence[int | None]) -> None:
         self.results: dict[Key, Row] = {}
         self.at = reader.newest
-        self.carried = _sum_counters(reader, _ODD)
+        self.carried = _sum_counters(reader, RETRACTION_ERRORS)
         self._reader = reader
         self._plan = plan
         self._sources = sources
@@ -152,7 +149,7 @@ class ReplayedState:
         late = (
             {} if closing_of(shadow.spec, shadow.plan) is None else {"late": 0, "late_windows": 0}
         )
-        self.carried = late | _sum_counters(shadow, (*_ODD, *late))
+        self.carried = late | _sum_counters(shadow, (*RETRACTION_ERRORS, *late))
         self._shadow = shadow
         self._shared = shared
 
@@ -163,7 +160,7 @@ class ReplayedState:
         self.refused = 0 if name_of_view else count_own(shadow)
         files: list[AddedFile] = []
         for part in RESTORED:
-            mine = [file for file in shadow.files if file.part == part and _is_own(file)]
+            mine = [file for file in shadow.files if file.part == part and not file.is_shared]
             if view.shares_parts and part in SHARED:
                 mine = []
             tables = read_part(shadow, part, mine)
@@ -182,11 +179,6 @@ def _sum_counters(reader: TableReader, names: Sequence[str]) -> dict[str, int]:
         for name in names
         if any(name in row.counters for row in rows)
     }
-
-
-def _is_own(file: LiveFile) -> bool:
-    """Return whether a file that a view sees is its own; all views share the others."""
-    return not file.path.startswith("../")
 
 
 def _collapse(upserts: Upserts) -> tuple[dict[Key, Group], dict[Key, dict[int, Any]]]:
@@ -250,7 +242,7 @@ class ViewWriter:
         left = {*state.parts, CHANGELOG} if self._begins else set(state.parts)
         if self.shares_parts:
             left -= set(SHARED)
-        known = [] if before is None else [file for file in before.files if _is_own(file)]
+        known = [] if before is None else [file for file in before.files if not file.is_shared]
         removed = [file for file in known if file.part in left]
         older = {} if self._begins else self._rewrite_changelog(known)
         counters: dict[str, Any] = {

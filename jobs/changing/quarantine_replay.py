@@ -177,7 +177,7 @@ def _find_message(
         if file.part == QUARANTINE and file.epoch_min <= epoch <= file.epoch_max:
             rows = rows_in(table.root / file.path, filters=mine)
             for row in rows.to_pylist():
-                return table, row, bool(table.paths.view) and not file.path.startswith("../")
+                return table, row, bool(table.paths.view) and not file.is_shared
     return None
 
 

@@ -97,7 +97,7 @@ def count_own(shadow: TableReader) -> int:
 
 def _is_shared(view: str, file: LiveFile) -> bool:
     """Return whether a file that a view sees is for all views; "" has no others."""
-    return not view or file.path.startswith("../")
+    return not view or file.is_shared
 
 
 def _shared_tables(shadow: TableReader) -> Iterable[pa.Table]:

@@ -43,12 +43,11 @@ from jobs.edge.spark.session import session
 from jobs.edge.table.reading import TableReader
 from schemas.limits import DIFFERENCES_SHOWN_MAX
 from schemas.spec.connections import Connection
-from schemas.table.epoch import EpochRow, Offsets
+from schemas.table.epoch import RETRACTION_ERRORS, EpochRow, Offsets
 from schemas.types.arrow_values import from_arrow, to_list
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal
 
 EXTREMES = ("MAX", "MIN", "ANY_VALUE")
-_ODD = ("dropped_retractions", "unmatched_retractions")
 
 Verdict = Literal["equal", "different", "undecided"]
 
@@ -374,7 +373,7 @@ def _make_report(
 
     odd = {
         name: total
-        for name in _ODD
+        for name in RETRACTION_ERRORS
         if (total := sum(getattr(row.counts, name) for row in reader.counted_epochs))
     }
     if moving:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from jobs.core.fold.program import Program
 from jobs.core.job.job_evolution import find_taken_topics
-from jobs.core.job.views import reading_plan
+from jobs.core.job.views import fingerprints_of, reading_plan
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.time.due_work import refuse_other_windows
@@ -57,19 +57,18 @@ def open_table(
         plan=reading_plan(plans).fingerprint,
         offsets=first_offsets(admin, spec.source.topics, spec.source.start),
         topics=dict(topics),
-        counters=count_nothing(spec, plans),
+        counters=count_nothing(spec, fingerprints_of(spec)),
     )
     table.commit_epoch(start, (), durable=spec.durable)
     return table, start
 
 
-def count_nothing(spec: JobSpec, plans: Mapping[str, Plan]) -> dict[str, Any]:
-    """Return the counters of a start row."""
+def count_nothing(spec: JobSpec, fingerprints: Mapping[str, str]) -> dict[str, Any]:
+    """Return the counters of a start row; the fingerprints are those of the views' plans."""
     counters: dict[str, Any] = {"groups": 0}
     if spec.views is not None:
         counters[VIEWS] = {
-            name: {"plan": plan.fingerprint, "counters": {"groups": 0}}
-            for name, plan in plans.items()
+            name: {"plan": plan, "counters": {"groups": 0}} for name, plan in fingerprints.items()
         }
     return counters
 

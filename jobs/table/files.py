@@ -61,6 +61,11 @@ class LiveFile:
     epoch_max: int
 
     @property
+    def is_shared(self) -> bool:
+        """Whether a view sees the file together with the other views of its job."""
+        return self.path.startswith("../")
+
+    @property
     def tier(self) -> int:
         """The tier that compaction merged the file into; 0 for a file of one epoch."""
         match = _MERGED_WRITER.search(self.path)
@@ -159,5 +164,5 @@ def place_file(file: LiveFile, view: str) -> LiveFile:
     """Return a file that a view sees as its table sees it."""
     if not view:
         return file
-    part = file.part if file.path.startswith("../") else place_part(file.part, view)
+    part = file.part if file.is_shared else place_part(file.part, view)
     return replace(file, path=place_name(file.path, view), part=part)

@@ -332,6 +332,8 @@ VIEWS = "views"
 REFUSED = "refused"  # messages on which an expression of the view fails
 # The same in epochs that are gone or of another job, and refusals of a job with one query.
 REFUSED_BEFORE = "refused_before"
+# Counters of errors of the source, which audits report, of a clone and a replayed view too.
+RETRACTION_ERRORS = ("dropped_retractions", "unmatched_retractions")
 # Sums over all views, which a view has for itself.
 _OF_VIEWS = frozenset(
     {
