@@ -41,7 +41,7 @@ class SpecMisfit(Exception):
 
 
 class Overtaken(Exception):
-    """Another driver committed while this one started; the next start takes over from there."""
+    """Another driver committed before each claim of this one; the next start tries again."""
 
 
 _PERMANENT: dict[type[Exception], str] = {

@@ -1,7 +1,9 @@
 """Run a job: everything around the pipeline, from the lock to the last published epoch.
 
-    lock ─► table, newest epoch ─► check topics ─► publisher: fence, progress, missed epochs
-                                               └─► Spark query at the epoch's offsets ─► epochs
+    lock ─► table, newest epoch ─► check topics ─► claim the table, newest epoch
+              ┌──────────────────────────────────────┘
+              ├─► publisher: fence, progress, missed epochs
+              └─► Spark query at the epoch's offsets ─► epochs
 
 One process is one job. After SIGTERM the job finishes the running epoch and ends with exit code 0.
 After a crash at any point, the next start resumes at the newest epoch of the table.
@@ -51,6 +53,7 @@ from jobs.running.failure import Overtaken, SpecMisfit, name_disk, report_failur
 from jobs.running.job_table import (
     load_last_spec,
     open_table,
+    read_newest,
     require_own_topics,
     require_same_buckets,
     require_time_left,
@@ -113,7 +116,7 @@ class Job:
     _failure: list[BaseException] = field(default_factory=list)
     _groups: dict[str, AlignmentGroup] = field(default_factory=dict)
     _start: StartReport | None = None
-    _committed: bool = False  # an epoch, in this process
+    _claimed: bool = False  # the table, from any other driver
 
     def run(self) -> None:
         """Run the job from start to end; the caller turns exceptions into exit codes."""
@@ -132,10 +135,10 @@ class Job:
             raise
         except Exception as failure:
             named = name_disk(failure, (paths.home, paths.cache, *spark_directories()))
-            if isinstance(failure, Fenced) and not self._committed:
+            if isinstance(failure, Fenced) and not self._claimed:
                 named = Overtaken(
-                    f"another driver of this job committed while this one started ({failure}); "
-                    "start it again if the other one has stopped"
+                    "another driver of this job committed each time that this one tried to take "
+                    f"the table ({failure}); start it again"
                 )
                 named.__cause__ = failure
             report_failure(paths.failure, named)
@@ -183,6 +186,8 @@ class Job:
         plans = plans_of(self.spec)
         table, newest = self._open_table(plans, topics, paths, before, admin)
         failpoint("start_checked")
+        check_starts(admin, newest.offsets, newest.topics, topics.identities)
+        newest = self._claim_table(plans, table, newest, paths)
         starts = check_starts(admin, newest.offsets, newest.topics, topics.identities)
         goal = read_ends(admin, topics.identities)
         write_specs(self.spec, paths)
@@ -252,12 +257,25 @@ class Job:
                 f"{self.spec.name!r}; restore it from a backup, or put the spec of the last run "
                 "there"
             )
-        if not self.drain:
-            require_time_left(self.spec, newest)
         self._take_newest(newest)
         return table, newest
 
+    def _claim_table(
+        self, plans: Mapping[str, Plan], table: EpochTable, newest: EpochRow, paths: JobDirectory
+    ) -> EpochRow:
+        """Fence any other driver; return the newest epoch, which it may have committed meanwhile.
+
+        All that refuses a start comes before, as far as it can: a wrong start stops no right job.
+        """
+        if table.claim():
+            newest = read_newest(self.spec, plans, paths, table) or newest
+            self._take_newest(newest)
+        self._claimed = True
+        return newest
+
     def _take_newest(self, newest: EpochRow) -> None:
+        if not self.drain:
+            require_time_left(self.spec, newest)
         self.progress.newest = newest
         if newest.moved is not None:
             log.warning(
@@ -413,7 +431,6 @@ class Job:
         self, publisher: JobPublisher | None, row: EpochRow, files: Sequence[AddedFile]
     ) -> None:
         """Send a committed epoch to the publisher, and count it in the progress."""
-        self._committed = True
         if publisher is not None:
             publisher.send(row, files)
         counts = row.counts

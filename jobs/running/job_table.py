@@ -42,9 +42,8 @@ def open_table(
     layouts = [TableLayout(Program(plan)) for plan in plans.values()]
     if EpochTable.exists(paths.table):
         table = EpochTable.open(paths.table, layouts[0])
-        newest = table.newest()
+        newest = read_newest(spec, plans, paths, table)
         if newest is not None:
-            _require_same_views(spec, plans, paths, newest)
             return table, newest
     else:
         table = EpochTable.create(paths.table, layouts[0], unite_schemas(layouts))
@@ -61,6 +60,16 @@ def open_table(
     )
     table.commit_epoch(start, (), durable=spec.durable)
     return table, start
+
+
+def read_newest(
+    spec: JobSpec, plans: Mapping[str, Plan], paths: JobDirectory, table: EpochTable
+) -> EpochRow | None:
+    """Return the newest epoch, None without any; raise SpecMisfit unless the spec continues it."""
+    newest = table.newest()
+    if newest is not None:
+        _require_same_views(spec, plans, paths, newest)
+    return newest
 
 
 def count_nothing(spec: JobSpec, fingerprints: Mapping[str, str]) -> dict[str, Any]:

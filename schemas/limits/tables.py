@@ -13,6 +13,9 @@ LOG_ENTRIES_MAX = 1_000
 
 # Attempts of one commit, before the writer stops: object storage may fail a few times in a row.
 COMMIT_TRIES_MAX = 5
+# Attempts of a start to commit before the older driver does. One takes some requests to the storage
+# and an epoch some fifteen, so each succeeds in about half of the cases or more.
+CLAIM_TRIES_MAX = 30
 
 # Epoch files that compaction merges into one file of the next tier.
 COMPACTION_FAN_IN = 32

@@ -147,6 +147,8 @@ class Driver:
         self.identities = find_topics(admin, ["product"])
         table = EpochTable(Place(world.disk), tasks.LAYOUT, Handle(world.disk))  # type: ignore[arg-type]
         newest = table.newest() or self._begun(table, admin)
+        if table.claim():
+            newest = table.newest() or newest
         self.starts = check_starts(admin, newest.offsets, newest.topics, self.identities)
         world.point("starting")
         job = world.job

@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
@@ -43,7 +44,12 @@ from jobs.table.files import (
     open_table,
 )
 from jobs.table.parts import EPOCHS
-from schemas.limits import COMMIT_TRIES_MAX, LOG_ENTRIES_MAX, OBJECT_REQUESTS_AT_ONCE
+from schemas.limits import (
+    CLAIM_TRIES_MAX,
+    COMMIT_TRIES_MAX,
+    LOG_ENTRIES_MAX,
+    OBJECT_REQUESTS_AT_ONCE,
+)
 from schemas.table.epoch import FORMAT_VERSION, EpochRow
 from schemas.table.object_path import TablePath, storage_options
 from schemas.table.parquet_file import TableDamaged, rows_in
@@ -137,6 +143,25 @@ class EpochTable:
     def reader(self) -> DeltaTable:
         """Return a separate handle at this version, for another thread."""
         return open_table(self.root, self.version)
+
+    def claim(self) -> bool:
+        """Fence all other writers by an empty commit; return whether they have committed meanwhile.
+
+        Another writer may commit first. Then this one follows it and tries again at once, so that
+        little time is left for the next commit. Raise Fenced if that was in vain each time.
+        """
+        tries = 0
+        while True:
+            try:
+                self.commit([], uuid=uuid4().hex, what="claim")
+                return tries > 0
+            except Fenced:
+                tries += 1
+                if tries == CLAIM_TRIES_MAX:
+                    raise
+            self.handle.update_incremental()
+            self.version = self.handle.version()
+            self._log_epoch = self._removed = None
 
     def commit_epoch(
         self,

@@ -72,8 +72,8 @@ _BY_CODE = {
         "correct the spec."
     ),
     "overtaken": (
-        "Another process committed to this table while the job started. The service starts the "
-        "job again automatically until it takes over. If that takes minutes, or it fails as fenced "
+        "Another process committed to this table each time that this job tried to take it. The "
+        "service starts the job again automatically until it takes over. If it fails as fenced "
         "later, two processes run this job: stop one of them."
     ),
     "fenced": (

@@ -27,6 +27,8 @@ from jobs.edge.table.file_writer import (
 from jobs.table.epoch_rows import epoch_rows, newest_epoch
 from jobs.table.files import live_files, log_entry, open_table
 from jobs.table.parts import ACCUMULATORS, EPOCHS
+from schemas.limits import CLAIM_TRIES_MAX
+from schemas.table.epoch import EpochRow
 from tests.support.tables.folded_table import (
     FoldedTable,
     a_plan,
@@ -124,6 +126,83 @@ def test_a_rival_that_commits_between_our_look_and_our_commit_fences_us(
     assert set(files) <= set(live_files(found))
     with pytest.raises(Fenced):
         ours.commit_epoch(epoch_row(3), ())
+
+
+def committing_before(
+    table: EpochTable, rival: EpochTable, times: int, monkeypatch: pytest.MonkeyPatch
+) -> list[EpochRow]:
+    """Let a rival commit an epoch just before each of the first commits of a table."""
+    committed: list[EpochRow] = []
+    real = DeltaTable.create_write_transaction
+
+    def overtaken(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+        if self is table.handle and len(committed) < times:
+            newest = rival.newest()
+            assert newest is not None
+            committed.append(epoch_row(newest.epoch + 1))
+            rival.commit_epoch(committed[-1], ())
+        real(self, *arguments, **named)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
+    return committed
+
+
+def test_a_claim_follows_a_writer_that_commits_and_fences_it(
+    made: FoldedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = rival_of(made.table)
+    theirs = committing_before(ours, made.table, 3, monkeypatch)
+    assert ours.claim(), "others had committed"
+    assert len(theirs) == 3
+    assert ours.newest() == theirs[-1]
+    with pytest.raises(Fenced):
+        made.table.commit_epoch(epoch_row(5), ())
+    ours.commit_epoch(epoch_row(5), ())
+    assert not rival_of(ours).claim(), "nobody had committed since it was opened"
+
+
+def test_a_claim_that_comes_too_late_each_time_is_fenced(
+    made: FoldedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = rival_of(made.table)
+    theirs = committing_before(ours, made.table, CLAIM_TRIES_MAX, monkeypatch)
+    with pytest.raises(Fenced, match="belongs to another writer"):
+        ours.claim()
+    assert made.table.newest() == theirs[-1], "the other one goes on"
+
+
+COMMITTER = """
+    import sys
+    from pathlib import Path
+    from jobs.core.fold.program import Program
+    from jobs.edge.table.delta_epochs import EpochTable, Fenced
+    from jobs.edge.table.epoch_files import TableLayout
+    from tests.support.tables.folded_table import a_plan, epoch_row
+
+    table = EpochTable.open(Path(sys.argv[1]), TableLayout(Program(a_plan())))
+    epoch = table.newest().epoch
+    try:
+        while True:
+            table.commit_epoch(epoch_row(epoch + 1), ())
+            epoch += 1
+            print(epoch, flush=True)
+    except Fenced:
+        pass
+"""
+
+
+def test_a_claim_ends_a_process_that_commits_without_a_pause(made: FoldedTable) -> None:
+    ours = rival_of(made.table)
+    with subprocess.Popen(
+        child(COMMITTER, made.root), cwd=CHECKOUT, text=True, stdout=subprocess.PIPE
+    ) as committer:
+        assert committer.stdout is not None
+        first = committer.stdout.readline()
+        assert ours.claim()
+        said, _ = committer.communicate(timeout=120)
+    assert committer.returncode == 0
+    newest = ours.newest()
+    assert newest is not None and newest.epoch == int((first + said).split()[-1])
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 3])

@@ -12,16 +12,18 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import duckdb
 import pytest
+from msgspec import structs
 
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.values.change import Op
 from jobs.edge.process.broker import Broker
-from jobs.edge.table.delta_epochs import EpochTable
-from schemas.directory.failure import read_failure
-from schemas.directory.paths import JobDirectory
+from jobs.edge.table.delta_epochs import EpochTable, Fenced
+from jobs.table.epoch_rows import epoch_rows
+from jobs.table.files import live_files, open_table
 from tests.support.histories.judge import QUERIES, Judge, internal
 from tests.support.histories.products import (
     COLUMNS,
@@ -158,7 +160,7 @@ def test_a_commit_whose_reply_is_lost_is_recognised_and_not_made_twice(
     must_be_exact(job, made, query)
 
 
-def test_a_driver_that_is_overtaken_while_it_starts_takes_over_at_the_next_start(
+def test_a_driver_that_starts_takes_over_from_one_that_commits_meanwhile(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     job = job_on(broker, topic, tmp_path, FAULTS[0], query=0)
@@ -169,10 +171,21 @@ def test_a_driver_that_is_overtaken_while_it_starts_takes_over_at_the_next_start
     starting = job.start("start_checked=stall:5")
     eventually(lambda: job.fired("start_checked"), RUN_SECONDS_MAX)
     other = EpochTable.open(job.table, job.layout)
-    other.commit([], uuid="another driver's", what="nothing")
+    newest = other.newest()
+    assert newest is not None
+    theirs = structs.replace(
+        newest,
+        epoch=newest.epoch + 1,
+        uuid=uuid4().hex,
+        kind="time",
+        counters={"groups": newest.groups},
+        files={},
+    )
+    other.commit_epoch(theirs, ())
     said, _ = starting.communicate(timeout=RUN_SECONDS_MAX)
-    assert starting.returncode == 1, said
-    failure = read_failure(JobDirectory(job.data, job.spec["name"]).failure)
-    assert failure is not None and (failure.code, failure.retryable) == ("overtaken", True)
-    job.must_run_by_itself()
+    assert starting.returncode == 0, said
     must_be_exact(job, made, query=0)
+    rows = epoch_rows(job.table, live_files(open_table(job.table)))
+    assert theirs in rows, "it went on from the other one's epoch"
+    with pytest.raises(Fenced):
+        other.commit_epoch(structs.replace(theirs, epoch=theirs.epoch + 1, uuid=uuid4().hex), ())
