@@ -43,13 +43,13 @@ from jobs.edge.table.reading import TableReader, open_views
 from jobs.edge.table.savepoints import RESTORED, Savepoint, write_savepoint
 from jobs.edge.table.table_location import prepare_new_table
 from jobs.running.job_table import count_nothing, unite_schemas
-from jobs.table.epoch_rows import counted_rows
+from jobs.table.epoch_rows import counted_rows, sum_audited
 from jobs.table.files import LiveFile, files_of_view, own_files
 from jobs.table.parts import CHANGELOG, STATE
 from schemas.directory.paths import JobDirectory
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import REFUSED_BEFORE, RETRACTION_ERRORS, EpochRow
+from schemas.table.epoch import REFUSED_BEFORE, EpochRow
 from schemas.table.object_path import ObjectPath, TablePath
 from schemas.table.parquet_file import rows_in
 from schemas.table.view_path import split_part, view_root
@@ -246,11 +246,10 @@ class _ViewCopy:
         reader = self.reader
         results = reader.results_in(files_of_view(target.files, self.view))
         changelog, seqs = build_table_changelog(reader, {}, results)
-        counts = [row.of_view(self.view).counts for row in until]
         counters = {
             "groups": len(results),
             "changelog_rows": len(changelog),
-            **{name: sum(getattr(each, name) for each in counts) for name in RETRACTION_ERRORS},
+            **sum_audited([row.of_view(self.view) for row in until]),
         }
         if not changelog:
             return counters, []

@@ -24,7 +24,6 @@ from jobs.core.fold.fold import ChangelogRow, FoldContext, fold
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import Counts, Group, Key, MemoryState, Upserts
 from jobs.core.job.evolution import GroupConverter, RowConverter
-from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Row
 from jobs.core.values.order_key import encoder
@@ -34,6 +33,7 @@ from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.file_writer import AddedFile, FileWriter, file_name, write_file
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.savepoints import RESTORED
+from jobs.table.epoch_rows import sum_audited
 from jobs.table.files import LiveFile, place_file
 from jobs.table.parts import (
     ACCUMULATORS,
@@ -45,7 +45,7 @@ from jobs.table.parts import (
     TIMERS,
 )
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import REFUSED, RETRACTION_ERRORS, EpochRow
+from schemas.table.epoch import REFUSED, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, table_file
 from schemas.table.view_path import SHARED, view_root
@@ -92,7 +92,7 @@ class KeptState:
     def __init__(self, reader: TableReader, plan: Plan, sources: Sequence[int | None]) -> None:
         self.results: dict[Key, Row] = {}
         self.at = reader.newest
-        self.carried = _sum_counters(reader, RETRACTION_ERRORS)
+        self.carried = sum_audited(reader.counted_epochs)
         self._reader = reader
         self._plan = plan
         self._sources = sources
@@ -146,10 +146,7 @@ class ReplayedState:
         self.results: dict[Key, Row] = {}
         self.at = shadow.newest
         self.refused = 0
-        late = (
-            {} if closing_of(shadow.spec, shadow.plan) is None else {"late": 0, "late_windows": 0}
-        )
-        self.carried = late | _sum_counters(shadow, (*RETRACTION_ERRORS, *late))
+        self.carried = sum_audited(shadow.counted_epochs)
         self._shadow = shadow
         self._shared = shared
 
@@ -169,16 +166,6 @@ class ReplayedState:
             schema, name = view.layout.schema(part), view.name_of(part)
             files += write_part(view.to.epoch, view.root, name, schema, tables, view.to.durable)
         return files
-
-
-def _sum_counters(reader: TableReader, names: Sequence[str]) -> dict[str, int]:
-    """Return the sums of those counters that any epoch of a view has."""
-    rows = reader.counted_epochs
-    return {
-        name: sum(getattr(row.counts, name) for row in rows)
-        for name in names
-        if any(name in row.counters for row in rows)
-    }
 
 
 def _collapse(upserts: Upserts) -> tuple[dict[Key, Group], dict[Key, dict[int, Any]]]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from jobs.table.files import LiveFile
 from jobs.table.parts import EPOCHS
-from schemas.table.epoch import JSON_FIELDS, EpochRow
+from schemas.table.epoch import AUDITED_COUNTERS, JSON_FIELDS, RETRACTION_ERRORS, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import TableDamaged, rows_in
 from schemas.table.view_path import split_root
@@ -72,6 +72,35 @@ def counted_rows(root: TablePath, files: Sequence[LiveFile]) -> list[EpochRow]:
     rows, start = epoch_rows(root, files, whole=True), start_row(root, files, whole=True)
     kept = start is None or any(row.epoch == start.epoch for row in rows)
     return rows if start is None or kept else [start, *rows]
+
+
+def drop_undone(rows: Sequence[EpochRow]) -> list[EpochRow]:
+    """Return the epochs that have led to the newest one, of rows of one view in order.
+
+    A rewind has undone the epochs after its target. A replay, and the first epoch of a new view,
+    have the sums of a state from elsewhere, instead of all epochs before.
+    """
+    kept: list[EpochRow] = []
+    last = rows[-1].epoch if rows else 0
+    for row in reversed(rows):
+        if row.epoch > last:
+            continue
+        kept.append(row)
+        if row.replaces_state:
+            break
+        if row.kind == "rewind" and row.counts.rewound_to is not None:
+            last = row.counts.rewound_to
+    return kept[::-1]
+
+
+def sum_audited(rows: Sequence[EpochRow]) -> dict[str, int]:
+    """Return the sums that an audit needs of the newest of these rows, which are of one view."""
+    kept = drop_undone(rows)
+    return {
+        name: sum(getattr(row.counts, name) for row in kept)
+        for name in AUDITED_COUNTERS
+        if name in RETRACTION_ERRORS or any(name in row.counters for row in kept)
+    }
 
 
 def read_epoch_rows(path: TablePath) -> list[EpochRow]:

@@ -305,6 +305,11 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.kind == "start" or (self.kind in ("evolve", "offsets") and not self.watermarks)
 
     @property
+    def replaces_state(self) -> bool:
+        """Whether an evolve has replaced the state of this view, so that only its sums count."""
+        return self.kind == "evolve" and any(name in self.counters for name in AUDITED_COUNTERS)
+
+    @property
     def moved(self) -> int | None:
         """The epoch in which an operator moved offsets; None if that no longer matters.
 
@@ -332,8 +337,10 @@ VIEWS = "views"
 REFUSED = "refused"  # messages on which an expression of the view fails
 # The same in epochs that are gone or of another job, and refusals of a job with one query.
 REFUSED_BEFORE = "refused_before"
-# Counters of errors of the source, which audits report, of a clone and a replayed view too.
+# Counters of errors of the source, which audits report.
 RETRACTION_ERRORS = ("dropped_retractions", "unmatched_retractions")
+# What an audit must know of all epochs of a state; who takes over a state takes over their sums.
+AUDITED_COUNTERS = (*RETRACTION_ERRORS, "late", "late_windows")
 # Sums over all views, which a view has for itself.
 _OF_VIEWS = frozenset(
     {

@@ -33,6 +33,7 @@ from jobs.core.values.order_key import encoder
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.job_specs import resolve_next_spec
+from jobs.table.epoch_rows import drop_undone
 from jobs.table.files import LiveFile, open_table
 from jobs.table.parts import ACCUMULATORS
 from jobs.table.row_shape import RowShape
@@ -104,11 +105,12 @@ class TableReader(TableVersion):
 
     @property
     def counted_epochs(self) -> list[EpochRow]:
-        """The same rows after the start row, which has the sums of removed epochs."""
-        start = self.start
-        return (
-            self.kept_epochs if start in (None, self.kept_epochs[0]) else [start, *self.kept_epochs]
-        )
+        """The epochs of the state, after the start row with the sums of removed ones.
+
+        Epochs that were undone are left out (see `drop_undone`).
+        """
+        start, kept = self.start, self.kept_epochs
+        return drop_undone(kept if start in (None, kept[0]) else [start, *kept])
 
     @property
     def newest(self) -> EpochRow:

@@ -23,7 +23,7 @@ from jobs.edge.table.file_writer import (
     file_name,
     write_file,
 )
-from jobs.table.epoch_rows import read_epoch_rows
+from jobs.table.epoch_rows import read_epoch_rows, sum_audited
 from jobs.table.files import LiveFile, writer_of_tier
 from jobs.table.parts import CHANGELOG, EPOCHS, LATE, QUARANTINE
 from schemas.table.epoch import VIEWS, EpochRow
@@ -73,7 +73,8 @@ def expire_history(
     added: list[AddedFile] = []
     if rows and rows[0].kind == "start":
         name = file_name(EPOCHS, rows[0].epoch, uuid, _START_WRITER)
-        start = table.layout.epochs_table(_sum_counters(rows))
+        rewinds = _read_rewinds(table.root, [file for file in epochs if file.epoch_max > last])
+        start = table.layout.epochs_table(_sum_counters(rows, rewinds))
         added.append(write_file(table.root, name, start, durable=durable))
     return ExpiredHistory(last, tuple(old), tuple(added))
 
@@ -91,20 +92,40 @@ def _last_epoch_before(root: TablePath, epochs: Sequence[LiveFile], time_us: int
     return last
 
 
-def _sum_counters(rows: Sequence[EpochRow]) -> EpochRow:
-    """Return the start row with the summed counters of all rows, and of each view."""
-    counters: dict[str, Any] = _add_up(row.counters for row in rows)
+def _read_rewinds(root: TablePath, files: Sequence[LiveFile]) -> list[EpochRow]:
+    """Return the rows of the rewinds in these files, in order."""
+    rewound = [f for f in files if "rewind" in to_list(rows_in(root / f.path, ["kind"])["kind"])]
+    rows = [row for file in rewound for row in read_epoch_rows(root / file.path)]
+    return sorted((row for row in rows if row.kind == "rewind"), key=lambda row: row.epoch)
+
+
+def _sum_counters(rows: Sequence[EpochRow], rewinds: Sequence[EpochRow]) -> EpochRow:
+    """Return the start row with the summed counters of all rows, and of each view.
+
+    Epochs that were undone, also by one of the later `rewinds`, do not count for an audit.
+    """
+    known = [*rows, *rewinds]
+    counters: dict[str, Any] = _leave_out_undone(_add_up(row.counters for row in rows), known)
     if any(row.shares for row in rows):
         counted = [row.all_shares for row in rows]
         first = {view: share for shares in reversed(counted) for view, share in shares.items()}
         counters[VIEWS] = {  # also of views that came later
             view: {
                 "plan": share["plan"],
-                "counters": _add_up(each[view]["counters"] for each in counted if view in each),
+                "counters": _leave_out_undone(
+                    _add_up(each[view]["counters"] for each in counted if view in each),
+                    [row.of_view(view) for row in known],
+                ),
             }
             for view, share in first.items()
         }
     return msgspec.structs.replace(rows[0], counters=counters, files={})
+
+
+def _leave_out_undone(counters: dict[str, int], rows: Sequence[EpochRow]) -> dict[str, int]:
+    """Return sums over the rows of a view, those that audits need without undone epochs."""
+    sums = sum_audited(rows)
+    return counters | {name: count for name, count in sums.items() if name in counters}
 
 
 def _add_up(counted: Iterable[Mapping[str, Any]]) -> dict[str, int]:

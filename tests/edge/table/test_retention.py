@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from jobs.core.fold.program import Program
@@ -113,3 +114,25 @@ def test_the_quarantine_of_a_job_with_one_query_counts_as_refused(tmp_path: Path
     views = {VIEWS: {"": {"plan": "p", "counters": {"groups": 3}}}}
     table = commit_epochs(tmp_path / "table", {"quarantined": 1}, views)
     assert TableVersion(table.root).refusing == {""}
+
+
+@pytest.mark.parametrize("view", ["", "top"])
+def test_the_start_row_counts_nothing_for_audits_that_a_later_rewind_has_undone(
+    tmp_path: Path, view: str
+) -> None:
+    counted: dict[str, Any] = {"late_windows": 2, "dropped_retractions": 1}
+    views = {VIEWS: {view: {"plan": "p", "counters": counted}}}
+    table = commit_epochs(tmp_path / "table", views if view else counted)
+    shares = {VIEWS: {view: {"plan": "p", "counters": {}}}} if view else {}
+    newest = table.newest()
+    assert newest is not None
+    counters = {"groups": 1, "rewound_to": 1, **shares}
+    back = msgspec.structs.replace(newest, epoch=4, kind="rewind", counters=counters)
+    table.commit_epoch(back, ())
+    expired = expire_history(table, LONG_AFTER_US, published=3, uuid="0" * 32)
+    assert expired is not None and expired.epoch_max == 3
+    (row,) = read_epoch_rows(table.root / expired.added[0].path)
+    start = row.of_view(view)
+    # Of the start row, whose counters are those of every row here, and of epoch 1.
+    assert (start.counts.late_windows, start.counts.dropped_retractions) == (4, 2)
+    assert start.counts.read == 60

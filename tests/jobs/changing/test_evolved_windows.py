@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from jobs.changing.evolve import activate_replay, evolve, prepare_replay
-from jobs.checking.audit import AuditReport, audit_table
-from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
-from jobs.edge.table.reading import TableReader
-from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from tests.support.jobs.epochs_by_hand import EpochsByHand
 from tests.support.jobs.running_job import create_topic
 from tests.support.jobs.view_jobs import open_views
+from tests.support.jobs.windowed_views import KEYS, WINDOWS, at, audited
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COUNTS = "SELECT k, COUNT(*) AS n FROM t GROUP BY k"
-WINDOWS = {
-    "query": "SELECT k, window_start, window_end, COUNT(*) AS hits FROM t "
-    "GROUP BY k, TUMBLE(t, INTERVAL '10' SECOND)",
-    "state": {"buckets": 4},
-}
-KEYS: dict[str, Any] = {
-    "columns": {"k": "STRING", "t": "TIMESTAMP(3)"},
-    "watermark": {"time": {"column": "t"}, "delay": "1s", "idle_after": "never"},
-}
-
-
-def at(second: int, k: str = "a") -> bytes:
-    time = f"1970-01-01 00:{second // 60:02}:{second % 60:02}.000"
-    return json.dumps({"type": "INSERT", "data": [{"k": k, "t": time}]}).encode()
 
 
 def replay(job: EpochsByHand, spec: JobSpec) -> None:
@@ -76,13 +58,6 @@ def test_windows_of_a_new_view_close_as_in_a_job_that_had_it_from_the_start(
         ]
         assert changed[0] == changed[1]
         assert job.at_view("counts").results() == first.at_view("counts").results()
-
-
-def audited(job: EpochsByHand, view: str) -> AuditReport:
-    connection = load_connections(None, job.brokers).lookup("default")
-    reader = TableReader.open(job.place.at_view(view))
-    with KafkaAdmin({"bootstrap_servers": [job.brokers]}) as admin:
-        return audit_table(reader, connection, admin, lambda: job.spark)
 
 
 def test_an_audit_of_a_new_view_with_windows_counts_the_late_rows_of_the_replay(

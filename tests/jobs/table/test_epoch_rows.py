@@ -1,15 +1,17 @@
-"""Epoch rows are read as they were written; a damaged footer is named as damage."""
+"""Epoch rows are read as they were written; audits count those that led to the newest one."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.table.epoch_rows import read_epoch_rows
+from jobs.table.epoch_rows import drop_undone, read_epoch_rows, sum_audited
 from jobs.table.files import live_files, open_table
 from jobs.table.parts import EPOCHS
+from schemas.table.epoch import EpochRow
 from schemas.table.parquet_file import TableDamaged
 from tests.support.tables.folded_table import FoldedTable
 
@@ -33,3 +35,33 @@ def test_a_column_that_damage_renamed_is_damage(epoch_file: Path, column: str) -
     pq.write_table(rows.rename_columns(renamed), epoch_file)
     with pytest.raises(TableDamaged, match=f"{epoch_file.name} is damaged .*restore it"):
         read_epoch_rows(epoch_file)
+
+
+def row(epoch: int, kind: str = "data", **counters: int) -> EpochRow:
+    made = EpochRow(
+        epoch=epoch, uuid="u", generation=1, kind=kind, committed_at=0, plan="p", offsets={}
+    )
+    return msgspec.structs.replace(made, counters=counters)
+
+
+def test_epochs_after_the_target_of_a_rewind_are_undone() -> None:
+    rows = [row(0, "start"), row(1), row(2), row(3), row(4, "rewind", rewound_to=1), row(5)]
+    assert [each.epoch for each in drop_undone(rows)] == [0, 1, 4, 5]
+    again = [*rows, row(6, "rewind", rewound_to=3), row(7)]
+    assert [each.epoch for each in drop_undone(again)] == [0, 1, 2, 3, 6, 7]
+    assert drop_undone(rows[:3]) == rows[:3] and drop_undone([]) == []
+
+
+def test_epochs_before_a_replay_are_undone_and_a_rewind_to_them_undoes_the_replay() -> None:
+    replayed = row(3, "evolve", dropped_retractions=0)
+    rows = [row(0, "start"), row(1, late_windows=5), row(2), replayed, row(4, late_windows=1)]
+    assert [each.epoch for each in drop_undone(rows)] == [3, 4]
+    assert sum_audited(rows) == {
+        "dropped_retractions": 0,
+        "unmatched_retractions": 0,
+        "late_windows": 1,
+    }
+    back = [*rows, row(5, "rewind", rewound_to=2)]
+    assert [each.epoch for each in drop_undone(back)] == [0, 1, 2, 5]
+    kept_state = [*rows[:3], row(3, "evolve", groups=1), row(4)]
+    assert drop_undone(kept_state) == kept_state
