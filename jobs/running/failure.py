@@ -59,6 +59,7 @@ _PERMANENT: dict[type[Exception], str] = {
     Fenced: "fenced",
     ZombieTask: "hot-state-ahead",
 }
+_SAME_IN_PUBLISHER = ("fenced", "history-missing")  # the others are publisher-CODE
 # Codes of the publisher; its other codes are temporary.
 _PUBLISHER_PERMANENT = frozenset(
     [
@@ -68,6 +69,7 @@ _PUBLISHER_PERMANENT = frozenset(
         "sink_taken",
         "sink_changed",
         "gap",
+        "history_missing",
         "broken_changelog",
     ]
 )
@@ -77,7 +79,7 @@ def classify(error: BaseException) -> tuple[str, bool]:
     """Return the code of a failure, and whether another start may succeed."""
     if isinstance(error, PublisherFailed):
         code = error.fatal.code.replace("_", "-")
-        name = code if code == "fenced" else f"publisher-{code}"
+        name = code if code in _SAME_IN_PUBLISHER else f"publisher-{code}"
         return name, error.fatal.code not in _PUBLISHER_PERMANENT
     for kind, code in _PERMANENT.items():
         if isinstance(error, kind):

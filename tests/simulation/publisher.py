@@ -132,9 +132,19 @@ class RecordWriter:
 
 
 def read_epoch(
-    disk: Disk, files: Sequence[str], _epoch: int, _columns: Sequence[str], after: int
+    disk: Disk,
+    files: Sequence[str],
+    _epoch: int,
+    _columns: Sequence[str],
+    after: int,
+    rows: int = 0,
 ) -> list[Line]:
-    return sorted(line for name in files for line in disk.files[name] if line[0] > after)
+    lines = [line for name in files for line in disk.files[name]]
+    if len(lines) < rows:
+        from tests.simulation.world import Violation
+
+        raise Violation("lost: the publisher lacks rows of an epoch")
+    return sorted(line for line in lines if line[0] > after)
 
 
 def split_rows(lines: Sequence[Line], rows_max: int) -> Iterator[list[Line]]:

@@ -71,7 +71,8 @@ class EpochToPublish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     uuid: str = ""
     files: list[str]  # absolute paths
     others: list[list[str]] = []  # the files for the other topics
-    rows: int
+    rows: int  # of all topics
+    counts: list[int] = []  # how many each topic must get; none if that is not known
     watermark: int | None = None
     status: str = "active"
     offsets: dict[str, Any] = {}
@@ -171,8 +172,8 @@ class Fatal(msgspec.Struct, frozen=True):
     """Why a publisher ended.
 
     The code is one of `fenced`, `displaced`, `sink_taken`, `sink_changed`, `gap`,
-    `broken_changelog`, `refused`, `address_refused`, `unreachable` and `crashed`; or `died` if the
-    publisher ended without a report."""
+    `history_missing`, `broken_changelog`, `refused`, `address_refused`, `unreachable` and
+    `crashed`; or `died` if the publisher ended without a report."""
 
     code: str
     reason: str

@@ -181,7 +181,7 @@ class JobPublisher:
         for row in rows:
             if row.epoch > min(lacking):
                 of_row = [file for file in files if file.epoch_min <= row.epoch <= file.epoch_max]
-                self._publisher.send(self._build_message(row, of_row))
+                self._publisher.send(self._build_message(row, of_row, lacking))
 
     def _refuse_topic_ahead(self, topic: str, epoch: int, newest: int) -> None:
         """Raise Fenced or SinkAhead: a topic has an epoch that the table lacks."""
@@ -198,8 +198,13 @@ class JobPublisher:
         )
 
     def _build_message(
-        self, row: EpochRow, files: Sequence[AddedFile] | Sequence[LiveFile]
+        self,
+        row: EpochRow,
+        files: Sequence[AddedFile] | Sequence[LiveFile],
+        published: Sequence[int] | None = None,
     ) -> EpochToPublish:
+        """Return the message of an epoch; a topic needs nothing of the epochs up to `published`."""
+        reached = published or [-1] * len(self._views)
         parts = [place_part(CHANGELOG, view) for view in self._views]
         first, *others = [
             [str(self._table.root / file.path) for file in files if file.part == part]
@@ -211,6 +216,10 @@ class JobPublisher:
             files=first,
             others=others,
             rows=row.counts.changelog_rows,
+            counts=[
+                row.of_view(view).counts.changelog_rows if row.epoch > last else 0
+                for view, last in zip(self._views, reached, strict=True)
+            ],
             watermark=_published_watermark(row, self._views),
             status=row.time.status,
             offsets=row.offsets,

@@ -48,7 +48,12 @@ from jobs.core.publish.protocol import (
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing, kafka_python_options
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.publisher.pipes import Inbox, Outbox, ParentGone, log
-from jobs.edge.publisher.records import BrokenChangelog, read_epoch, split_rows
+from jobs.edge.publisher.records import (
+    BrokenChangelog,
+    ChangelogMissing,
+    read_epoch,
+    split_rows,
+)
 from jobs.edge.publisher.session import (
     OutcomeUnknown,
     PublishFailed,
@@ -302,7 +307,8 @@ class PublisherProcess:
                     continue
                 reached = self._progress[index].seq_reached(order.epoch)
                 files = order.others[index - 1] if index else order.files
-                table = read_epoch(files, order.epoch, topic.writer.columns, reached)
+                rows = order.counts[index] if order.counts else 0
+                table = read_epoch(files, order.epoch, topic.writer.columns, reached, rows)
                 facts = topic.facts(order)
                 for batch in split_rows(table, self._configuration.transaction_records):
                     self._inbox.require_parent()
@@ -374,6 +380,9 @@ def main() -> int:
         log("stops without a commit, because the driver has ended")
     except PublishFailed as failure:
         outbox.write_answer(Answer(fatal=failure.fatal))
+    except ChangelogMissing as error:
+        hint = "clone the job: the changelog of the clone starts with every result"
+        outbox.write_answer(Answer(fatal=Fatal("history_missing", str(error), hint)))
     except BrokenChangelog as error:
         outbox.write_answer(
             Answer(fatal=Fatal("broken_changelog", str(error), "audit the job's table"))

@@ -37,6 +37,10 @@ _SEED, _MULTIPLIER = np.uint32(SEED), np.uint32(MULTIPLIER)
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
 
+class ChangelogMissing(ValueError):
+    """The table lacks changelog rows of an epoch that is not published yet."""
+
+
 class BrokenChangelog(ValueError):
     """The files of an epoch have no valid changelog: a bug or a damaged file."""
 
@@ -56,16 +60,23 @@ class SinkRecords:
 # --- rows of an epoch -------------------------------------------------------------------------
 
 
-def read_epoch(files: Sequence[str], epoch: int, columns: Sequence[str], after: int) -> pa.Table:
-    """Return the epoch's rows with a seq above `after`, in seq order across files."""
+def read_epoch(
+    files: Sequence[str], epoch: int, columns: Sequence[str], after: int, rows: int = 0
+) -> pa.Table:
+    """Return the epoch's rows with a seq above `after`, in seq order across files.
+
+    Raise ChangelogMissing if the files have fewer than `rows` rows of the epoch.
+    """
     wanted = list(dict.fromkeys((_OP, _EPOCH, _SEQ, *columns)))
     tables = [rows_in(table_path(file), wanted, threads=False) for file in files]
     if not tables:
+        _require_rows(epoch, 0, rows)
         return pa.table({_OP: pa.array([], pa.string()), _SEQ: pa.array([], pa.int64())})
     table = pa.concat_tables(tables)
     epochs, seqs = table[_EPOCH].to_numpy(), table[_SEQ].to_numpy()
-    # Compaction may have merged several epochs into a file.
-    kept = (epochs == epoch) & (seqs > after)
+    of_epoch = epochs == epoch  # compaction may have merged several epochs into a file
+    _require_rows(epoch, int(of_epoch.sum()), rows)
+    kept = of_epoch & (seqs > after)
     if not kept.all():
         table, seqs = table.filter(pa.array(kept)), seqs[kept]
     if (np.diff(seqs) <= 0).any():
@@ -74,6 +85,15 @@ def read_epoch(files: Sequence[str], epoch: int, columns: Sequence[str], after: 
         if (np.diff(seqs) == 0).any():
             raise BrokenChangelog(f"epoch {epoch}: two changelog rows have the same seq")
     return table.combine_chunks()
+
+
+def _require_rows(epoch: int, found: int, rows: int) -> None:
+    """Raise ChangelogMissing: epoch rows may outlive the changelog, which is in other files."""
+    if found < rows:
+        raise ChangelogMissing(
+            f"epoch {epoch} has {rows} changelog rows that the topic needs, but retention has left "
+            f"only {found} of them in the table"
+        )
 
 
 def split_rows(

@@ -19,11 +19,15 @@ from jobs.edge.publisher.job_publisher import (
     find_last_published,
 )
 from jobs.edge.publisher.session import read_progress
+from jobs.edge.table.compaction import Merge
 from jobs.edge.table.delta_epochs import Fenced
+from jobs.edge.table.retention import expire_history
+from jobs.table.parts import CHANGELOG, EPOCHS
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.table.changelog import progress_topic
 from schemas.table.epoch import EpochRow
+from tests.support.jobs.running_job import consumed
 from tests.support.tables.folded_table import FoldedTable, epoch_row, insert
 
 
@@ -107,6 +111,28 @@ def test_a_topic_inside_an_epoch_that_the_table_lacks_is_refused(
     producer.flush()
     with pytest.raises(SinkAhead, match="has epoch 2, but the table is at epoch 1"):
         publish(table, broker, topic)
+
+
+@pytest.mark.broker
+def test_changelog_rows_that_retention_removed_before_their_epochs_are_missed(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """Only whole files expire: epoch rows that were merged stay longer than their changelog."""
+    table = FoldedTable(tmp_path)
+    for number, rows in enumerate((1, 2, 2)):
+        table.epoch(insert("a", number), counters={"groups": 1, "changelog_rows": rows})
+    publish(table, broker, topic)
+    epochs = tuple(file for file in table.table.live_files() if file.part == EPOCHS)
+    table.merge(Merge(EPOCHS, 1, epochs))
+    old = expire_history(table.table, 10**18, 2, "0" * 32)
+    assert old is not None and {file.part for file in old.removed} == {CHANGELOG}
+    table.table.commit(old.added, old.removed, uuid="0" * 32, what="retention")
+    table.epoch(insert("a", 3), counters={"groups": 1, "changelog_rows": 2})
+
+    publish(table, broker, topic)  # it has the removed rows
+    with pytest.raises(PublisherFailed, match=r"history_missing: epoch 1 .* only 0 .*clone the"):
+        publish(table, broker, f"{topic}-new")
+    assert consumed(broker.address, f"{topic}-new") == []
 
 
 def position(epoch: int, **fields: Any) -> TopicPosition:

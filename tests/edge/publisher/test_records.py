@@ -20,6 +20,7 @@ from jobs.core.values.float_values import NAN
 from jobs.core.values.json_values import renderer
 from jobs.edge.publisher.records import (
     BrokenChangelog,
+    ChangelogMissing,
     RecordWriter,
     partitions_of,
     read_epoch,
@@ -266,6 +267,14 @@ def test_other_epochs_and_what_is_published_already_stay_out(tmp_path: Path) -> 
 
 def test_an_epoch_without_files_has_no_rows() -> None:
     assert list(split_rows(read_epoch([], 7, ["k"], -1))) == []
+
+
+def test_rows_that_the_epoch_had_and_the_files_lack_are_missed(tmp_path: Path) -> None:
+    file = write_file(tmp_path / "a", [("+I", 6, 1), ("+I", 7, 1), ("+I", 7, 2)])
+    assert read_epoch([file], 7, ["k"], 1, 2).num_rows == 1  # one is published already
+    for files, found in (([file], 2), ([], 0)):
+        with pytest.raises(ChangelogMissing, match=f"has 3 changelog rows .* only {found} of them"):
+            read_epoch(files, 7, ["k"], -1, 3)
 
 
 def test_a_seq_that_occurs_twice_is_refused(tmp_path: Path) -> None:
