@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from jobs.changing.rewind import build_table_changelog, find_target
 from jobs.changing.savepoint import create_savepoint
-from jobs.changing.stopped_job import unite_counters
+from jobs.changing.stopped_job import has_other_buckets, unite_counters
 from jobs.core.job.cloning import clone_problems
 from jobs.core.job.views import fingerprints_of
 from jobs.edge.process.failpoints import failpoint
@@ -77,9 +77,10 @@ def clone(
         if new.has_table:
             raise CannotClone(f"job {new.name!r} exists already; choose another name")
         with _pin_epoch(paths, to) as target:
-            _check(paths, target, spec)
+            views = open_views(paths)
+            _check(paths, target, spec, views)
             beside = None if tables is None else tables / new.name
-            return _build_clone(paths, target, new, spec, beside)
+            return _build_clone(views, target, new, spec, beside)
     finally:
         lock.release()
 
@@ -106,7 +107,9 @@ def _pin_epoch(paths: JobDirectory, to: str | None) -> Iterator[Savepoint]:
         yield target
 
 
-def _check(paths: JobDirectory, target: Savepoint, spec: JobSpec) -> None:
+def _check(
+    paths: JobDirectory, target: Savepoint, spec: JobSpec, views: Mapping[str, TableReader]
+) -> None:
     of = load_spec(paths.spec)
     wrong = clone_problems(spec, of)
     if wrong:
@@ -115,26 +118,24 @@ def _check(paths: JobDirectory, target: Savepoint, spec: JobSpec) -> None:
         raise CannotClone(
             f"epoch {target.row.epoch} of job {paths.name!r} has another query or other types"
         )
-    if not target.row.is_in_buckets(
-        {name: view.state.buckets for name, view in of.view_specs.items()}
-    ):
+    if has_other_buckets(target, views):
         raise CannotClone(
             f"epoch {target.row.epoch} of job {paths.name!r} has a view with other state.buckets"
         )
 
 
 def _build_clone(
-    paths: JobDirectory,
+    views: Mapping[str, TableReader],
     target: Savepoint,
     new: JobDirectory,
     spec: JobSpec,
     beside: ObjectPath | None,
 ) -> EpochRow:
-    views = open_views(paths)
     layouts = [reader.layout for reader in views.values()]
-    first = next(iter(views.values())).start
+    of_job = next(iter(views.values()))
+    first = of_job.start
     if first is None:
-        raise CannotClone(f"the table of job {paths.name!r} has no start row")
+        raise CannotClone(f"the table of job {of_job.paths.name!r} has no start row")
     building = prepare_new_table(new, beside)
     table = EpochTable.create(building.table, layouts[0], unite_schemas(layouts))
     start = msgspec.structs.replace(

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from jobs.changing.savepoint import create_savepoint
-from jobs.changing.stopped_job import StoppedJob, unite_counters
+from jobs.changing.stopped_job import StoppedJob, has_other_buckets, unite_counters
 from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.laws import well_formed
 from jobs.core.fold.state import Key
@@ -152,16 +152,14 @@ def _check(job: StoppedJob, target: Savepoint, admin: KafkaAdmin) -> None:
     name, epoch, root = job.reader.paths.name, target.row.epoch, job.table.root
     if target.row.plans != job.newest.plans:
         raise CannotRewind(f"epoch {epoch} of job {name!r} has another query or other types")
-    if not target.row.is_in_buckets(
-        {view: reader.spec.state.buckets for view, reader in job.views.items()}
-    ):
-        raise CannotRewind(f"epoch {epoch} of job {name!r} has a view with other state.buckets")
     missing = [file.path for file in target.files if not (root / file.path).exists()]
     if missing:
         raise CannotRewind(
             f"{len(missing)} files of the state of epoch {epoch} of job {name!r} are gone, for "
             f"example {missing[0]}"
         )
+    if has_other_buckets(target, job.views):
+        raise CannotRewind(f"epoch {epoch} of job {name!r} has a view with other state.buckets")
     identities = find_topics(admin, job.reader.spec.source.topics)
     check_starts(admin, target.row.offsets, target.row.topics, identities)
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.reading import HistoryGone, TableReader, open_views
+from jobs.edge.table.savepoints import Savepoint
 from jobs.running.views import sum_views
+from jobs.table.files import files_of_view
 from schemas.directory.paths import JobDirectory
 from schemas.table.epoch import VIEWS, EpochRow
 
@@ -45,3 +47,17 @@ def unite_counters(row: EpochRow, counters: Mapping[str, Mapping[str, Any]]) -> 
         return dict(counters[""])
     shares = {name: {**row.shares[name], "counters": dict(own)} for name, own in counters.items()}
     return sum_views(counters) | {VIEWS: shares}
+
+
+def has_other_buckets(target: Savepoint, views: Mapping[str, TableReader]) -> bool:
+    """Return whether an epoch has state in other buckets than those of the views' specs.
+
+    The row of a job with one query does not say how many buckets it has. Then its files do.
+    """
+    known = target.row.buckets
+    return any(
+        known[name] != reader.spec.state.buckets
+        if name in known
+        else not reader.is_in_own_buckets(files_of_view(target.files, name))
+        for name, reader in views.items()
+    )

@@ -107,8 +107,9 @@ def _require_same_views(
             f"retally evolve for the changed views, or the old spec in {paths.spec}"
         )
     for name, view in spec.view_specs.items():
-        if not newest.is_in_buckets({name: view.state.buckets}):
-            _refuse_buckets(spec, name, newest.shares[name]["buckets"])
+        buckets = newest.buckets.get(name, view.state.buckets)  # else `require_same_buckets` knows
+        if buckets != view.state.buckets:
+            _refuse_buckets(spec, name, buckets)
         _require_same_query(view, plans[name], paths, newest.of_view(name))
 
 

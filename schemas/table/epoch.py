@@ -8,7 +8,6 @@ values are JSON text in the table, so that any engine can read them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -261,16 +260,13 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The fingerprint of the plan of each view."""
         return {name: own["plan"] for name, own in self.shares.items()} or {"": self.plan}
 
-    def is_in_buckets(self, buckets: Mapping[str, int]) -> bool:
-        """Return whether the state of each view is in so many buckets, as far as the row says.
+    @property
+    def buckets(self) -> dict[str, int]:
+        """The number of buckets of the state of each view; rows of one query do not have it.
 
         A view that was removed and added again may have its plan of before in other buckets.
         """
-        return all(
-            own.get("buckets", buckets[name]) == buckets[name]
-            for name, own in self.shares.items()
-            if name in buckets
-        )
+        return {name: own["buckets"] for name, own in self.shares.items() if "buckets" in own}
 
     @property
     def watermark(self) -> int | None:

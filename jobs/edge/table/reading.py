@@ -133,6 +133,18 @@ class TableReader(TableVersion):
         """Return the results in these state files, which may be no longer live."""
         return self._current(files, None)
 
+    def is_in_own_buckets(self, files: Sequence[LiveFile]) -> bool:
+        """Return whether each group of these state files is in its bucket, by the reader's spec."""
+        names = ["bucket", *(name for name, _ in self.layout.group)]
+        for file in files:
+            if file.part != ACCUMULATORS:
+                continue
+            table, number = self.read(file, names), self.spec.state.buckets
+            for bucket, key in zip(to_list(table["bucket"]), self.layout.keys(table), strict=True):
+                if bucket != bucket_of_group(self.plan, key, number):
+                    return False
+        return True
+
     def _changes_after(self, epoch: int, key: Key | None) -> Iterable[ChangeRow]:
         self._require_complete(epoch)
         silent = [row.epoch for row in self.kept_epochs if row.counts.expired_silently]

@@ -14,11 +14,12 @@ from jobs.changing.savepoint import create_savepoint
 from jobs.core.job.cloning import clone_spec
 from jobs.core.job.views import plans_of
 from jobs.edge.process.job_directory import JobDirectory
+from jobs.edge.table.reading import TableReader
 from jobs.running.failure import SpecMisfit
 from jobs.running.job_table import open_table
 from jobs.running.views import RunningView
 from jobs.table.version import newest_whole_row
-from schemas.spec.file import load_spec
+from schemas.spec.file import load_spec, spec_text
 from schemas.types.sql_types import INT, STRING
 from tests.support.tables.written_table import BUCKETS, WrittenTable
 
@@ -47,6 +48,25 @@ def test_state_in_other_buckets_is_neither_restored_nor_cloned(written: WrittenT
     clone(written.place, other, spec, f"in-{BUCKETS}")
     newest = newest_whole_row(other.table)
     assert newest is not None and newest.shares[""]["buckets"] == BUCKETS
+
+
+def test_the_state_of_one_query_says_itself_in_which_buckets_it_is(tmp_path: Path) -> None:
+    """The row of an epoch of one query does not; the query was removed since, and came back."""
+    table = WrittenTable(tmp_path, QUERY, {"name": STRING, "v": INT})
+    table.epoch({(name,): (1,) for name in "abcdef"})
+    create_savepoint(table.place, "of-one-query")
+    share = {"plan": table.plan.fingerprint, "buckets": 8, "counters": {"groups": 6}}
+    table.epoch({}, views={"": share})
+    spec, other = load_spec(table.place.spec), JobDirectory(tmp_path, "other")
+    clone(table.place, other, clone_spec(spec, "other"), "of-one-query")
+    assert len(TableReader.open(other).results().rows) == 6
+
+    table.place.spec.write_text(spec_text(load_spec(spec.document() | {"state": {"buckets": 8}})))
+    with pytest.raises(CannotRewind, match=r"epoch 1 .* other state\.buckets"):
+        rewind(table.place, "of-one-query", ADMIN)
+    another = clone_spec(load_spec(table.place.spec), "another")
+    with pytest.raises(CannotClone, match=r"epoch 1 .* other state\.buckets"):
+        clone(table.place, JobDirectory(tmp_path, "another"), another, "of-one-query")
 
 
 def test_a_job_starts_only_with_the_buckets_of_its_newest_epoch(written: WrittenTable) -> None:
