@@ -7,6 +7,7 @@ DIR/service/            the files of the service: register, tokens, specs, logs,
 from __future__ import annotations
 
 import logging
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,19 @@ class JobPaths(JobDirectory):
     def history(self) -> Path:
         """The newest epochs, for the pages of a job or a view."""
         return self.service_files / (f"history-{self.view}.json" if self.view else "history.json")
+
+    def list_indexed_views(self) -> set[str]:
+        """Return the views that have an index or a history, also dropped ones."""
+        indexes = (path.name.removeprefix("index") for path in self.service_files.glob("index*"))
+        histories = (
+            path.stem.removeprefix("history") for path in self.service_files.glob("history*.json")
+        )
+        return {name.removeprefix("-") for name in (*indexes, *histories)}
+
+    def discard_index(self) -> None:
+        """Remove the index and the history of the view."""
+        shutil.rmtree(self.index, ignore_errors=True)
+        self.history.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)

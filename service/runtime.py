@@ -90,7 +90,9 @@ class Runtime:
         for path in trash.iterdir() if trash.is_dir() else ():
             try_discard(path)
         for record in self.register.list_jobs():
-            self._follow(self._adopt_views(record))
+            adopted = self._adopt_views(record)
+            self._discard_dropped(adopted)
+            self._follow(adopted)
         self.supervisor.start()
         self.operations.start()
         self.lags.start()
@@ -203,7 +205,9 @@ class Runtime:
         known = self._followers.get(name)
         if known is None or known.paths.view != view:
             paths = self.jobs.find_paths(job).at_view(view)
-            follower = Follower(paths, spec, self._spawner, self._loop, self._replace_follower)
+            follower = Follower(
+                paths, spec, self._spawner, self._loop, self._replace_follower, self._end_retired
+            )
             follower.start()
             self._followers[name] = follower
         elif known.shape.plan == plan_of(spec):
@@ -241,6 +245,19 @@ class Runtime:
         with self._lock:
             self._follow_views(job, spec)
         return follower.closed
+
+    def _end_retired(self, follower: Follower) -> None:
+        """Remove the files of a view that is gone, unless it has come back meanwhile."""
+        with self._lock:
+            of_job = self._find_followers(follower.paths.name).values()
+            if follower.paths.view not in [each.paths.view for each in of_job]:
+                follower.paths.discard_index()
+
+    def _discard_dropped(self, record: JobRecord) -> None:
+        """Remove the files of views that the job no longer has."""
+        paths = self.jobs.find_paths(record.name)
+        for view in paths.list_indexed_views() - self.jobs.parse_spec(record).view_specs.keys():
+            paths.at_view(view).discard_index()
 
     def find_follower(self, name: str) -> Follower:
         """Return the follower of a job; every job has one, so the register is not read."""

@@ -47,7 +47,12 @@ from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import QUIET, EpochTable
 from jobs.edge.table.epoch_files import TableLayout, now_ms
 from jobs.edge.table.file_writer import by_part, file_name
-from jobs.edge.table.job_specs import resolve_next_spec, take_next_spec, write_specs
+from jobs.edge.table.job_specs import (
+    remove_dropped_mirrors,
+    resolve_next_spec,
+    take_next_spec,
+    write_specs,
+)
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.table_location import prepare_new_table
 from jobs.running.job_table import count_nothing, unite_schemas
@@ -134,6 +139,7 @@ def evolve(paths: JobDirectory, spec: JobSpec) -> Evolved:
         if job.newest.plans == fingerprints_of(spec):  # done, except steps that a kill interrupted
             write_specs(spec, paths)
             paths.next_spec.unlink(missing_ok=True)
+            remove_dropped_mirrors(spec, paths)
             _discard_shadow(paths)
             return Evolved(JobEvolution(()), None)
         if found.reasons:
@@ -334,6 +340,7 @@ class _Commit:
         write_spec(paths.next_spec, spec)
         table.commit_epoch(row, added, removed, durable=spec.durable)
         take_next_spec(paths)
+        remove_dropped_mirrors(spec, paths)
         for name in gone:
             _discard_hot_state(paths.at_view(name), job.table.handle)
         return row

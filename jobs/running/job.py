@@ -45,7 +45,7 @@ from jobs.edge.spark.session import choose_scratch, session, spark_directories
 from jobs.edge.table.delta_epochs import EpochTable, Fenced
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.file_writer import AddedFile
-from jobs.edge.table.job_specs import write_specs
+from jobs.edge.table.job_specs import remove_dropped_mirrors, write_specs
 from jobs.edge.table.table_location import choose_location
 from jobs.running.clock import JobClock
 from jobs.running.cores import watch_cores
@@ -192,6 +192,7 @@ class Job:
         goal = read_ends(admin, topics.identities)
         write_specs(self.spec, paths)
         paths.next_spec.unlink(missing_ok=True)
+        remove_dropped_mirrors(self.spec, paths)
         publisher = self._start_publisher(plans, table, newest)
         mirrored = any(view.mirror_ms is not None for view in self.spec.view_specs.values())
         self._begin("spark")

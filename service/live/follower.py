@@ -93,6 +93,7 @@ class Follower:
         spawner: ReaderSpawner,
         loop: asyncio.AbstractEventLoop | None,
         on_query_changed: Callable[[Follower], bool] = lambda _: False,
+        on_retired: Callable[[Follower], None] = lambda _: None,
     ) -> None:
         self.paths = paths
         self.spec = spec
@@ -108,6 +109,8 @@ class Follower:
         self._paces: deque[tuple[float, int, int]] = deque()  # seconds, messages, changelog rows
         self.successor: Follower | None = None  # the follower that has replaced this one
         self._on_query_changed = on_query_changed
+        self._on_retired = on_retired
+        self._retired = False
         self._spawner = spawner
         self._loop = loop
         self.new_changes = StaggeredEvent()  # `recent` and lookups have a new epoch
@@ -144,14 +147,20 @@ class Follower:
         """
         self.index.close()
         self._stop_reader()
-        successor = Follower(self.paths, spec, self._spawner, self._loop, self._on_query_changed)
+        successor = Follower(
+            self.paths, spec, self._spawner, self._loop, self._on_query_changed, self._on_retired
+        )
         successor.start()
         self.successor = successor
         self._wake()
         return successor
 
     def retire(self) -> None:
-        """Stop this follower, because its view is gone; its own thread may call it."""
+        """Stop this follower, because its view is gone; its own thread may call it.
+
+        Once its reader has ended, its thread calls `on_retired`.
+        """
+        self._retired = True
         self.index.close()
         self._stop_reader()
         self._wake()
@@ -183,6 +192,11 @@ class Follower:
     # --- the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
+        self._follow_readers()
+        if self._retired:
+            self._on_retired(self)
+
+    def _follow_readers(self) -> None:
         while not self._closed.is_set():
             reader = self._start_reader()
             try:

@@ -109,6 +109,8 @@ def test_approved_views_come_and_go(
     try:
         with served.client() as client:
             assert client.put("/v1/jobs/by-hand", json=document).status_code == 201
+            files = tmp_path / "service" / "jobs" / "by-hand"
+            eventually(lambda: _views_with_files(files) == {"sums", "whole"})
             eventually(lambda: served.job("by-hand")["epoch"] == 1)
 
             # One goes, and one comes that the state of another answers.
@@ -129,6 +131,7 @@ def test_approved_views_come_and_go(
             )
             assert client.get(f"{own}/sums/results").json()["epoch"] == 2
             problem(client.get(f"{own}/whole/results"), 404, "job-unknown")
+            eventually(lambda: _views_with_files(files) == {"sums", "means"})
             gone = client.get(f"{own}/means/results", params={"as_of": "epoch:1"})
             assert gone.status_code == 410, gone.text
 
@@ -144,6 +147,21 @@ def test_approved_views_come_and_go(
             assert 'href="/jobs/by-hand/views/by-value/results"' in client.get("/jobs/by-hand").text
     finally:
         served.stop()
+
+    # The next start removes what a killed service has left.
+    (files / "index-whole").mkdir()
+    (files / "history-whole.json").write_text("{}")
+    served = Served.start(tmp_path, brokers=broker.address)
+    try:
+        eventually(lambda: _views_with_files(files) == {"sums", "means", "by-value"})
+    finally:
+        served.stop()
+
+
+def _views_with_files(files: Path) -> set[str]:
+    """The views of which the service has an index or a history."""
+    found = (*files.glob("index*"), *files.glob("history*"))
+    return {path.stem.partition("-")[2] for path in found}
 
 
 def _must_evolve(client: httpx.Client, **params: str) -> None:

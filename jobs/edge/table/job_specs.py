@@ -8,6 +8,7 @@ finishes the steps; each of them may be repeated.
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 
 from deltalake import DeltaTable
@@ -38,6 +39,19 @@ def write_specs(spec: JobSpec, paths: JobDirectory, table: TablePath | None = No
         if path.stem not in (spec.views or {}):
             path.unlink(missing_ok=True)
     write_spec(paths.spec, spec)
+
+
+def remove_dropped_mirrors(spec: JobSpec, paths: JobDirectory) -> None:
+    """Remove the mirrors of views that the committed spec lacks. Hold the job's lock."""
+    known = spec.view_specs
+    found = [path.parent.name for path in paths.view_specs.glob("*/results")]
+    for view in (*found, ""):
+        if view not in known:
+            mirror = paths.at_view(view).results
+            shutil.rmtree(mirror, ignore_errors=True)
+            if view:
+                with suppress(OSError):  # a file of somebody else is in it
+                    mirror.parent.rmdir()
 
 
 def take_next_spec(paths: JobDirectory) -> None:

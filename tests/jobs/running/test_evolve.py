@@ -3,16 +3,14 @@ its changes stays right for whoever folds it."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from deltalake import DeltaTable
 
 from jobs.edge.process.broker import Broker
-from tests.support.jobs.running_job import CHECKOUT, RunningJob, consumed, create_topic, produce
+from tests.support.jobs.running_job import RunningJob, consumed, create_topic, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
@@ -37,19 +35,6 @@ def message(kind: str, name: str, cnt: int, old: int | None = None) -> bytes:
 
 
 class Evolving(RunningJob):
-    def evolve(self, *words: str, code: int = 0) -> str:
-        path = self.home / "spec.yaml"
-        path.write_text(yaml.safe_dump(self.spec))
-        done = subprocess.run(
-            [*self.command("evolve", str(path), "--data", str(self.data)), *words],
-            cwd=CHECKOUT,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
     def folded(self) -> list[dict[str, Any]]:
         """What a consumer of the topic has."""
         rows: dict[str, dict[str, Any]] = {}

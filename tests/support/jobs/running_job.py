@@ -59,12 +59,15 @@ class RunningJob:
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "jobs.cli.main", *words]
 
-    def _run_words(self, caught_up: bool) -> list[str]:
-        """The arguments of `retally run`, once the spec is written."""
+    def _write_spec(self) -> str:
         path = self.home / "spec.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(self.spec))
-        words = ["run", str(path), "--data", str(self.data), "--brokers", self.brokers]
+        return str(path)
+
+    def _run_words(self, caught_up: bool) -> list[str]:
+        """The arguments of `retally run`, once the spec is written."""
+        words = ["run", self._write_spec(), "--data", str(self.data), "--brokers", self.brokers]
         words += self.options
         return [*words, "--until-caught-up"] if caught_up else words
 
@@ -107,6 +110,19 @@ class RunningJob:
         code, output = self.run(f"{failpoint}={action}")
         assert code == -signal.SIGKILL, output
         assert self.fired(failpoint), output
+
+    def evolve(self, *words: str, failpoints: str = "", code: int = 0) -> str:
+        """Run `retally evolve` with the spec, which ends with `code`; return its output."""
+        done = subprocess.run(
+            self.command("evolve", self._write_spec(), "--data", str(self.data), *words),
+            cwd=CHECKOUT,
+            env={**os.environ, "RETALLY_FAILPOINTS": failpoints},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
 
     def fired(self, failpoint: str) -> bool:
         return any(self.marks.glob(f"{failpoint}-*"))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from jobs.edge.process.broker import Broker
 from jobs.edge.publisher.session import read_progress
 from schemas.table.changelog import progress_topic
 from tests.support.jobs.canal_messages import delete, insert, row
-from tests.support.jobs.running_job import CHECKOUT, RunningJob, consumed, create_topic, produce
+from tests.support.jobs.running_job import RunningJob, consumed, create_topic, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
@@ -36,21 +33,6 @@ class EvolvingViews(RunningJob):
             }
             for name in names
         }
-
-    def evolve(self, *words: str, failpoints: str = "", code: int = 0) -> str:
-        path = self.home / "spec.yaml"
-        path.write_text(yaml.safe_dump(self.spec))
-        command = self.command("evolve", str(path), "--data", str(self.data))
-        done = subprocess.run(
-            [*command, *words],
-            cwd=CHECKOUT,
-            env={**os.environ, "RETALLY_FAILPOINTS": failpoints},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
 
     def must_agree(self, wanted: dict[str, list[dict[str, Any]]]) -> None:
         """Results and topics of all views are these rows, and all topics are at one epoch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,14 @@ def test_each_mirror_has_the_results_of_its_view(
     job.must_run()
     assert must_mirror(job, "view-0") == must_mirror(job, "view-2")
     assert not mirror_of(job, "view-1").exists()
+
+    # A view is dropped; the next start does what a killed command has left.
+    del job.spec["views"]["view-2"]
+    job.evolve(failpoints="after_commit=kill", code=-signal.SIGKILL)
+    assert mirror_of(job, "view-2").exists()
+    job.must_run()
+    assert not mirror_of(job, "view-2").exists()
+    must_mirror(job, "view-0")
 
 
 def mirror_of(job: RunningJob, view: str) -> Path:
