@@ -1,0 +1,204 @@
+"""A small table whose epochs are published, and its topic as a read_committed consumer sees it."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from kafka import KafkaConsumer, TopicPartition
+
+from jobs.core.publish.kafka_partition import partition_of
+from jobs.core.publish.protocol import EpochToPublish, Progress
+from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.publisher.handle import Publisher
+from schemas.table.changelog import progress_topic, record_key
+from tests.support.publisher_configuration import PARTITIONS
+
+WAIT_SECONDS = 60
+Row = dict[str, Any]
+Start = Callable[..., Publisher]
+
+
+# --- epochs of a small table ------------------------------------------------------------------
+
+
+@dataclass
+class SmallTable:
+    """SELECT name, SUM(n) AS n FROM t GROUP BY name, changing; and the epochs that say how."""
+
+    folder: Path
+    random: random.Random = field(default_factory=lambda: random.Random(7))
+    rows: dict[str, int] = field(default_factory=dict)
+    epochs: list[EpochToPublish] = field(default_factory=list)
+    changelog: list[tuple[int, int, str, Row]] = field(default_factory=list)  # epoch seq op row
+
+    def commit(self, changes: int) -> EpochToPublish:
+        """An epoch that touches about so many groups; its rows lie in two files by bucket."""
+        epoch = len(self.epochs) + 1
+        buckets: dict[int, list[tuple[str, str, int]]] = {bucket: [] for bucket in range(4)}
+        for name in self.random.sample([f"größe-{n}" for n in range(2 * changes)], changes):
+            rows = buckets[len(name) % 2 + 2 * (hash_of(name) % 2)]
+            rows += self._change(name)
+        files = []
+        for owned in ((0, 3), (1, 2)):
+            path = self.folder / f"{epoch}-{owned[0]}.parquet"
+            self._write(path, epoch, {bucket: buckets[bucket] for bucket in owned})
+            files.append(str(path))
+        count = sum(map(len, buckets.values()))
+        made = EpochToPublish(
+            epoch=epoch,
+            files=files,
+            rows=count,
+            watermark=1_000 * epoch,
+            offsets={"t": {"0": epoch}},
+            committed_ms=5_000 * epoch,
+            appended_ms=4_000 * epoch,
+        )
+        self.epochs.append(made)
+        return made
+
+    def _change(self, name: str) -> list[tuple[str, str, int]]:
+        value = self.random.randrange(1_000)
+        if name not in self.rows:
+            self.rows[name] = value
+            return [("+I", name, value)]
+        before = self.rows[name]
+        if self.random.random() < 0.3:
+            del self.rows[name]
+            return [("-D", name, before)]
+        self.rows[name] = value
+        return [("-U", name, before), ("+U", name, value)]
+
+    def _write(
+        self, path: Path, epoch: int, buckets: dict[int, list[tuple[str, str, int]]]
+    ) -> None:
+        rows = [
+            (op, epoch, bucket * 2**32 + n, name, value)
+            for bucket, changes in sorted(buckets.items())
+            for n, (op, name, value) in enumerate(changes)
+        ]
+        self.changelog += [
+            (epoch, seq, op, {"name": name, "n": value}) for op, epoch, seq, name, value in rows
+        ]
+        types = (pa.string(), pa.int64(), pa.int64(), pa.string(), pa.int64())
+        columns = [[row[at] for row in rows] for at in range(len(types))]
+        arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
+        pq.write_table(pa.table(arrays, names=["op", "epoch", "seq", "name", "n"]), path)
+
+    def expected(self) -> list[tuple[int, int, str, Row]]:
+        return sorted(self.changelog, key=lambda row: row[:2])
+
+
+def hash_of(name: str) -> int:
+    return sum(name.encode())
+
+
+# --- the topic, as a consumer sees it ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    partition: int
+    offset: int
+    key: bytes
+    value: Any
+    epoch: int
+    seq: int
+
+
+def settled(address: str, topic: str) -> bool:
+    """Commits are answered a moment before the last partition knows of them."""
+    with KafkaAdmin({"bootstrap_servers": [address]}) as admin:
+        return admin.end_offsets(topic) == admin.end_offsets(topic, read_committed=False)
+
+
+def records(address: str, topic: str, *, while_open: bool = False) -> list[Seen]:
+    """All committed records, partition by partition in order of their offsets."""
+    if not while_open:
+        wait_until(lambda: settled(address, topic))
+    consumer = KafkaConsumer(
+        bootstrap_servers=[address],
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    try:
+        numbers = sorted(consumer.partitions_for_topic(topic) or ())
+        places = [TopicPartition(topic, number) for number in numbers]
+        consumer.assign(places)
+        consumer.seek_to_beginning(*places)
+        ends = consumer.end_offsets(places)
+        found = []
+        deadline = time.monotonic() + WAIT_SECONDS
+        while any(consumer.position(place) < ends[place] for place in places):
+            assert time.monotonic() < deadline
+            for batch in consumer.poll(timeout_ms=200).values():
+                found += [seen(record) for record in batch]
+    finally:
+        consumer.close()
+    return sorted(found, key=lambda record: (record.partition, record.offset))
+
+
+def seen(record: Any) -> Seen:
+    headers = {name: int(text) for name, text in record.headers}
+    value = None if record.value is None else json.loads(record.value)
+    epoch, seq = headers.get("epoch", -1), headers.get("seq", -1)
+    return Seen(record.partition, record.offset, record.key, value, epoch, seq)
+
+
+def progress_of(address: str, topic: str) -> list[Progress]:
+    return [
+        msgspec.convert(record.value, Progress)
+        for record in records(address, progress_topic(topic))
+    ]
+
+
+def assert_exactly_the_changelog(address: str, topic: str, table: SmallTable) -> None:
+    """Every row once, in its key's partition, in order there, -U directly before its +U."""
+    found = records(address, topic)
+    in_order = sorted(found, key=lambda record: (record.epoch, record.seq))
+    rows = [
+        (record.epoch, record.seq, record.value["op"], record.value["row"]) for record in in_order
+    ]
+    assert rows == table.expected()
+    for record in found:
+        assert record.key == record_key({"name": record.value["row"]["name"]})
+        assert record.partition == partition_of(record.key, PARTITIONS)
+        assert (record.value["epoch"], record.value["seq"]) == (record.epoch, record.seq)
+    for before, after in pairwise(found):
+        if before.partition == after.partition:
+            assert (before.epoch, before.seq) < (after.epoch, after.seq)
+        if before.value["op"] == "-U":
+            assert (after.partition, after.key, after.value["op"]) == (
+                before.partition,
+                before.key,
+                "+U",
+            )
+
+
+def publish(publisher: Publisher, *epochs: EpochToPublish) -> None:
+    for epoch in epochs:
+        publisher.send(epoch)
+    assert publisher.flush(WAIT_SECONDS)
+
+
+def wait_until(true: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not become true in time"
+        time.sleep(0.02)
+
+
+def failed_with(publisher: Publisher, code: str) -> None:
+    wait_until(lambda: publisher.failure)
+    assert publisher.failure is not None
+    assert publisher.failure.code == code, publisher.failure
