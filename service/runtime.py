@@ -31,8 +31,8 @@ from service.answers.topics import Topics
 from service.attempts import Attempts
 from service.limits.stream_slots import StreamSlots
 from service.live.epoch_history import LagPoint
-from service.live.follower import Follower
 from service.live.reader_process import ReaderSpawner
+from service.live.table import LiveTable
 from service.moments import format_instant, now_ms
 from service.paths import try_discard
 from service.problems import Problem
@@ -80,7 +80,7 @@ class Runtime:
         self.request_counts = RequestCounts()
         self.stream_slots = StreamSlots(settings.capacity.followers)
         self._lock = threading.Lock()
-        self._followers: dict[str, Follower] = {}
+        self._live_tables: dict[str, LiveTable] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -103,9 +103,9 @@ class Runtime:
         self.operations.close()
         self.supervisor.close()
         with self._lock:
-            followers, self._followers = self._followers, {}
-        for follower in followers.values():
-            follower.close()
+            live_tables, self._live_tables = self._live_tables, {}
+        for live_table in live_tables.values():
+            live_table.close()
         self.register.close()
         self._spawner.close()
 
@@ -141,23 +141,23 @@ class Runtime:
         return record, created
 
     def approve(self, name: str, if_match: str | None) -> JobRecord:
-        """Drop a job's table and approve its pending spec; replace its follower."""
+        """Drop a job's table and approve its pending spec; follow the new query."""
         record = self.jobs.approve(name, if_match)
-        for follower in self._take_followers(name):
-            follower.close()
+        for live_table in self._take_live_tables(name):
+            live_table.close()
         shutil.rmtree(self.jobs.find_paths(name).index, ignore_errors=True)
         self._follow(record)
         return record
 
     def delete(self, name: str, *, drop_data: bool, if_match: str | None) -> None:
         self.jobs.delete(name, drop_data=drop_data, if_match=if_match)
-        for follower in self._take_followers(name):
-            follower.close()
-        # The follower may have created the index directory again meanwhile.
+        for live_table in self._take_live_tables(name):
+            live_table.close()
+        # The live table may have created the index directory again meanwhile.
         shutil.rmtree(self.jobs.find_paths(name).service_files, ignore_errors=True)
 
     def _apply_result(self, operation: OperationRecord, result: str) -> None:
-        """Apply the result of an operation to jobs and followers, before it is reported DONE.
+        """Apply the result of an operation to jobs and live tables, before it is reported DONE.
 
         So a client that reads DONE reads the new results too.
         """
@@ -177,7 +177,7 @@ class Runtime:
         """
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
         while time.monotonic() < deadline:
-            newest = [each.newest for each in self._list_followers(job)]
+            newest = [each.newest for each in self._list_live_tables(job)]
             if all(row is not None and row.epoch >= epoch for row in newest):
                 return
             time.sleep(INDEX_POLL_SECONDS)
@@ -189,69 +189,69 @@ class Runtime:
 
     def _follow_views(self, job: str, spec: JobSpec) -> None:
         """Follow these views and no others; the job itself is its first view."""
-        specs, known = spec.view_specs, self._followers.get(job)
+        specs, known = spec.view_specs, self._live_tables.get(job)
         for view, own in specs.items():
             self._follow_view(job, view, own)
         if "" not in specs:
             if known is not None and not known.paths.view:
                 known.retire()
-            self._followers[job] = self._followers[view_name(job, next(iter(specs)))]
+            self._live_tables[job] = self._live_tables[view_name(job, next(iter(specs)))]
         wanted = {job, *(view_name(job, view) for view in specs)}
-        for name in self._find_followers(job).keys() - wanted:
-            self._followers.pop(name).retire()
+        for name in self._find_live_tables(job).keys() - wanted:
+            self._live_tables.pop(name).retire()
 
     def _follow_view(self, job: str, view: str, spec: JobSpec) -> None:
         name = view_name(job, view)
-        known = self._followers.get(name)
+        known = self._live_tables.get(name)
         if known is None or known.paths.view != view:
             paths = self.jobs.find_paths(job).at_view(view)
-            follower = Follower(
-                paths, spec, self._spawner, self._loop, self._replace_follower, self._end_retired
+            live_table = LiveTable(
+                paths, spec, self._spawner, self._loop, self._replace_live_table, self._end_retired
             )
-            follower.start()
-            self._followers[name] = follower
+            live_table.start()
+            self._live_tables[name] = live_table
         elif known.shape.plan == plan_of(spec):
             known.spec = spec
         else:
-            self._followers[name] = known.replace(spec)
+            self._live_tables[name] = known.replace(spec)
 
-    def _take_followers(self, job: str) -> list[Follower]:
-        """Remove and return the followers of a job and its views."""
+    def _take_live_tables(self, job: str) -> list[LiveTable]:
+        """Remove and return the live tables of a job and its views."""
         with self._lock:
-            taken = self._find_followers(job)
+            taken = self._find_live_tables(job)
             for name in taken:
-                del self._followers[name]
+                del self._live_tables[name]
         return _distinct(taken.values())
 
-    def _list_followers(self, job: str) -> list[Follower]:
-        """Return the followers of a job and its views."""
+    def _list_live_tables(self, job: str) -> list[LiveTable]:
+        """Return the live tables of a job and its views."""
         with self._lock:
-            return _distinct(self._find_followers(job).values())
+            return _distinct(self._find_live_tables(job).values())
 
-    def _find_followers(self, job: str) -> dict[str, Follower]:
-        """Return the followers of a job and its views by name; the caller holds the lock."""
-        of_job = (name for name in self._followers if name.partition(".")[0] == job)
-        return {name: self._followers[name] for name in of_job}
+    def _find_live_tables(self, job: str) -> dict[str, LiveTable]:
+        """Return the live tables of a job and its views by name; the caller holds the lock."""
+        of_job = (name for name in self._live_tables if name.partition(".")[0] == job)
+        return {name: self._live_tables[name] for name in of_job}
 
-    def _replace_follower(self, follower: Follower) -> bool:
+    def _replace_live_table(self, live_table: LiveTable) -> bool:
         """Follow the queries that a job has after `retally evolve`.
 
-        Return whether this replaced the follower, whose table has another query.
+        Return whether this replaced the live table, which has another query.
         """
-        job = follower.paths.name
+        job = live_table.paths.name
         spec = self.jobs.adopt_evolved_spec(job)
         if spec is None:
             return False
         with self._lock:
             self._follow_views(job, spec)
-        return follower.closed
+        return live_table.closed
 
-    def _end_retired(self, follower: Follower) -> None:
+    def _end_retired(self, live_table: LiveTable) -> None:
         """Remove the files of a view that is gone, unless it has come back meanwhile."""
         with self._lock:
-            of_job = self._find_followers(follower.paths.name).values()
-            if follower.paths.view not in [each.paths.view for each in of_job]:
-                follower.paths.discard_index()
+            of_job = self._find_live_tables(live_table.paths.name).values()
+            if live_table.paths.view not in [each.paths.view for each in of_job]:
+                live_table.paths.discard_index()
 
     def _discard_dropped(self, record: JobRecord) -> None:
         """Remove the files of views that the job no longer has."""
@@ -259,55 +259,55 @@ class Runtime:
         for view in paths.list_indexed_views() - self.jobs.parse_spec(record).view_specs.keys():
             paths.at_view(view).discard_index()
 
-    def find_follower(self, name: str) -> Follower:
-        """Return the follower of a job; every job has one, so the register is not read."""
-        follower = self._followers.get(name)
-        if follower is None:
-            raise make_unknown_job(name, list(self._followers))
-        return follower
+    def find_live_table(self, name: str) -> LiveTable:
+        """Return the live table of a job; every job has one, so the register is not read."""
+        live_table = self._live_tables.get(name)
+        if live_table is None:
+            raise make_unknown_job(name, list(self._live_tables))
+        return live_table
 
-    async def wait_until_ready(self, name: str) -> Follower:
-        """Return a job's follower once it has read the table.
+    async def wait_until_ready(self, name: str) -> LiveTable:
+        """Return a job's live table once it has read the table.
 
         So a service that has just started does not report a missing table.
         """
-        follower = self.find_follower(name)
+        live_table = self.find_live_table(name)
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
-        while not follower.read_once and not follower.closed:
-            share = follower.new_epochs.share()
+        while not live_table.read_once and not live_table.closed:
+            share = live_table.new_epochs.share()
             left = deadline - time.monotonic()
             if left <= 0:
                 detail = f"the results of job {name!r} are being read from its table; try again"
                 raise Problem("job-not-ready", 503, detail, headers={"Retry-After": "2"})
-            if not follower.read_once:
-                await follower.wait_for_epoch(min(left, 0.05), share)
-        return follower
+            if not live_table.read_once:
+                await live_table.wait_for_epoch(min(left, 0.05), share)
+        return live_table
 
     # --- streams --------------------------------------------------------------------------------
 
     def end_streams(self) -> None:
         """End all streams, so that their clients reconnect to the next service promptly."""
         with self._lock:
-            followers = list(self._followers.values())
-        for follower in followers:
-            follower.end_streams()
+            live_tables = list(self._live_tables.values())
+        for live_table in live_tables:
+            live_table.end_streams()
 
     # --- status ---------------------------------------------------------------------------------
 
-    def list_newest_epochs(self) -> list[tuple[str, Follower, EpochRow]]:
+    def list_newest_epochs(self) -> list[tuple[str, LiveTable, EpochRow]]:
         with self._lock:
-            followers = sorted(self._followers.items())
+            live_tables = sorted(self._live_tables.items())
         return [
             (name, each, each.newest)
-            for name, each in followers
+            for name, each in live_tables
             if each.newest is not None and "." not in name
         ]
 
-    def find_views(self, job: str) -> dict[str, Follower]:
-        """Return the followers of a job by view; the job's own query is the view ""."""
+    def find_views(self, job: str) -> dict[str, LiveTable]:
+        """Return the live tables of a job by view; the job's own query is the view ""."""
         with self._lock:
-            followers = self._find_followers(job)
-        named = ((name.partition(".")[2], each) for name, each in followers.items())
+            live_tables = self._find_live_tables(job)
+        named = ((name.partition(".")[2], each) for name, each in live_tables.items())
         return {view: each for view, each in named if each.paths.view == view}
 
     def _list_lag_targets(self) -> list[tuple[str, JobSpec, EpochRow]]:
@@ -318,19 +318,19 @@ class Runtime:
 
     def _record_lag(self, name: str) -> None:
         """Record a new lag in the history of a job."""
-        for follower in self._list_followers(name):
-            lag = follower.newest and self.lags.compute_lag(name, follower.newest)
+        for live_table in self._list_live_tables(name):
+            lag = live_table.newest and self.lags.compute_lag(name, live_table.newest)
             if lag:
-                follower.history.record_lag(LagPoint(now_ms(), lag["records"], lag["partitions"]))
+                live_table.history.record_lag(LagPoint(now_ms(), lag["records"], lag["partitions"]))
 
     def describe_status(self, name: str) -> dict[str, Any]:
         """Return epoch, watermark, lag and rates of a job or a view; a job has all groups."""
         with self._lock:
-            follower = self._followers.get(name)
+            live_table = self._live_tables.get(name)
         job, _, view = name.partition(".")
-        newest = None if follower is None else follower.newest
-        if follower is None or newest is None:
-            problem = None if follower is None else follower.problem
+        newest = None if live_table is None else live_table.newest
+        if live_table is None or newest is None:
+            problem = None if live_table is None else live_table.problem
             return {
                 "epoch": None,
                 "watermark": None,
@@ -346,20 +346,20 @@ class Runtime:
             "committed_at": format_instant(newest.committed_at // 1_000),
             "moved": newest.moved,
             "lag": self.lags.compute_lag(job, newest),
-            "rates": follower.compute_rates(),
-            "table": follower.problem,
+            "rates": live_table.compute_rates(),
+            "table": live_table.problem,
         }
 
     def count_groups(self, job: str) -> int | None:
         """Return the number of groups of all views of a job; None if no view has counted."""
-        newest = [each.newest for each in self._list_followers(job)]
+        newest = [each.newest for each in self._list_live_tables(job)]
         counts = [each.counts.groups for each in newest if each is not None]
         known = [each for each in counts if each is not None]
         return sum(known) if known else None
 
 
 def view_name(job: str, view: str) -> str:
-    """Return the name of a view among the followers; no job has such a name."""
+    """Return the name of a view among the live tables; no job has such a name."""
     return f"{job}.{view}" if view else job
 
 
@@ -369,6 +369,6 @@ def runtime_of(request: Request) -> Runtime:
     return runtime
 
 
-def _distinct(followers: Iterable[Follower]) -> list[Follower]:
-    """Return each follower once: that of a job's first view has the name of the job as well."""
-    return list({id(each): each for each in followers}.values())
+def _distinct(live_tables: Iterable[LiveTable]) -> list[LiveTable]:
+    """Return each live table once: that of a job's first view has the name of the job as well."""
+    return list({id(each): each for each in live_tables}.values())

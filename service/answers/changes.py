@@ -19,8 +19,8 @@ from jobs.table.version import TableVersion, at_newest
 from schemas.limits import PAGE_ROWS_MAX
 from schemas.table.epoch import EpochRow
 from service.answers.history import list_complete_epochs, make_gone_problem, make_restarted_problem
-from service.live.follower import Follower
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges, render_epoch
+from service.live.table import LiveTable
 from service.problems import Problem
 
 _POSITION = re.compile(r"(\d{1,15})(?::(\d{1,18}))?", re.ASCII)
@@ -51,9 +51,9 @@ def parse_position(text: str, parameter: str) -> ChangePosition:
     return ChangePosition(int(epoch), END_OF_EPOCH if seq is None else int(seq))
 
 
-def check_position(follower: Follower, at: ChangePosition) -> None:
+def check_position(live_table: LiveTable, at: ChangePosition) -> None:
     """Raise a Problem if a stream cannot start at a position."""
-    newest = _find_newest(follower)
+    newest = _find_newest(live_table)
     if at.epoch > newest:
         raise Problem(
             "epoch-unknown",
@@ -62,39 +62,41 @@ def check_position(follower: Follower, at: ChangePosition) -> None:
             newest=newest,
         )
     first = at.epoch + 1 if at.is_epoch_end else at.epoch
-    if first > newest or follower.recent.find_epoch(first) is not None:
+    if first > newest or live_table.recent.find_epoch(first) is not None:
         return
-    at_newest(follower.paths.table, lambda table: list_complete_epochs(table, first - 1))
+    at_newest(live_table.paths.table, lambda table: list_complete_epochs(table, first - 1))
 
 
-def has_next(follower: Follower, at: ChangePosition) -> bool:
+def has_next(live_table: LiveTable, at: ChangePosition) -> bool:
     """Return whether there is an epoch after a position."""
-    newest = follower.newest
+    newest = live_table.newest
     return newest is not None and (at.epoch + 1 if at.is_epoch_end else at.epoch) <= newest.epoch
 
 
-def read_epochs(follower: Follower, at: ChangePosition) -> list[EpochChanges]:
+def read_epochs(live_table: LiveTable, at: ChangePosition) -> list[EpochChanges]:
     """Return some of the epochs after a position; none at the newest epoch.
 
     The first one is the position's own epoch if the position is inside it. This may read the table:
     not for the event loop.
     """
     first = at.epoch + 1 if at.is_epoch_end else at.epoch
-    newest = _find_newest(follower)
+    newest = _find_newest(live_table)
     if first > newest:
         return []
-    recent = find_recent_epochs(follower, at)
+    recent = find_recent_epochs(live_table, at)
     if recent:
         return recent
-    return at_newest(follower.paths.table, lambda table: _read_from_table(follower, table, first))
+    return at_newest(
+        live_table.paths.table, lambda table: _read_from_table(live_table, table, first)
+    )
 
 
-def find_recent_epochs(follower: Follower, at: ChangePosition) -> list[EpochChanges]:
+def find_recent_epochs(live_table: LiveTable, at: ChangePosition) -> list[EpochChanges]:
     """Return the epochs after a position that are in memory."""
     number = at.epoch + 1 if at.is_epoch_end else at.epoch
     found: list[EpochChanges] = []
     rows = 0
-    while (epoch := follower.recent.find_epoch(number)) is not None:
+    while (epoch := live_table.recent.find_epoch(number)) is not None:
         rows += len(epoch.changes)
         if found and rows > PAGE_ROWS_MAX:
             break
@@ -103,7 +105,7 @@ def find_recent_epochs(follower: Follower, at: ChangePosition) -> list[EpochChan
     return found
 
 
-def _read_from_table(follower: Follower, table: TableVersion, first: int) -> list[EpochChanges]:
+def _read_from_table(live_table: LiveTable, table: TableVersion, first: int) -> list[EpochChanges]:
     rows = table.epochs(first - 1)
     if not rows or rows[0].epoch != first:
         raise make_gone_problem(first - 1, rows[0].epoch if rows else table.newest.epoch)
@@ -130,16 +132,16 @@ def _read_from_table(follower: Follower, table: TableVersion, first: int) -> lis
         mine = None
         if changelog is not None:
             mine = changelog.filter(pc.equal(changelog["epoch"], row.epoch))
-        found.append(render_epoch(row, mine, follower.shape))
+        found.append(render_epoch(row, mine, live_table.shape))
     return found
 
 
-def find_newest_position(follower: Follower) -> ChangePosition:
+def find_newest_position(live_table: LiveTable) -> ChangePosition:
     """Return the position of the newest epoch."""
-    return ChangePosition(_find_newest(follower))
+    return ChangePosition(_find_newest(live_table))
 
 
-def _find_newest(follower: Follower) -> int:
-    if follower.newest is None:
+def _find_newest(live_table: LiveTable) -> int:
+    if live_table.newest is None:
         raise Problem("job-has-no-table", 409, "the job has no epoch yet; start the job")
-    return follower.newest.epoch
+    return live_table.newest.epoch

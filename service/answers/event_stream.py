@@ -28,9 +28,9 @@ from schemas.limits import (
 from service.answers.changes import ChangePosition, find_recent_epochs, has_next, read_epochs
 from service.answers.listing import parse_listing
 from service.answers.results import Results
-from service.live.follower import Follower
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges
 from service.live.staggered_event import wait_for_share
+from service.live.table import LiveTable
 from service.problems import Problem
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class EventStream:
 
     def __init__(
         self,
-        follower: Follower,
+        live_table: LiveTable,
         at: ChangePosition | None,
         key: bytes | None,
         results: Results,
@@ -112,7 +112,7 @@ class EventStream:
         admitted: Callable[[], bool],
     ) -> None:
         self._form = form
-        self._follower = follower
+        self._live_table = live_table
         self._at = at  # None: start with a snapshot
         self._key = key
         self._results = results
@@ -139,7 +139,7 @@ class EventStream:
 
     @property
     def _name(self) -> str:
-        return self._follower.paths.name
+        return self._live_table.paths.name
 
     async def _send_all(self, send: Send) -> None:
         async for piece in self._make_pieces():
@@ -177,15 +177,15 @@ class EventStream:
     async def _read_snapshot_pages(self) -> AsyncIterator[tuple[int, int | None, list[bytes]]]:
         if self._key is not None:
             epoch, watermark, row = await run_in_threadpool(
-                self._results.read_group, self._follower, self._key, None
+                self._results.read_group, self._live_table, self._key, None
             )
             yield epoch, watermark, [] if row is None else [row]
             return
-        listing = parse_listing(self._follower.shape, [], None, None)
+        listing = parse_listing(self._live_table.shape, [], None, None)
         cursor: str | None = None
         while True:
             page = await run_in_threadpool(
-                self._results.read_page, self._follower, listing, PAGE_ROWS_MAX, None, cursor
+                self._results.read_page, self._live_table, listing, PAGE_ROWS_MAX, None, cursor
             )
             yield page.epoch, page.watermark, page.documents
             cursor = page.cursor
@@ -199,14 +199,14 @@ class EventStream:
                 checked = time.monotonic()
                 if not self._admitted():  # its token was revoked or has expired
                     return
-            if self._follower.closed:
-                if self._follower.successor is None:
+            if self._live_table.closed:
+                if self._live_table.successor is None:
                     return
-                self._follower = self._follower.successor
-            share = self._follower.new_changes.share()
-            epochs = find_recent_epochs(self._follower, at)
-            if not epochs and has_next(self._follower, at):
-                epochs = await run_in_threadpool(read_epochs, self._follower, at)
+                self._live_table = self._live_table.successor
+            share = self._live_table.new_changes.share()
+            epochs = find_recent_epochs(self._live_table, at)
+            if not epochs and has_next(self._live_table, at):
+                epochs = await run_in_threadpool(read_epochs, self._live_table, at)
             for epoch in epochs:
                 yield await self._render_epoch(epoch, at)
                 at = ChangePosition(epoch.epoch)

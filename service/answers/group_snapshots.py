@@ -20,7 +20,7 @@ from jobs.table.version import Key, TableVersion
 from schemas.limits import CONSOLE_STORIES_KEPT
 from schemas.table.epoch import EpochRow
 from service.answers.results import TableReads
-from service.live.follower import Follower
+from service.live.table import LiveTable
 from service.table.explanation import explain_group
 from service.table.row_shape import RowShape
 
@@ -50,30 +50,30 @@ class GroupSnapshots:
     def __init__(self, reads: TableReads) -> None:
         self._reads = reads
         self._lock = threading.Lock()
-        self._cached: WeakKeyDictionary[Follower, OrderedDict[bytes, _Cached]]
+        self._cached: WeakKeyDictionary[LiveTable, OrderedDict[bytes, _Cached]]
         self._cached = WeakKeyDictionary()
 
-    def read(self, follower: Follower, key: Key) -> GroupSnapshot:
+    def read(self, live_table: LiveTable, key: Key) -> GroupSnapshot:
         """Return a group's snapshot; raise a Problem if the group never existed.
 
         It may read a table: not for the event loop.
         """
-        name = follower.shape.key_bytes(key)
-        newest = "" if follower.newest is None else follower.newest.uuid
+        name = live_table.shape.key_bytes(key)
+        newest = "" if live_table.newest is None else live_table.newest.uuid
         with self._lock:
-            cached = self._cached.setdefault(follower, OrderedDict()).get(name)
+            cached = self._cached.setdefault(live_table, OrderedDict()).get(name)
         began = time.monotonic()
         if cached is not None and (cached.newest == newest or began < cached.keep_until):
             return cached.snapshot
-        buckets = follower.spec.state.buckets
+        buckets = live_table.spec.state.buckets
         known = {} if cached is None else dict(cached.snapshot.read_files)
         snapshot = self._reads.read(
-            follower, lambda table: take_snapshot(table, follower.shape, key, buckets, known)
+            live_table, lambda table: take_snapshot(table, live_table.shape, key, buckets, known)
         )
         now = time.monotonic()
         keep_until = now + _PAUSE_FACTOR * (now - began)
         with self._lock:
-            of_job = self._cached.setdefault(follower, OrderedDict())
+            of_job = self._cached.setdefault(live_table, OrderedDict())
             of_job[name] = _Cached(newest, keep_until, snapshot)
             while len(of_job) > CONSOLE_STORIES_KEPT:
                 of_job.popitem(last=False)

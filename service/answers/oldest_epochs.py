@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from jobs.table.version import at_newest
 from schemas.limits import LOOKBACK_SECONDS
 from service.answers.history import list_complete_epochs
-from service.live.follower import Follower
+from service.live.table import LiveTable
 from service.problems import Problem
 
 
@@ -18,24 +18,26 @@ class OldestEpochs:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._cached: WeakKeyDictionary[Follower, tuple[float, int]] = WeakKeyDictionary()
+        self._cached: WeakKeyDictionary[LiveTable, tuple[float, int]] = WeakKeyDictionary()
 
-    def find(self, follower: Follower) -> int:
+    def find(self, live_table: LiveTable) -> int:
         """Return the oldest available epoch. It may read a table: not for the event loop."""
         now = time.monotonic()
         with self._lock:
-            cached = self._cached.get(follower)
+            cached = self._cached.get(live_table)
         if cached is not None and now - cached[0] < LOOKBACK_SECONDS:
             return cached[1]
-        epoch = _read_oldest(follower)
+        epoch = _read_oldest(live_table)
         with self._lock:
-            self._cached[follower] = (now, epoch)
+            self._cached[live_table] = (now, epoch)
         return epoch
 
 
-def _read_oldest(follower: Follower) -> int:
+def _read_oldest(live_table: LiveTable) -> int:
     try:
-        at_newest(follower.paths.table, lambda table: list_complete_epochs(table, 0, results=True))
+        at_newest(
+            live_table.paths.table, lambda table: list_complete_epochs(table, 0, results=True)
+        )
     except Problem as problem:
         oldest = problem.extensions.get("oldest")
         if oldest is None:

@@ -18,9 +18,9 @@ from jobs.table.version import TableVersion, at_newest
 from schemas.limits import TABLE_READS_MAX
 from service.answers.listing import Listing
 from service.answers.past_results import PastResults
-from service.live.follower import Follower
 from service.live.results_index import IndexSnapshot
 from service.live.select import Select
+from service.live.table import LiveTable
 from service.problems import Problem
 
 _AS_OF = re.compile(r"(epoch|time|watermark):(.{1,64})")
@@ -44,15 +44,15 @@ class TableReads:
     def __init__(self) -> None:
         self._free = threading.Semaphore(TABLE_READS_MAX)
 
-    def read(self, follower: Follower, work: Callable[[TableVersion], Given]) -> Given:
+    def read(self, live_table: LiveTable, work: Callable[[TableVersion], Given]) -> Given:
         """Return what `work` returns for the newest version of a job's table.
 
         Raise a Problem if the job has no epoch yet, or if too many reads are running.
         """
-        with follower.index.take_snapshot():
+        with live_table.index.take_snapshot():
             pass
         with self.limit():
-            return at_newest(follower.paths.table, work)
+            return at_newest(live_table.paths.table, work)
 
     @contextmanager
     def limit(self) -> Iterator[None]:
@@ -75,7 +75,7 @@ class Results:
 
     def read_page(
         self,
-        follower: Follower,
+        live_table: LiveTable,
         listing: Listing,
         limit: int,
         as_of: str | None,
@@ -83,26 +83,26 @@ class Results:
     ) -> ResultPage:
         after = None if cursor is None else listing.decode_cursor(cursor)
         select = listing.make_select(limit, after)
-        follower.request_indexes(listing.columns)
-        with follower.index.take_snapshot() as snapshot:
+        live_table.request_indexes(listing.columns)
+        with live_table.index.take_snapshot() as snapshot:
             epoch = after.epoch if after is not None else resolve_epoch(snapshot, as_of)
             watermark = snapshot.find_watermark(epoch)
             found = snapshot.select_rows(epoch, select)
         if found is None:
-            found = self._read_past(follower, epoch, select)
+            found = self._read_past(live_table, epoch, select)
         return _make_page(listing, epoch, watermark, found, limit)
 
     def read_group(
-        self, follower: Follower, key: bytes, as_of: str | None
+        self, live_table: LiveTable, key: bytes, as_of: str | None
     ) -> tuple[int, int | None, bytes | None]:
         """Return epoch, watermark and row of one group."""
         select = Select(["document"], ["key = ?"], [key])
-        with follower.index.take_snapshot() as snapshot:
+        with live_table.index.take_snapshot() as snapshot:
             epoch = resolve_epoch(snapshot, as_of)
             watermark = snapshot.find_watermark(epoch)
             found = snapshot.select_rows(epoch, select)
         if found is None:
-            found = self._read_past(follower, epoch, select)
+            found = self._read_past(live_table, epoch, select)
         return epoch, watermark, found[0][0] if found else None
 
     @staticmethod
@@ -112,11 +112,13 @@ class Results:
             detail = f"there is no epoch {epoch} yet; the newest is {newest}"
             raise Problem("epoch-unknown", 404, detail, newest=newest)
 
-    def _read_past(self, follower: Follower, epoch: int, select: Select) -> list[tuple[Any, ...]]:
+    def _read_past(
+        self, live_table: LiveTable, epoch: int, select: Select
+    ) -> list[tuple[Any, ...]]:
         with self._reads.limit():
             # A recreated table reuses epoch numbers; a changed query has other columns.
-            table_id = f"{follower.paths.table_number}-{follower.shape.plan.fingerprint}"
-            past = self._past.read_epoch(follower.paths.table, follower.shape, epoch, table_id)
+            table_id = f"{live_table.paths.table_number}-{live_table.shape.plan.fingerprint}"
+            past = self._past.read_epoch(live_table.paths.table, live_table.shape, epoch, table_id)
             return past.select_rows(select)
 
 

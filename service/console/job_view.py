@@ -19,7 +19,7 @@ from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.live.epoch_history import LagPoint
-from service.live.follower import Follower
+from service.live.table import LiveTable
 from service.moments import now_ms
 from service.problems import Problem
 from service.runtime import Runtime, runtime_of, view_name
@@ -64,7 +64,7 @@ class JobView:
     record: JobRecord
     view: str  # the view whose results its pages show; "" is the job's own query
     status: dict[str, Any]  # epoch, watermark, lag and rates, as in the job's document
-    follower: Follower | None
+    live_table: LiveTable | None
     read_size: Callable[[], StateSize | None]  # reads the table's log: in a thread
 
     @property
@@ -129,11 +129,11 @@ class JobView:
 
     @property
     def plan(self) -> Plan | None:
-        return None if self.follower is None else self.follower.shape.plan
+        return None if self.live_table is None else self.live_table.shape.plan
 
     @property
     def newest(self) -> EpochRow | None:
-        return None if self.follower is None else self.follower.newest
+        return None if self.live_table is None else self.live_table.newest
 
     @property
     def committed_ms(self) -> int | None:
@@ -147,7 +147,7 @@ class JobView:
     @property
     def newest_lag(self) -> LagPoint | None:
         """The last measured lag, unless it is too old."""
-        lag = None if self.follower is None else self.follower.history.lag
+        lag = None if self.live_table is None else self.live_table.history.lag
         return lag if lag is not None and now_ms() - lag.at_ms < _LAG_MS_MAX else None
 
     @property
@@ -180,13 +180,13 @@ def view_job(runtime: Runtime, record: JobRecord, view: str = "") -> JobView:
     """Return a job whose record is known, with one of its views; "" is its query or first view."""
     name = view_name(record.name, view)
     try:
-        follower = runtime.find_follower(name)
+        live_table = runtime.find_live_table(name)
     except Problem:  # deleted since
-        follower = None
-    shown = view if follower is None else follower.paths.view
+        live_table = None
+    shown = view if live_table is None else live_table.paths.view
     root = runtime.jobs.find_paths(record.name).table
     read_size = partial(runtime.state_sizes.read, root)
-    return JobView(record, shown, runtime.describe_status(name), follower, read_size)
+    return JobView(record, shown, runtime.describe_status(name), live_table, read_size)
 
 
 def find_job(request: Request, name: str) -> JobView:
@@ -195,11 +195,11 @@ def find_job(request: Request, name: str) -> JobView:
     job, _, view = name.partition(".")
     record = runtime.jobs.find_record(job)
     if view:
-        runtime.find_follower(name)  # or there is no such view
+        runtime.find_live_table(name)  # or there is no such view
     return view_job(runtime, record, view)
 
 
-async def find_followed_job(request: Request, name: str) -> tuple[Follower, JobView]:
-    """Wait until the job's table was read; return its follower and the job."""
-    follower = await runtime_of(request).wait_until_ready(name)
-    return follower, find_job(request, name)
+async def find_followed_job(request: Request, name: str) -> tuple[LiveTable, JobView]:
+    """Wait until the job's table was read; return its live table and the job."""
+    live_table = await runtime_of(request).wait_until_ready(name)
+    return live_table, find_job(request, name)

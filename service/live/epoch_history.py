@@ -1,6 +1,6 @@
 """The history of a job's epochs and of its lag, for charts.
 
-    epoch row (follower) ──► the newest epochs, each by itself
+    epoch row (live table) ──► the newest epochs, each by itself
               └──────┬─────► slots of ten seconds over the last hour    ──┐ saved to a file for
     lag (lags) ──────┴─────► slots of two minutes over the last day     ──┘ the next service
 

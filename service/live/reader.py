@@ -5,7 +5,7 @@
 
 It reads only what is committed; of a stopped or dead job there is simply no next log entry. It runs
 in its own process (service.live.reader_process), because its work would delay every request. Its
-client is the service's follower of the job.
+client is the service's live table of the job.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Recent changes: the changelog of the newest epochs, rendered once for all clients.
 
-    follower (thread) ──► EpochChanges ──► RecentChanges (bounded by rows) ──► streams over HTTP
+    live table (thread) ──► EpochChanges ──► RecentChanges (bounded by rows) ──► streams over HTTP
                                               └ slower clients read the table
 
 An epoch is one unit: if one of its rows is here, all of them are.

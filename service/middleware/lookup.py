@@ -37,12 +37,12 @@ def answer_lookup(runtime: Runtime, scope: Scope) -> Response | None:
         return None
     try:
         runtime.access.authorize(request, Role.VIEWER)
-        follower = runtime.find_follower(found[1])
-        newest = follower.newest
-        if newest is None or (follower.paths.view and "." not in found[1]):
+        live_table = runtime.find_live_table(found[1])
+        newest = live_table.newest
+        if newest is None or (live_table.paths.view and "." not in found[1]):
             return None
-        group = follower.shape.key_bytes(parse_key(follower, found[2]))
-        epoch, document = follower.index.lookup(group)
+        group = live_table.shape.key_bytes(parse_key(live_table, found[2]))
+        epoch, document = live_table.index.lookup(group)
     except Problem:
         return None
     if document is None:

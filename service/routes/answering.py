@@ -10,8 +10,8 @@ from fastapi.responses import Response
 
 from jobs.table.version import Key
 from schemas.table.epoch import EpochRow
-from service.live.follower import Follower
 from service.live.results_index import make_no_epoch_problem
+from service.live.table import LiveTable
 from service.problems import Problem
 
 
@@ -21,20 +21,20 @@ def answer(document: Any, status: int = 200, headers: dict[str, str] | None = No
     return Response(msgspec.json.encode(document), status, headers, "application/json")
 
 
-def require_newest(follower: Follower) -> EpochRow:
+def require_newest(live_table: LiveTable) -> EpochRow:
     """Return the newest epoch; raise a Problem if there is none."""
-    if follower.newest is None:
+    if live_table.newest is None:
         raise make_no_epoch_problem()
-    return follower.newest
+    return live_table.newest
 
 
-def parse_key(follower: Follower, raw: str) -> Key:
+def parse_key(live_table: LiveTable, raw: str) -> Key:
     """Return the key in the last segment of an address, which the gate has kept encoded."""
     try:
         text = unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
         raise Problem("key-invalid", 422, "the key is not UTF-8") from None
-    return follower.shape.parse_key(text)
+    return live_table.shape.parse_key(text)
 
 
 def make_epoch_headers(epoch: int, watermark: int | None = None, **others: str) -> dict[str, str]:

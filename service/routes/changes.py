@@ -24,8 +24,8 @@ from service.answers.changes import (
 )
 from service.answers.event_stream import Events, EventStream, Lines
 from service.answers.media import Media, choose_media
-from service.live.follower import Follower
 from service.live.recent_changes import EpochChanges
+from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.documents import ChangePage
 from service.routes.examples import ROW, describe_responses
@@ -102,26 +102,26 @@ async def changes(
     """
     runtime = runtime_of(request)
     require_view(request, name)
-    follower = await runtime.wait_until_ready(name)
+    live_table = await runtime.wait_until_ready(name)
     media = choose_media(accept, Media.EVENTS, Media.JSON, Media.NDJSON, Media.ARROW)
     group = None
     if key is not None:
-        group = follower.shape.key_bytes(follower.shape.parse_key(key))
+        group = live_table.shape.key_bytes(live_table.shape.parse_key(key))
     at: ChangePosition | None = None
     if last_event_id:  # a reconnecting browser: its position precedes its address
         at = parse_position(last_event_id, "header.last-event-id")
     elif since is not None:
         at = parse_position(since, "query.since")
     elif not snapshot:
-        at = find_newest_position(follower)
+        at = find_newest_position(live_table)
     if at is not None:
-        await run_in_threadpool(check_position, follower, at)
+        await run_in_threadpool(check_position, live_table, at)
     else:
-        find_newest_position(follower)  # raises a Problem without an epoch
+        find_newest_position(live_table)  # raises a Problem without an epoch
     if media not in (Media.JSON, Media.ARROW):
         form = Events if media is Media.EVENTS else Lines
         stream = EventStream(
-            follower, at, group, runtime.results, form, runtime.access.make_admission(request)
+            live_table, at, group, runtime.results, form, runtime.access.make_admission(request)
         )
         return _Streaming(stream, request)
     if at is None:
@@ -129,12 +129,17 @@ async def changes(
         raise Problem("accept-unsupported", 406, detail)
     if wait:
         with runtime.stream_slots.hold(request):
-            return await _read_page(follower, at, group, limit, wait, media)
-    return await _read_page(follower, at, group, limit, wait, media)
+            return await _read_page(live_table, at, group, limit, wait, media)
+    return await _read_page(live_table, at, group, limit, wait, media)
 
 
 async def _read_page(
-    follower: Follower, at: ChangePosition, key: bytes | None, limit: int, wait: float, media: Media
+    live_table: LiveTable,
+    at: ChangePosition,
+    key: bytes | None,
+    limit: int,
+    wait: float,
+    media: Media,
 ) -> Response:
     """Return whole epochs within the limit; of a longer epoch, its next rows."""
     deadline = time.monotonic() + wait
@@ -142,8 +147,8 @@ async def _read_page(
     complete = True
     last: EpochChanges | None = None
     while True:
-        share = follower.new_epochs.share()
-        for epoch in await run_in_threadpool(read_epochs, follower, at):
+        share = live_table.new_epochs.share()
+        for epoch in await run_in_threadpool(read_epochs, live_table, at):
             rows = list(epoch.iterate_after(at.seq if at.epoch == epoch.epoch else -1, key))
             if len(documents) + len(rows) > limit and documents:
                 break
@@ -158,14 +163,14 @@ async def _read_page(
             if len(documents) >= limit:
                 break
         left = deadline - time.monotonic()
-        if documents or left <= 0 or follower.closed:
+        if documents or left <= 0 or live_table.closed:
             break
-        await follower.wait_for_epoch(left, share)
+        await live_table.wait_for_epoch(left, share)
     if media is Media.ARROW:
-        body = await run_in_threadpool(encode_changes, follower.shape.types, documents)
+        body = await run_in_threadpool(encode_changes, live_table.shape.types, documents)
         headers = {"X-Next": str(at), "X-Complete": str(complete).lower(), "X-Epoch": str(at.epoch)}
         return Response(body, media_type=str(media), headers={**headers, **_NO_STORE})
-    newest = follower.newest
+    newest = live_table.newest
     position = {
         "next": str(at),
         "complete": complete,

@@ -86,14 +86,14 @@ async def explain(request: Request, name: str, key: str) -> Response:
     """Explain the values of a group: sums, multisets, epochs and source offsets."""
     runtime = runtime_of(request)
     require_view(request, name)
-    follower = await runtime.wait_until_ready(name)
-    group = parse_key(follower, key)
+    live_table = await runtime.wait_until_ready(name)
+    group = parse_key(live_table, key)
 
     def read(table: TableVersion) -> dict[str, Any]:
-        buckets = follower.spec.state.buckets
-        return explain_group(GroupReader(table, follower.shape, group, buckets))
+        buckets = live_table.spec.state.buckets
+        return explain_group(GroupReader(table, live_table.shape, group, buckets))
 
-    document = await run_in_threadpool(runtime.table_reads.read, follower, read)
+    document = await run_in_threadpool(runtime.table_reads.read, live_table, read)
     headers = make_epoch_headers(document["epoch"])
     return answer({"job": name, **document}, headers=headers)
 
@@ -116,21 +116,21 @@ async def history(
     """Return the changes of one group, oldest first."""
     runtime = runtime_of(request)
     require_view(request, name)
-    follower = await runtime.wait_until_ready(name)
-    group = parse_key(follower, key)
+    live_table = await runtime.wait_until_ready(name)
+    group = parse_key(live_table, key)
 
     def read(table: TableVersion) -> dict[str, Any]:
-        reader = GroupReader(table, follower.shape, group, follower.spec.state.buckets)
+        reader = GroupReader(table, live_table.shape, group, live_table.spec.state.buckets)
         changes = reader.changes(limit + 1)
         rows = table.epochs()
         return {
             "epoch": rows[-1].epoch,
-            "group": follower.shape.key(group),
+            "group": live_table.shape.key(group),
             "changes": changes[-limit:],
             "complete": len(changes) <= limit and reader.complete(rows),
         }
 
-    document = await run_in_threadpool(runtime.table_reads.read, follower, read)
+    document = await run_in_threadpool(runtime.table_reads.read, live_table, read)
     return answer(document, headers=make_epoch_headers(document["epoch"]))
 
 
@@ -150,12 +150,12 @@ async def diff(
     """Return the groups whose results differ between two epochs, with both rows."""
     runtime = runtime_of(request)
     require_view(request, name)
-    follower = await runtime.wait_until_ready(name)
+    live_table = await runtime.wait_until_ready(name)
 
     def read(table: TableVersion) -> dict[str, Any]:
-        return read_difference_page(table, follower.shape, name, first, last, limit, cursor)
+        return read_difference_page(table, live_table.shape, name, first, last, limit, cursor)
 
-    document = await run_in_threadpool(runtime.table_reads.read, follower, read)
+    document = await run_in_threadpool(runtime.table_reads.read, live_table, read)
     return answer(document)
 
 
@@ -175,15 +175,15 @@ async def list_quarantine(
     """Return the quarantined messages, oldest first, with reason and first bytes."""
     runtime = runtime_of(request)
     require_view(request, name)
-    follower = await runtime.wait_until_ready(name)
+    live_table = await runtime.wait_until_ready(name)
     after = parse_message_id(cursor) if cursor else None
     found = await run_in_threadpool(
         runtime.table_reads.read,
-        follower,
+        live_table,
         lambda table: list_oldest_messages(table, after, limit + 1),
     )
     more = found[limit - 1]["id"] if len(found) > limit else None
-    shown = [add_replay(follower.paths, each) for each in found[:limit]]
+    shown = [add_replay(live_table.paths, each) for each in found[:limit]]
     return answer({"messages": shown, "next_cursor": more})
 
 
@@ -196,9 +196,9 @@ async def get_quarantine(request: Request, name: str, id: str) -> Response:
     """Return one quarantined message with all of its stored bytes."""
     runtime = runtime_of(request)
     require_view(request, name)
-    follower = await runtime.wait_until_ready(name)
+    live_table = await runtime.wait_until_ready(name)
     position = parse_message_id(id)
     found = await run_in_threadpool(
-        runtime.table_reads.read, follower, lambda table: read_message(table, position)
+        runtime.table_reads.read, live_table, lambda table: read_message(table, position)
     )
-    return answer(add_replay(follower.paths, found))
+    return answer(add_replay(live_table.paths, found))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from schemas.table.epoch import EpochRow
 from service.histogram import Histogram
-from service.live.follower import Follower
+from service.live.table import LiveTable
 from service.request_counts import RequestCounts
 from service.runtime import Runtime
 from service.supervision.register import Actual
@@ -18,7 +18,7 @@ PHASES = ("plan", "tasks", "judge", "commit", "publish")
 
 _Labels = dict[str, str]
 _Sample = tuple[_Labels, float]
-_Newest = Sequence[tuple[str, Follower, EpochRow]]
+_Newest = Sequence[tuple[str, LiveTable, EpochRow]]
 
 # Metrics of a job's newest epoch: name without the prefix retally_job_, help text. All are gauges.
 _EPOCH_METRICS = {
@@ -113,8 +113,8 @@ def _list_jobs(runtime: Runtime) -> list[_Family]:
 def _list_epochs(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
     """Return the metrics of the newest epoch of each job."""
     samples: dict[str, list[_Sample]] = {name: [] for name in _EPOCH_METRICS}
-    for name, follower, newest in newest_epochs:
-        for metric, value in _read_epoch(runtime, name, follower, newest).items():
+    for name, live_table, newest in newest_epochs:
+        for metric, value in _read_epoch(runtime, name, live_table, newest).items():
             if value is not None:
                 samples[metric].append(({"job": name}, value))
     counted = [
@@ -140,7 +140,7 @@ def _list_epochs(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
     ]
 
 
-def _sum_totals(views: Mapping[str, Follower]) -> dict[str, int]:
+def _sum_totals(views: Mapping[str, LiveTable]) -> dict[str, int]:
     """Return the counters of a job: sums over its views of what each view counts for itself.
 
     All views share most refused messages, so `quarantined` is that of the view with the most.
@@ -160,17 +160,17 @@ def _list_views(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
     counted: list[_Sample] = []
     for job, _, _ in newest_epochs:
         views = runtime.find_views(job)
-        for view, follower in sorted(views.items()) if set(views) != {""} else ():
-            newest = follower.newest
+        for view, live_table in sorted(views.items()) if set(views) != {""} else ():
+            newest = live_table.newest
             if newest is None:
                 continue
             label = {"job": job, "view": view}
-            changes = follower.compute_rates()["changes_per_second"]
+            changes = live_table.compute_rates()["changes_per_second"]
             values = (newest.counts.groups, changes, newest.counts.fold_seconds)
             for name, value in zip(_VIEW_METRICS, values, strict=True):
                 if value is not None:
                     samples[name].append((label, value))
-            totals = dict(follower.totals)
+            totals = dict(live_table.totals)
             counted += [
                 ({**label, "what": what}, totals[what])
                 for what in sorted(_OF_VIEW)
@@ -187,7 +187,7 @@ def _list_views(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
 
 
 def _read_epoch(
-    runtime: Runtime, name: str, follower: Follower, newest: EpochRow
+    runtime: Runtime, name: str, live_table: LiveTable, newest: EpochRow
 ) -> dict[str, float | None]:
     """Return the values of _EPOCH_METRICS for one job; None for unknown ones."""
     rates = [each.compute_rates() for each in runtime.find_views(name).values()]
@@ -204,7 +204,7 @@ def _read_epoch(
         "moved": float(newest.moved is not None),
         "images": newest.counts.images,
         "lag_records": (runtime.lags.compute_lag(name, newest) or {}).get("records"),
-        **follower.compute_rates(),
+        **live_table.compute_rates(),
         "changes_per_second": changes,
     }
 
@@ -218,8 +218,8 @@ def _count_unpublished(newest: EpochRow) -> int | None:
 def _list_latencies(newest_epochs: _Newest) -> list[_Family]:
     """Return the latencies of the epochs since the service started, of jobs that have some."""
     histograms = {
-        "commit": [(name, follower.commit_latencies) for name, follower, _ in newest_epochs],
-        "publish": [(name, follower.publish_latencies) for name, follower, _ in newest_epochs],
+        "commit": [(name, live_table.commit_latencies) for name, live_table, _ in newest_epochs],
+        "publish": [(name, live_table.publish_latencies) for name, live_table, _ in newest_epochs],
     }
     ends = {"commit": "the commit of its results", "publish": "their publication"}
     return [
@@ -268,8 +268,8 @@ def _list_table_sizes(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]
     """Return the sizes of the tables by part."""
     sizes = [
         ({"job": name, "part": size.part}, size)
-        for name, follower, _ in newest_epochs
-        for size in getattr(_read_sizes(runtime, follower), "parts", ())
+        for name, live_table, _ in newest_epochs
+        for size in getattr(_read_sizes(runtime, live_table), "parts", ())
     ]
     rows = [(label, float(size.rows)) for label, size in sizes]
     octets = [(label, float(size.size)) for label, size in sizes]
@@ -282,9 +282,9 @@ def _list_table_sizes(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]
     ]
 
 
-def _read_sizes(runtime: Runtime, follower: Follower) -> StateSize | None:
+def _read_sizes(runtime: Runtime, live_table: LiveTable) -> StateSize | None:
     """Return the size of a job's table with the parts of all views."""
-    return runtime.state_sizes.read(follower.paths.at_view("").table)
+    return runtime.state_sizes.read(live_table.paths.at_view("").table)
 
 
 def _list_requests(counts: RequestCounts) -> list[_Family]:

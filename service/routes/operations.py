@@ -243,17 +243,19 @@ async def replay(
     The job reads it in order, like every message. A message is resent only once, unless `again`.
     """
     runtime = runtime_of(request)
-    follower = await runtime.wait_until_ready(name)
+    live_table = await runtime.wait_until_ready(name)
     position = parse_message_id(id)
     if (known := find_repeated(runtime, name, "quarantine", idempotency_key)) is not None:
         return answer_accepted(known)
     body = await parse_body(request, ReplayBody)
     fixed = _parse_message(body)
     await run_in_threadpool(
-        runtime.table_reads.read, follower, lambda table: read_message(table, position)
+        runtime.table_reads.read, live_table, lambda table: read_message(table, position)
     )  # or 404
     if fixed is not None:
-        refused = await run_in_threadpool(why_refused, follower.spec, follower.shape.plan, fixed)
+        refused = await run_in_threadpool(
+            why_refused, live_table.spec, live_table.shape.plan, fixed
+        )
         if refused is not None:
             reason, path = refused
             errors = [{"path": path, "message": reason}]

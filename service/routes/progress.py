@@ -128,14 +128,14 @@ async def make_savepoint(request: Request, name: str) -> Response:
     """Create a savepoint of the newest epoch; its default name is `epoch-N`."""
     require_whole_job(name, "savepoints")
     runtime = runtime_of(request)
-    follower = await runtime.wait_until_ready(name)
+    live_table = await runtime.wait_until_ready(name)
     asked = (await parse_body(request, SavepointBody)).name
     if asked is not None:
         _check_savepoint_name(asked)
         if any(each["name"] == asked for each in list_job_savepoints(runtime, name)):
             detail = f"job {name!r} already has a savepoint {asked!r}; choose another name"
             raise Problem("savepoint-exists", 409, detail)
-    require_newest(follower)
+    require_newest(live_table)
     arguments = ["savepoint", name, "--json", *(["--name", asked] if asked else [])]
     code, output, error = await run_in_threadpool(
         operations.run_command, runtime.settings, arguments

@@ -19,7 +19,7 @@ from service.answers.arrow import encode_results
 from service.answers.listing import parse_listing
 from service.answers.media import Media, choose_media, encode_csv, encode_ndjson, encode_page
 from service.answers.results import ResultPage
-from service.live.follower import Follower
+from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.answering import make_epoch_headers, parse_key
 from service.routes.documents import Listings, Result
@@ -52,24 +52,28 @@ _LISTING = {"epoch": 41, "rows": [ROW], "next_cursor": None}
 
 
 async def wait_for_data(
-    request: Request, follower: Follower, epoch: int | None, after_offset: str | None, wait: float
+    request: Request,
+    live_table: LiveTable,
+    epoch: int | None,
+    after_offset: str | None,
+    wait: float,
 ) -> None:
     """Wait until the index includes an epoch or a record, so that a client reads its own writes."""
-    record = None if after_offset is None else _parse_record(follower, after_offset)
-    if not _includes(follower, epoch, record):
+    record = None if after_offset is None else _parse_record(live_table, after_offset)
+    if not _includes(live_table, epoch, record):
         with runtime_of(request).stream_slots.hold(request):
-            await _wait_until_included(follower, epoch, record, wait)
+            await _wait_until_included(live_table, epoch, record, wait)
 
 
 async def _wait_until_included(
-    follower: Follower, epoch: int | None, record: tuple[str, str, int] | None, seconds: float
+    live_table: LiveTable, epoch: int | None, record: tuple[str, str, int] | None, seconds: float
 ) -> None:
     """Wait for an epoch or for the record at an offset; raise a Problem after `seconds`."""
     deadline = time.monotonic() + seconds
-    while not _includes(follower, epoch, record):
+    while not _includes(live_table, epoch, record):
         left = deadline - time.monotonic()
-        if left <= 0 or follower.closed:
-            now = None if follower.newest is None else follower.newest.epoch
+        if left <= 0 or live_table.closed:
+            now = None if live_table.newest is None else live_table.newest.epoch
             wanted = (
                 f"epoch {epoch}"
                 if record is None
@@ -77,11 +81,13 @@ async def _wait_until_included(
             )
             detail = f"{wanted} was not reached within {seconds:g} s; the newest epoch is {now}"
             raise Problem("epoch-not-reached", 412, detail, newest=now)
-        await follower.wait_for_epoch(left)
+        await live_table.wait_for_epoch(left)
 
 
-def _includes(follower: Follower, epoch: int | None, record: tuple[str, str, int] | None) -> bool:
-    newest = follower.newest
+def _includes(
+    live_table: LiveTable, epoch: int | None, record: tuple[str, str, int] | None
+) -> bool:
+    newest = live_table.newest
     if epoch is not None and (newest is None or newest.epoch < epoch):
         return False
     if record is None:
@@ -90,9 +96,9 @@ def _includes(follower: Follower, epoch: int | None, record: tuple[str, str, int
     return newest is not None and newest.offsets.get(topic, {}).get(partition, 0) > offset
 
 
-def _parse_record(follower: Follower, text: str) -> tuple[str, str, int]:
+def _parse_record(live_table: LiveTable, text: str) -> tuple[str, str, int]:
     """Parse PARTITION:OFFSET or TOPIC/PARTITION:OFFSET."""
-    topics = follower.spec.source.topics
+    topics = live_table.spec.source.topics
     found = _RECORD.fullmatch(text)
     if (
         found is None
@@ -156,12 +162,12 @@ async def list_results(
     if views is not None:
         return await _list_views(runtime, name, views, limit, as_of)
     require_view(request, name)
-    follower = await runtime.wait_until_ready(name)
+    live_table = await runtime.wait_until_ready(name)
     media = choose_media(accept, Media.JSON, Media.NDJSON, Media.CSV, Media.ARROW)
     cursor = cursor or None  # a form sends an empty one for the first page
-    asked = parse_listing(follower.shape, [each for each in where or [] if each], order, as_of)
-    await wait_for_data(request, follower, min_epoch, after_offset, wait)
-    now = follower.newest
+    asked = parse_listing(live_table.shape, [each for each in where or [] if each], order, as_of)
+    await wait_for_data(request, live_table, min_epoch, after_offset, wait)
+    now = live_table.newest
     if (
         now is not None
         and as_of is None
@@ -169,10 +175,12 @@ async def list_results(
         and is_unchanged(if_none_match, now.epoch)
     ):
         return Response(status_code=304, headers=make_epoch_headers(now.epoch))
-    page = await run_in_threadpool(runtime.results.read_page, follower, asked, limit, as_of, cursor)
+    page = await run_in_threadpool(
+        runtime.results.read_page, live_table, asked, limit, as_of, cursor
+    )
     if is_unchanged(if_none_match, page.epoch):
         return Response(status_code=304, headers=make_epoch_headers(page.epoch, page.watermark))
-    return await run_in_threadpool(_encode, request, follower, page, media, spreadsheet)
+    return await run_in_threadpool(_encode, request, live_table, page, media, spreadsheet)
 
 
 async def _list_views(
@@ -191,7 +199,7 @@ async def _list_views(
 
 
 def _encode(
-    request: Request, follower: Follower, page: ResultPage, media: Media, spreadsheet: bool
+    request: Request, live_table: LiveTable, page: ResultPage, media: Media, spreadsheet: bool
 ) -> Response:
     headers = make_epoch_headers(page.epoch, page.watermark, Vary="Accept")
     if page.cursor is not None:
@@ -203,9 +211,9 @@ def _encode(
     elif media is Media.NDJSON:
         body = encode_ndjson(page.documents)
     elif media is Media.ARROW:
-        body = encode_results(follower.shape.types, page.documents)
+        body = encode_results(live_table.shape.types, page.documents)
     else:
-        body = encode_csv(follower.shape.names, page.documents, spreadsheet=spreadsheet)
+        body = encode_csv(live_table.shape.names, page.documents, spreadsheet=spreadsheet)
     return Response(body, headers=headers, media_type=str(media))
 
 
@@ -231,17 +239,17 @@ async def get_result(
     """
     runtime = runtime_of(request)
     require_view(request, name)
-    follower = await runtime.wait_until_ready(name)
-    group = parse_key(follower, key)
-    await wait_for_data(request, follower, min_epoch, after_offset, wait)
+    live_table = await runtime.wait_until_ready(name)
+    group = parse_key(live_table, key)
+    await wait_for_data(request, live_table, min_epoch, after_offset, wait)
     watermark: int | None = None
     if as_of is None:  # one B-tree lookup: not worth a thread
-        epoch, document = follower.index.lookup(follower.shape.key_bytes(group))
-        newest = follower.newest
+        epoch, document = live_table.index.lookup(live_table.shape.key_bytes(group))
+        newest = live_table.newest
         watermark = None if newest is None else newest.watermark
     else:
         epoch, watermark, document = await run_in_threadpool(
-            runtime.results.read_group, follower, follower.shape.key_bytes(group), as_of
+            runtime.results.read_group, live_table, live_table.shape.key_bytes(group), as_of
         )
     if document is None:
         detail = f"no such group exists at epoch {epoch}"

@@ -42,7 +42,7 @@ def _describe_views(runtime: Runtime, name: str, spec: JobSpec) -> list[dict[str
     found: list[dict[str, object]] = []
     specs, plans = spec.view_specs, plans_of(spec)
     for view in spec.views or ():
-        newest = runtime.find_follower(view_name(name, view)).newest
+        newest = runtime.find_live_table(view_name(name, view)).newest
         sink = specs[view].sink
         found.append(
             {
@@ -72,11 +72,11 @@ def find_view_record(runtime: Runtime, name: str) -> JobRecord:
 
 def require_view(request: Request, name: str) -> None:
     """Raise a Problem if a job has only views and none is named."""
-    follower = runtime_of(request).find_follower(name)
-    if follower.paths.view and "." not in name:
+    live_table = runtime_of(request).find_live_table(name)
+    if live_table.paths.view and "." not in name:
         detail = (
             f"job {name!r} has no query of its own; read one of its views, such as "
-            f"/v1/jobs/{name}/views/{follower.paths.view}/results, or several with ?views="
+            f"/v1/jobs/{name}/views/{live_table.paths.view}/results, or several with ?views="
         )
         raise Problem("view-required", 404, detail)
 
@@ -93,16 +93,16 @@ async def read_views(
     runtime: Runtime, name: str, views: list[str], limit: int, as_of: str | None
 ) -> tuple[int, int | None, dict[str, ResultPage]]:
     """Return an epoch, its watermark, and the first page of each view at this epoch."""
-    followers = {view: await runtime.wait_until_ready(view_name(name, view)) for view in views}
-    newest = [each.newest.epoch for each in followers.values() if each.newest is not None]
-    if as_of is None and len(newest) == len(followers):
+    live_tables = {view: await runtime.wait_until_ready(view_name(name, view)) for view in views}
+    newest = [each.newest.epoch for each in live_tables.values() if each.newest is not None]
+    if as_of is None and len(newest) == len(live_tables):
         as_of = f"epoch:{min(newest)}"
     pages: dict[str, ResultPage] = {}
     watermark: int | None = None
-    for view, follower in followers.items():
-        asked = parse_listing(follower.shape, [], None, as_of)
+    for view, live_table in live_tables.items():
+        asked = parse_listing(live_table.shape, [], None, as_of)
         page = await run_in_threadpool(
-            runtime.results.read_page, follower, asked, limit, as_of, None
+            runtime.results.read_page, live_table, asked, limit, as_of, None
         )
         as_of = f"epoch:{page.epoch}"
         watermark = page.watermark if page.watermark is not None else watermark

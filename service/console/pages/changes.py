@@ -15,7 +15,7 @@ from service.console.job_view import find_followed_job
 from service.console.page import PageRoute, render_page
 from service.console.rows import find_numeric_columns, label_key, list_group_columns
 from service.console.visitor import require_visitor
-from service.live.follower import Follower
+from service.live.table import LiveTable
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -30,16 +30,16 @@ async def changes_page(
 ) -> Response:
     """Show the live changelog of a job or of one group."""
     visitor = require_visitor(request)
-    follower, job = await find_followed_job(request, name)
+    live_table, job = await find_followed_job(request, name)
     if job.newest is None:
         return await render_page(
             request, visitor, "results/results_none.html", job=job, tab="changes"
         )
     label = ""
     if key:
-        label = label_key(follower.shape.key(follower.shape.parse_key(key)))
-    start = await run_in_threadpool(_find_start, follower)
-    shape = follower.shape
+        label = label_key(live_table.shape.key(live_table.shape.parse_key(key)))
+    start = await run_in_threadpool(_find_start, live_table)
+    shape = live_table.shape
     names = list_group_columns(shape)
     frame: dict[str, Any] = {
         "columns": list(shape.names),
@@ -64,10 +64,10 @@ async def changes_page(
     )
 
 
-def _find_start(follower: Follower) -> int:
+def _find_start(live_table: LiveTable) -> int:
     """Return an epoch before the newest few, so that a page starts with some changes."""
     statement = "SELECT epoch, changelog_rows FROM epochs ORDER BY epoch DESC LIMIT ?"
-    with follower.index.take_snapshot() as snapshot:
+    with live_table.index.take_snapshot() as snapshot:
         newest = snapshot.query(statement, [_EPOCHS_SCANNED])
         start, rows = snapshot.epoch, 0
     for epoch, count in newest:

@@ -29,11 +29,11 @@ async def group_page(
     """Show one group of a job; `epoch` is highlighted."""
     visitor = require_visitor(request)
     runtime = runtime_of(request)
-    follower, job = await find_followed_job(request, name)
-    group = parse_key(follower, key)
-    snapshot = await run_in_threadpool(runtime.group_snapshots.read, follower, group)
-    view = GroupView(follower.shape, snapshot, epoch)
-    named = follower.shape.key(group)
+    live_table, job = await find_followed_job(request, name)
+    group = parse_key(live_table, key)
+    snapshot = await run_in_threadpool(runtime.group_snapshots.read, live_table, group)
+    view = GroupView(live_table.shape, snapshot, epoch)
+    named = live_table.shape.key(group)
     return await render_page(
         request,
         visitor,

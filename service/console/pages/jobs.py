@@ -113,7 +113,7 @@ def _make_rows(
     found = []
     for record in records:
         job = view_job(runtime, record)
-        history = _NO_HISTORY if job.follower is None else job.follower.history
+        history = _NO_HISTORY if job.live_table is None else job.live_table.history
         pace = job_pictures.draw_rates(history, now, job_pictures.SPARK_MS)
         found.append(
             {
@@ -150,7 +150,7 @@ def _describe(
     runtime: Runtime, visitor: Visitor, job: JobView, level: Level, span: Span
 ) -> dict[str, Any]:
     now = now_ms()
-    history = _NO_HISTORY if job.follower is None else job.follower.history
+    history = _NO_HISTORY if job.live_table is None else job.live_table.history
     epochs = history.epochs[-job_pictures.EPOCHS_SHOWN :]
     paths = runtime.jobs.find_paths(job.name)
     newest = job.newest
@@ -175,16 +175,16 @@ def _describe(
         "dataflow": _draw_dataflow(job, own),
         "dataflow_width": WIDTH,
         "statements": []
-        if newest is None or job.follower is None
+        if newest is None or job.live_table is None
         else write_statements(
-            job.follower.shape,
+            job.live_table.shape,
             job.name,
             str(paths.table) if visitor.can_operate else f"DIR/jobs/{job.name}/epochs",
             place_part(ACCUMULATORS, job.view),
         ),
         "views": _list_views(runtime, job, spec),
         "size": runtime.state_sizes.read(paths.table),
-        "counters": _list_counters({} if job.follower is None else job.follower.totals),
+        "counters": _list_counters({} if job.live_table is None else job.live_table.totals),
         "savepoints": list_job_savepoints(runtime, job.name)[-CONSOLE_SAVEPOINTS:],
         "log": job_log.read_tail(paths.log, CONSOLE_LOG_LINES, level),
         "level": level,
@@ -196,7 +196,7 @@ def _list_views(runtime: Runtime, job: JobView, spec: JobSpec) -> list[dict[str,
     found = []
     for view, base in job.views.items():
         own = spec.view_specs[view]
-        newest = runtime.find_follower(view_name(job.name, view)).newest
+        newest = runtime.find_live_table(view_name(job.name, view)).newest
         found.append(
             {
                 "name": view,

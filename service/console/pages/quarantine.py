@@ -24,7 +24,7 @@ from service.console.job_view import find_followed_job
 from service.console.page import HEADERS, PageRoute, render_page
 from service.console.rows import format_value
 from service.console.visitor import require_visitor
-from service.live.follower import Follower
+from service.live.table import LiveTable
 from service.problems import Problem
 from service.runtime import Runtime, runtime_of
 from service.supervision import operations
@@ -57,7 +57,7 @@ async def quarantine_page(
     """List the messages of the quarantine, newest first; `reason` is a summarized one."""
     visitor = require_visitor(request)
     runtime = runtime_of(request)
-    follower, job = await find_followed_job(request, name)
+    live_table, job = await find_followed_job(request, name)
     if job.newest is None:
         return await render_page(
             request, visitor, "results/results_none.html", job=job, tab="quarantine"
@@ -71,10 +71,10 @@ async def quarantine_page(
             list_newest_messages(table, position, CONSOLE_QUARANTINE_ROWS + 1, matches),
         )
 
-    reasons, found = await run_in_threadpool(runtime.table_reads.read, follower, read)
+    reasons, found = await run_in_threadpool(runtime.table_reads.read, live_table, read)
     shown = found[:CONSOLE_QUARANTINE_ROWS]
     more = shown[-1]["id"] if len(found) > len(shown) else None
-    messages = [_make_row(add_replay(follower.paths, each)) for each in shown]
+    messages = [_make_row(add_replay(live_table.paths, each)) for each in shown]
     return await render_page(
         request,
         visitor,
@@ -91,7 +91,7 @@ async def quarantine_page(
         more=None if more is None else _encode(reason, find, more),
         newest=_encode(reason, find),
         encode=_encode,
-        on_error=str(follower.spec.on_error),
+        on_error=str(live_table.spec.on_error),
     )
 
 
@@ -114,7 +114,7 @@ def _encode(reason: str, find: str, before: str = "") -> str:
 async def check_messages(request: Request, name: str) -> Response:
     """Return which messages the job would process now, with the reasons of the others."""
     require_visitor(request, Role.ADMIN)
-    follower, _ = await find_followed_job(request, name)
+    live_table, _ = await find_followed_job(request, name)
     try:
         names = msgspec.json.decode(await request.body(), type=list[str])
     except msgspec.MsgspecError:
@@ -122,19 +122,19 @@ async def check_messages(request: Request, name: str) -> Response:
     wanted = [parse_message_id(each) for each in names[:CONSOLE_QUARANTINE_ROWS]]
 
     def check(table: TableVersion) -> list[dict[str, Any]]:
-        return [_check_message(follower, read_message(table, each)) for each in wanted]
+        return [_check_message(live_table, read_message(table, each)) for each in wanted]
 
-    checked = await run_in_threadpool(runtime_of(request).table_reads.read, follower, check)
+    checked = await run_in_threadpool(runtime_of(request).table_reads.read, live_table, check)
     return Response(msgspec.json.encode(checked), 200, HEADERS, "application/json")
 
 
-def _check_message(follower: Follower, found: dict[str, Any]) -> dict[str, Any]:
+def _check_message(live_table: LiveTable, found: dict[str, Any]) -> dict[str, Any]:
     document = {"id": found["id"], "refused": None}
     if found["cut"]:
         return {**document, "refused": "only its beginning was kept; resend it by itself"}
     raw = found.get("raw")
     value = base64.b64decode(found.get("raw_base64", "")) if raw is None else raw.encode()
-    refused = why_refused(follower.spec, follower.shape.plan, value)
+    refused = why_refused(live_table.spec, live_table.shape.plan, value)
     return {**document, "refused": None if refused is None else f"{refused[0]} ({refused[1]})"}
 
 
@@ -159,43 +159,43 @@ async def message_page(request: Request, name: str, id: str) -> Response:
     """Show one message with its affected groups and the ways to resend it."""
     visitor = require_visitor(request)
     runtime = runtime_of(request)
-    follower, job = await find_followed_job(request, name)
+    live_table, job = await find_followed_job(request, name)
     position = parse_message_id(id)
     found = await run_in_threadpool(
-        runtime.table_reads.read, follower, lambda table: read_message(table, position)
+        runtime.table_reads.read, live_table, lambda table: read_message(table, position)
     )
-    shown = await run_in_threadpool(_describe, runtime, follower, found)
+    shown = await run_in_threadpool(_describe, runtime, live_table, found)
     return await render_page(
         request, visitor, "quarantine/message.html", job=job, tab="quarantine", **shown
     )
 
 
-def _describe(runtime: Runtime, follower: Follower, stored: dict[str, Any]) -> dict[str, Any]:
-    found = add_replay(follower.paths, stored)
+def _describe(runtime: Runtime, live_table: LiveTable, stored: dict[str, Any]) -> dict[str, Any]:
+    found = add_replay(live_table.paths, stored)
     raw, binary = found.get("raw"), found.get("raw_base64")
     dump = None if binary is None else dump_hex(base64.b64decode(binary)[:CONSOLE_RAW_BYTES])
     text = None if raw is None else raw[:CONSOLE_RAW_BYTES]
-    resends = _find_resends(runtime, follower.paths.name, found["id"])
+    resends = _find_resends(runtime, live_table.paths.name, found["id"])
     return {
         "message": found,
         "text": text,
         "dump": dump,
         "omitted": _describe_omitted(raw, binary),
         "resends": resends,
-        "counted": _find_counting_epoch(follower, found["replayed"]),
-        "groups": None if text is None or found["cut"] else _find_groups(follower, text),
-        "deduped": bool(follower.shape.plan.primary_key),
+        "counted": _find_counting_epoch(live_table, found["replayed"]),
+        "groups": None if text is None or found["cut"] else _find_groups(live_table, text),
+        "deduped": bool(live_table.shape.plan.primary_key),
         "resending": any(each["state"] in ("WAITING", "RUNNING") for each in resends),
         "fixable": raw is not None and not found["cut"] and len(raw) <= CONSOLE_RAW_BYTES,
     }
 
 
-def _find_counting_epoch(follower: Follower, replayed: dict[str, Any] | None) -> int | None:
+def _find_counting_epoch(live_table: LiveTable, replayed: dict[str, Any] | None) -> int | None:
     """Return the epoch that read a resent message; None if none has yet, or it is forgotten."""
     if replayed is None or replayed["offset"] is None:
         return None
     before: EpochRow | None = None
-    for row in at_newest(follower.paths.table, lambda table: table.epochs()):
+    for row in at_newest(live_table.paths.table, lambda table: table.epochs()):
         end = row.offsets.get(replayed["topic"], {}).get(str(replayed["partition"]), 0)
         if end > replayed["offset"]:
             return row.epoch if before is not None else None
@@ -203,9 +203,9 @@ def _find_counting_epoch(follower: Follower, replayed: dict[str, Any] | None) ->
     return None
 
 
-def _find_groups(follower: Follower, text: str) -> list[str] | None:
+def _find_groups(live_table: LiveTable, text: str) -> list[str] | None:
     """Return the groups whose results miss the message; None if it cannot be decoded."""
-    groups = groups_of(follower.spec, follower.shape.plan, text.encode())
+    groups = groups_of(live_table.spec, live_table.shape.plan, text.encode())
     if groups is None:
         return None
     return [

@@ -35,7 +35,7 @@ from service.console.rows import (
     make_row,
 )
 from service.console.visitor import require_visitor
-from service.live.follower import Follower
+from service.live.table import LiveTable
 from service.problems import Problem
 from service.runtime import Runtime, runtime_of
 from service.table.row_shape import RowShape
@@ -125,12 +125,12 @@ async def results_page(
         at = f"epoch:{epoch}" if epoch else None
         return redirect_to(_results_address(name, query.encode(as_of=at, cursor=None)))
     runtime = runtime_of(request)
-    follower, job = await find_followed_job(request, name)
+    live_table, job = await find_followed_job(request, name)
     if job.newest is None:
         return await render_page(
             request, visitor, "results/results_none.html", job=job, tab="results"
         )
-    values = await run_in_threadpool(_read_results, runtime, follower, job, query)
+    values = await run_in_threadpool(_read_results, runtime, live_table, job, query)
     return await render_page(
         request, visitor, "results/results.html", job=job, tab="results", **values
     )
@@ -141,13 +141,13 @@ def _results_address(name: str, query: str) -> str:
 
 
 def _read_results(
-    runtime: Runtime, follower: Follower, job: JobView, query: ResultsQuery
+    runtime: Runtime, live_table: LiveTable, job: JobView, query: ResultsQuery
 ) -> dict[str, Any]:
-    shape, refused, found = follower.shape, None, None
+    shape, refused, found = live_table.shape, None, None
     try:
         wanted = parse_listing(shape, query.where, query.order, query.as_of)
         found = runtime.results.read_page(
-            follower, wanted, CONSOLE_RESULT_ROWS, query.as_of, query.cursor or None
+            live_table, wanted, CONSOLE_RESULT_ROWS, query.as_of, query.cursor or None
         )
     except Problem as problem:
         if problem.status not in _SHOWN_ON_PAGE and problem.code != "epoch-unknown":
@@ -155,7 +155,7 @@ def _read_results(
         refused = problem
     newest = job.newest
     assert newest is not None
-    oldest = runtime.oldest_epochs.find(follower)
+    oldest = runtime.oldest_epochs.find(live_table)
     numeric = find_numeric_columns(shape)
     rows = [] if found is None else [msgspec.json.decode(each) for each in found.documents]
     return {
@@ -164,7 +164,9 @@ def _read_results(
         "epoch": newest.epoch if found is None else found.epoch,
         "now": newest.epoch,
         "oldest": min(oldest, newest.epoch),
-        "committed_ms": _find_commit_time(follower, newest.epoch if found is None else found.epoch),
+        "committed_ms": _find_commit_time(
+            live_table, newest.epoch if found is None else found.epoch
+        ),
         "live": query.as_of is None and not query.cursor,
         "columns": _make_headings(shape, query, numeric),
         "rows": [make_row(shape, numeric, row) for row in rows],
@@ -179,8 +181,8 @@ def _read_results(
     }
 
 
-def _find_commit_time(follower: Follower, epoch: int) -> int | None:
-    with follower.index.take_snapshot() as snapshot:
+def _find_commit_time(live_table: LiveTable, epoch: int) -> int | None:
+    with live_table.index.take_snapshot() as snapshot:
         found = snapshot.query("SELECT committed_at FROM epochs WHERE epoch = ?", [epoch])
     return found[0][0] if found else None
 
@@ -226,31 +228,31 @@ async def diff_page(
     """Show the differences of the results of two epochs."""
     visitor = require_visitor(request)
     runtime = runtime_of(request)
-    follower, job = await find_followed_job(request, name)
+    live_table, job = await find_followed_job(request, name)
     if job.newest is None:
         return await render_page(
             request, visitor, "results/results_none.html", job=job, tab="results"
         )
     last = job.newest.epoch if to is None else to
     begin = max(last - 1, 0) if first is None else first
-    values = await run_in_threadpool(_read_diff, runtime, follower, begin, last, cursor)
+    values = await run_in_threadpool(_read_diff, runtime, live_table, begin, last, cursor)
     return await render_page(
         request, visitor, "results/diff.html", job=job, tab="results", **values
     )
 
 
 def _read_diff(
-    runtime: Runtime, follower: Follower, first: int, last: int, cursor: str | None
+    runtime: Runtime, live_table: LiveTable, first: int, last: int, cursor: str | None
 ) -> dict[str, Any]:
-    shape, refused = follower.shape, None
+    shape, refused = live_table.shape, None
     found: dict[str, Any] = {"from": first, "to": last, "rows": [], "next_cursor": None}
 
     def compare(table: TableVersion) -> dict[str, Any]:
-        name = follower.paths.name
+        name = live_table.paths.name
         return read_difference_page(table, shape, name, first, last, CONSOLE_RESULT_ROWS, cursor)
 
     try:
-        found = runtime.table_reads.read(follower, compare)
+        found = runtime.table_reads.read(live_table, compare)
     except Problem as problem:
         if problem.status not in _SHOWN_ON_PAGE and problem.code != "epoch-unknown":
             raise
@@ -277,7 +279,7 @@ def _read_diff(
         "last": found["to"],
         "rows": rows,
         "next": more,
-        "oldest": runtime.oldest_epochs.find(follower),
+        "oldest": runtime.oldest_epochs.find(live_table),
         "follows": cursor is not None,
     }
 
@@ -306,12 +308,12 @@ async def export(
     if media is None:
         raise Problem("not-found", 404, f"results can be downloaded as {', '.join(_FORMS)}")
     runtime = runtime_of(request)
-    follower = await runtime.wait_until_ready(name)
+    live_table = await runtime.wait_until_ready(name)
     query = ResultsQuery(tuple(where or ()), order or None, as_of or None)
-    wanted = parse_listing(follower.shape, query.where, query.order, query.as_of)
+    wanted = parse_listing(live_table.shape, query.where, query.order, query.as_of)
 
     def read_page(cursor: str | None) -> ResultPage:
-        return runtime.results.read_page(follower, wanted, PAGE_ROWS_MAX, query.as_of, cursor)
+        return runtime.results.read_page(live_table, wanted, PAGE_ROWS_MAX, query.as_of, cursor)
 
     first = await run_in_threadpool(read_page, None)
 
@@ -325,7 +327,7 @@ async def export(
     disposition = f'attachment; filename="{name}-epoch-{first.epoch}.{form}"'
     headers = HEADERS | {"Content-Disposition": disposition, "X-Epoch": str(first.epoch)}
     return StreamingResponse(
-        _encode_pages(follower.shape, media, read_pages()), 200, headers, str(media)
+        _encode_pages(live_table.shape, media, read_pages()), 200, headers, str(media)
     )
 
 

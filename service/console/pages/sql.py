@@ -36,8 +36,8 @@ def _list_tables(runtime: Runtime) -> list[dict[str, Any]]:
         {
             "name": view_name(view.name, view.view),
             "epoch": view.newest.epoch,
-            "columns": {name: str(kind) for name, kind in view.follower.shape.types.items()},
+            "columns": {name: str(kind) for name, kind in view.live_table.shape.types.items()},
         }
         for view in views
-        if view.follower is not None and view.newest is not None
+        if view.live_table is not None and view.newest is not None
     ]

@@ -1,10 +1,10 @@
-"""The follower of a job's table: receives new epochs from the reader, and wakes clients.
+"""The live table of a job: its newest epochs in memory, and the clients that wait.
 
     reader process ──► EpochRead ────► recent changes and lookups ──► wakes streams
                   └──► EpochIndexed ─► newest epoch and index ──────► wakes all other clients
 
-One thread for each job, which only receives. If the query of the table changes, a follower for the
-new query replaces this one.
+One thread for each job or view, which only receives. If the query changes, a live table for the new
+query replaces this one.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ LATENCY_BOUNDS = (
 )
 
 
-class Follower:
-    """Follows one job between `start` and `close`.
+class LiveTable:
+    """Follows the table of one job or view between `start` and `close`.
 
     If the table has another query, or the job has other views, its thread calls `on_query_changed`,
-    which returns whether another follower has replaced this one.
+    which returns whether another live table has replaced this one.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class Follower:
         spec: JobSpec,
         spawner: ReaderSpawner,
         loop: asyncio.AbstractEventLoop | None,
-        on_query_changed: Callable[[Follower], bool] = lambda _: False,
-        on_retired: Callable[[Follower], None] = lambda _: None,
+        on_query_changed: Callable[[LiveTable], bool] = lambda _: False,
+        on_retired: Callable[[LiveTable], None] = lambda _: None,
     ) -> None:
         self.paths = paths
         self.spec = spec
@@ -107,7 +107,7 @@ class Follower:
         self.commit_latencies = Histogram(LATENCY_BOUNDS)  # of the same epochs
         self.publish_latencies = Histogram(LATENCY_BOUNDS)
         self._paces: deque[tuple[float, int, int]] = deque()  # seconds, messages, changelog rows
-        self.successor: Follower | None = None  # the follower that has replaced this one
+        self.successor: LiveTable | None = None  # the live table that has replaced this one
         self._on_query_changed = on_query_changed
         self._on_retired = on_retired
         self._retired = False
@@ -122,7 +122,7 @@ class Follower:
         self._streams_ended = False
         self.read_once = False  # whether the table was read once, or is known to be missing
         self._thread = threading.Thread(
-            target=self._run, name=f"follower-{paths.name}", daemon=True
+            target=self._run, name=f"live_table-{paths.name}", daemon=True
         )
 
     def start(self) -> None:
@@ -140,14 +140,14 @@ class Follower:
         self.history.save()
         self.index.close()
 
-    def replace(self, spec: JobSpec) -> Follower:
-        """Start a follower for another query, and stop this one.
+    def replace(self, spec: JobSpec) -> LiveTable:
+        """Start a live table for another query, and stop this one.
 
-        Streams continue with the new follower. Requests that read the old index may finish.
+        Streams continue with the new live table. Requests that read the old index may finish.
         """
         self.index.close()
         self._stop_reader()
-        successor = Follower(
+        successor = LiveTable(
             self.paths, spec, self._spawner, self._loop, self._on_query_changed, self._on_retired
         )
         successor.start()
@@ -156,7 +156,7 @@ class Follower:
         return successor
 
     def retire(self) -> None:
-        """Stop this follower, because its view is gone; its own thread may call it.
+        """Stop, because the view is gone; the thread of this live table may call it.
 
         Once its reader has ended, its thread calls `on_retired`.
         """
