@@ -19,7 +19,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Literal, TypeVar
 
 from schemas.limits import (
@@ -29,6 +28,7 @@ from schemas.limits import (
     ATTEMPTS_AT_ONCE_MAX,
     ATTEMPTS_WAITING_MAX,
 )
+from schemas.process.memory import read_process_memory
 from service.problems import Problem
 
 Given = TypeVar("Given")
@@ -110,7 +110,7 @@ def run_attempt(connection: Connection) -> None:
 
 def _limit_memory() -> None:
     """Limit the memory of the process, beyond the memory shared with its parent."""
-    with suppress(FileNotFoundError):  # not Linux: only time is limited
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * resource.getpagesize() + ATTEMPT_BYTES_MAX
+    memory = read_process_memory()
+    if memory is not None:  # otherwise only time is limited
+        most = memory.address_space + ATTEMPT_BYTES_MAX
         resource.setrlimit(resource.RLIMIT_AS, (most, most))

@@ -42,7 +42,7 @@ EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"
 LAYERS = [
     f"{area}.{name}" if name else area
     for area, names in {
-        "schemas": "limits types table directory spec",
+        "schemas": "limits types table directory spec process",
         "jobs.core": """kernels values plan evaluate aggregates sql rows fold formats time publish
             explain job generators""",
         "jobs.table": """parts json_columns files epoch_rows version row_shape listing multisets

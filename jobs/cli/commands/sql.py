@@ -7,8 +7,7 @@ import json
 import resource
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +15,7 @@ import msgspec
 from jobs.cli.errors import UsageError
 from jobs.cli.output import print_json, print_note, print_table
 from schemas import limits
+from schemas.process.memory import read_process_memory
 
 if TYPE_CHECKING:
     from jobs.querying.answers import Answer
@@ -86,9 +86,10 @@ def _limited_process() -> Iterator[None]:
     """
     spent = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(spent.ru_utime + spent.ru_stime + 4 * limits.SQL_SECONDS_MAX)
+    memory = read_process_memory()
     wanted = {
         resource.RLIMIT_CPU: seconds,
-        resource.RLIMIT_DATA: _data_bytes() + 4 * limits.SQL_MEMORY_BYTES_MAX,
+        resource.RLIMIT_DATA: (memory.data if memory else 0) + 4 * limits.SQL_MEMORY_BYTES_MAX,
         resource.RLIMIT_CORE: 0,
     }
     before = {which: resource.getrlimit(which) for which in wanted}
@@ -101,10 +102,3 @@ def _limited_process() -> Iterator[None]:
     finally:
         for which, limit in before.items():
             resource.setrlimit(which, limit)
-
-
-def _data_bytes() -> int:
-    """Return what of the process's memory counts for RLIMIT_DATA already."""
-    with suppress(FileNotFoundError):  # not Linux
-        return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
-    return 0

@@ -1,0 +1,1 @@
+"""What this process uses of its machine."""

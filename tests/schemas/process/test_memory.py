@@ -1,0 +1,22 @@
+"""A process knows how much memory it has."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from schemas.process.memory import read_process_memory
+
+BYTES = 64 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_memory_that_is_taken_is_seen() -> None:
+    before = read_process_memory()
+    taken = bytearray(BYTES)
+    after = read_process_memory()
+    assert before is not None and after is not None
+    assert after.address_space - before.address_space >= len(taken)
+    assert after.data - before.data >= len(taken)
+    assert 0 < after.data < after.address_space
