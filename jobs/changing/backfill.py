@@ -7,39 +7,24 @@ It plans its epochs itself, because a stream of Spark would read beyond these of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import threading
 
-from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.offset_ranges import cut_ends
 from jobs.edge.kafka.source import has_reached
-from jobs.edge.publisher.job_publisher import JobPublisher
-from jobs.running.job import Job
+from jobs.running.job import EpochLoop
 from jobs.running.maintenance import Maintenance
 from jobs.running.pipeline import Pipeline
-from jobs.running.source_query import SourceQuery
-from jobs.running.source_topics import SourceTopics
 from schemas.table.epoch import Offsets
 
 
-@dataclass(slots=True)
-class Backfill(Job):
-    """A job that reads up to fixed offsets and then ends."""
+def read_up_to(ends: Offsets) -> EpochLoop:
+    """Return a loop of epochs that reads up to these offsets."""
 
-    ends: Offsets = field(default_factory=dict)
-
-    def _drive(
-        self,
-        source: SourceQuery,
-        pipeline: Pipeline,
-        topics: SourceTopics,
-        starts: Offsets,
-        goal: Offsets,
-        admin: KafkaAdmin,
-        publisher: JobPublisher | None,
-        maintenance: Maintenance,
-    ) -> None:
-        records = self.spec.minibatch.max_rows
+    def run(pipeline: Pipeline, maintenance: Maintenance, stop: threading.Event) -> None:
+        records = pipeline.spec.minibatch.max_rows
         assert records is not None
-        while not self._stop.is_set() and not has_reached(pipeline.newest.offsets, self.ends):
-            pipeline.run_epoch(cut_ends(pipeline.newest.offsets, self.ends, records))
+        while not stop.is_set() and not has_reached(pipeline.newest.offsets, ends):
+            pipeline.run_epoch(cut_ends(pipeline.newest.offsets, ends, records))
             maintenance.work(None)
+
+    return run

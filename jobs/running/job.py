@@ -15,7 +15,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,6 +87,10 @@ class JobFailed(Exception):
     """The job stopped because of an error; the message has the cause and what to do."""
 
 
+# Runs epochs until it is done or the event is set, with the maintenance in between.
+EpochLoop = Callable[[Pipeline, Maintenance, threading.Event], None]
+
+
 @dataclass(slots=True)
 class JobProgress:
     """The progress of a job, for displays; the job writes it, any thread may read it."""
@@ -111,6 +115,7 @@ class Job:
     drain: bool = False  # when caught up, end time too: nothing follows
     idle_after_ms: int | None = None  # of partitions, if the spec has no watermark.idle_after
     tables: ObjectPath | None = None  # where to create a table outside of the data directory
+    epoch_loop: EpochLoop | None = None  # instead of a stream of Spark; ends by itself
     progress: JobProgress = field(default_factory=JobProgress)
     _stop: threading.Event = field(default_factory=threading.Event)
     _failure: list[BaseException] = field(default_factory=list)
@@ -221,6 +226,9 @@ class Job:
             mirrors = Mirrors(spark, pipeline, paths).start() if mirrored else None
             try:
                 with watch_cores(spark, self.master, paths.waiting, self._failure):
+                    if self.epoch_loop is not None:
+                        self.epoch_loop(pipeline, maintenance, self._stop)
+                        return
                     query = self._make_source_query(spark, pipeline, topics)
                     self._drive(
                         query, pipeline, topics, starts, goal, admin, publisher, maintenance

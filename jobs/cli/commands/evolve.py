@@ -51,7 +51,7 @@ def _read_topic_again(options: argparse.Namespace, spec: JobSpec) -> None:
 
     With views read it up to the offsets of the job, because all views have the same ones.
     """
-    from jobs.changing.backfill import Backfill
+    from jobs.changing.backfill import read_up_to
     from jobs.changing.evolve import CannotEvolve, prepare_replay
     from jobs.edge.kafka.source import SourceChanged
     from jobs.running.job import Job  # imports Spark
@@ -59,11 +59,9 @@ def _read_topic_again(options: argparse.Namespace, spec: JobSpec) -> None:
     replay = prepare_replay(find_job(options.data, spec.name), spec)
     connections = load_connections(options.connections, options.brokers)
     data, master = replay.shadow.data, options.master
-    job = (
-        Job(replay.spec, data, connections, master=master, until_caught_up=True)
-        if replay.goal is None
-        else Backfill(replay.spec, data, connections, master=master, ends=replay.goal)
-    )
+    job = Job(replay.spec, data, connections, master=master, until_caught_up=True)
+    if replay.goal is not None:
+        job.epoch_loop = read_up_to(replay.goal)
     job.stop_on_signals()
     try:
         job.run()
