@@ -7,6 +7,7 @@ from typing import Any
 
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Op
+from tests.support.jobs.running_job import consumed
 
 
 def place(change: dict[str, Any]) -> tuple[int, int]:
@@ -36,3 +37,19 @@ def must_be_in_order(records: list[Any]) -> None:
 
 def key_of(plan: Plan, row: dict[str, Any]) -> tuple[str, ...]:
     return tuple(json.dumps(row[named.name]) for named in plan.group)
+
+
+def fold_topic(brokers: str, topic: str) -> list[dict[str, Any]]:
+    """Return the rows that a consumer of a changelog has; each change is in the topic once."""
+    rows: dict[str, dict[str, Any]] = {}
+    seen = set()
+    for record in consumed(brokers, topic):
+        change = record["value"]
+        position = (change["epoch"], change["seq"])
+        assert position not in seen, "a change is in the topic twice"
+        seen.add(position)
+        if change["op"] in ("+I", "+U"):
+            rows[record["key"]] = change["row"]
+        elif change["op"] == "-D":
+            del rows[record["key"]]
+    return list(rows.values())

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaAdminClient, TopicPartition
 
 from jobs.edge.process.broker import Broker
 from jobs.edge.publisher.session import read_progress
 from schemas.table.changelog import progress_topic
 from tests.support.jobs.canal_messages import delete, insert, row
-from tests.support.jobs.running_job import RunningJob, consumed, create_topic, produce
+from tests.support.jobs.published_records import fold_topic
+from tests.support.jobs.running_job import RunningJob, create_topic, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
@@ -27,7 +29,7 @@ class EvolvingViews(RunningJob):
         topic = self.spec["source"]["topic"]
         self.spec["views"] = {
             name: {
-                "query": queries.get(name, QUERIES[name]),
+                "query": queries.get(name) or QUERIES[name],
                 "state": {"buckets": 3},
                 "sink": {"topic": f"{topic}-{name}", "partitions": 2},
             }
@@ -52,18 +54,7 @@ class EvolvingViews(RunningJob):
         assert at == {self.epochs()[-1].epoch}
 
     def folded(self, topic: str) -> list[dict[str, Any]]:
-        rows: dict[str, dict[str, Any]] = {}
-        seen = set()
-        for record in consumed(self.brokers, topic):
-            change = record["value"]
-            place = (change["epoch"], change["seq"])
-            assert place not in seen, "a change is in the topic twice"
-            seen.add(place)
-            if change["op"] in ("+I", "+U"):
-                rows[record["key"]] = change["row"]
-            elif change["op"] == "-D":
-                del rows[record["key"]]
-        return list(rows.values())
+        return fold_topic(self.brokers, topic)
 
 
 def test_views_of_a_job_come_and_go_with_their_topics(
@@ -123,3 +114,37 @@ def test_views_of_a_job_come_and_go_with_their_topics(
             "by-value": [{"v": each, "times": 1} for each in (1, 2, 7)],
         }
     )
+
+
+def test_without_the_beginning_of_the_topic_only_views_that_the_state_answers_are_added(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    spec = {"name": "items", "source": {"topic": topic}, "columns": {"k": "STRING", "v": "INT"}}
+    job = EvolvingViews(spec, tmp_path, broker.address)
+    job.set_views("sums")
+    produce(broker.address, topic, [(0, insert(row("a", 1))), (0, insert(row("a", 5)))])
+    job.must_run()
+    admin = KafkaAdminClient(bootstrap_servers=[broker.address])
+    admin.delete_records({TopicPartition(topic, 0): 1})
+    admin.close()
+
+    job.set_views("sums", "by-value")
+    said = job.evolve("--replay", "--brokers", broker.address, code=1)
+    assert "retention has removed everything before 1" in said
+    assert "ask for what the state answers, or give the query to a new job" in said
+    job.set_views("sums")
+    produce(broker.address, topic, [(0, insert(row("b", 2)))])
+    job.must_run()  # as if nothing had been tried
+
+    job.set_views("sums", "lows", lows="SELECT k, MIN(v) AS low FROM t GROUP BY k")
+    assert "new: lows" in job.evolve()
+    produce(broker.address, topic, [(0, insert(row("b", 1)))])
+    job.must_run()
+    rows = [{"k": "a", "low": 1}, {"k": "b", "low": 1}]
+    assert sorted(job.ask("results", "items", "--view", "lows"), key=str) == rows
+    assert sorted(job.folded(f"{topic}-lows"), key=str) == rows
+    assert sorted(job.folded(f"{topic}-sums"), key=str) == [
+        {"k": "a", "s": 6, "top": 5},
+        {"k": "b", "s": 3, "top": 2},
+    ]
