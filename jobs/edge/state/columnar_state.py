@@ -40,6 +40,7 @@ from jobs.core.kernels import group_table
 from jobs.core.kernels.apply_records import RecordArrays
 from jobs.core.kernels.compiled import Array
 from jobs.core.kernels.group_table import EMPTY, ENTRY_WORDS, KEY_PAD, Table
+from jobs.edge.machine.memory import read_memory
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.state.bucket_lock import hold_bucket
 from jobs.edge.state.columnar_records import decode_records, encode_records
@@ -181,6 +182,7 @@ class ColumnarState:
         try:
             header, table = _create(fresh, self.query, room, self._identity)
             if before is not None:
+                _read_ahead(self._path)
                 copy_table(self.query, before, table)
             fresh.rename(self._path)
         except Exception:
@@ -236,6 +238,7 @@ def _create(path: Path, query: ColumnarQuery, room: Room, identity: Array) -> tu
         memory = mmap.mmap(file, _size(query, room))
     finally:
         os.close(file)
+    _expect_few_pages(memory, path)
     header = np.frombuffer(memory, np.int64, _HEADER_WORDS)
     header[_ROOM : _ROOM + len(room)] = room
     header[_IDENTITY : _IDENTITY + len(identity)] = identity
@@ -254,11 +257,29 @@ def _map_file(path: Path, query: ColumnarQuery) -> tuple[int, Array, Table | Non
         if size < _PAGE:
             return inode, np.zeros(_HEADER_WORDS, np.int64), None
         memory = mmap.mmap(file.fileno(), size)
+    _expect_few_pages(memory, path)
     header = np.frombuffer(memory, np.int64, _HEADER_WORDS)
     room = Room(*header[_ROOM : _ROOM + 3].tolist())
     if header[_CHECK] != _check(header) or _size(query, room) != size:
         return inode, header, None
     return inode, header, _tables(memory, query, room)
+
+
+def _expect_few_pages(memory: mmap.mmap, path: Path) -> None:
+    """If the states of all buckets do not fit into memory, let the kernel read single pages.
+
+    Else it reads 128 KiB around each page, which fills a cold cache soon, but of a cache that is
+    too small it drops 31 other pages for each that is wanted.
+    """
+    buckets = len(os.listdir(path.parent.parent))
+    if len(memory) * buckets > read_memory().available:
+        memory.madvise(mmap.MADV_RANDOM)
+
+
+def _read_ahead(path: Path) -> None:
+    """Let the kernel read a whole file, however single pages of it are mapped."""
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
 
 def _size(query: ColumnarQuery, room: Room) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from jobs.core.fold.state import Stamp
 from jobs.core.kernels.apply_records import RecordArrays
 from jobs.core.kernels.fold_rows import Rows
 from jobs.core.kernels.group_table import CHECK, GROUPS, KEY_PAD, check_of
+from jobs.edge.machine.memory import Memory
 from jobs.edge.state import columnar_state
 from jobs.edge.state.catch_up import ZombieTask, catch_up
 from jobs.edge.state.columnar_state import ColumnarState, open_columns
@@ -405,3 +407,24 @@ def test_processes_that_catch_up_at_once_arrive_at_one_state(tmp_path: Path) -> 
     processes = [child(body, tmp_path) for _ in range(4)]
     said = [process.communicate()[0] for process in processes]
     assert said == ["29\n"] * 4
+
+
+def read_of_single_pages(path: Path) -> list[bool]:
+    """Return of each mapping of the file whether the kernel reads nothing around a page."""
+    found = re.findall(
+        rf"{re.escape(str(path))}\n(?:.*\n)*?VmFlags: (.*)\n", Path("/proc/self/smaps").read_text()
+    )
+    return ["rr" in flags.split() for flags in found]
+
+
+@pytest.mark.parametrize(("available", "expected"), [(0, True), (1 << 40, False)])
+def test_single_pages_are_read_only_where_the_states_do_not_fit_into_memory(
+    available: int, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columnar_state, "read_memory", lambda: Memory(available, None))
+    directory = tmp_path / "bucket-0001"
+    state = built(directory)
+    assert read_of_single_pages(directory / "columns") == [expected]
+    state.advance([(stamp(2), records_at(2, names=20 * NAMES))], since=stamp(1))  # it grows
+    assert epoch_of(opened(directory)) == 2
+    assert set(read_of_single_pages(directory / "columns")) == {expected}
