@@ -29,7 +29,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 PRODUCT = ("schemas", "jobs", "service", "setup", "bench")
 OURS = (*PRODUCT, "tests")
 STANDARD = sys.stdlib_module_names
-CORE_LIBRARIES = {"msgspec", "numba", "numpy", "sqlglot"}
+CORE_LIBRARIES = {"llvmlite", "msgspec", "numba", "numpy", "sqlglot"}
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 500

@@ -88,7 +88,7 @@ def replay(
             admin,
             again=again,
             value=value,
-            key=None if original is None else original.key(),
+            key=None if original is None else original.key,
             replay=Replay(
                 id=identity,
                 fixed=fixed is not None,

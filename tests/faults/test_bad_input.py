@@ -30,6 +30,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from jobs.core.job.job_plan import plan_of
 from jobs.core.values import json_text
 from jobs.edge.kafka.offset_ranges import OffsetRange
+from jobs.edge.kafka.records import Records
 from jobs.edge.process.broker import Broker
 from jobs.edge.rows.weighted_rows import REPORT, WEIGHT
 from jobs.edge.tasks import decode as decode_task
@@ -87,7 +88,9 @@ def decoded(
 ) -> Told:
     """The real task over these records."""
     monkeypatch.setattr(
-        decode_task, "read_ranges", lambda _, planned: ((planned[0], each) for each in records)
+        decode_task,
+        "read_ranges",
+        lambda _, planned: ((planned[0], Records.of(each)) for each in records),
     )
     task = DecodeTask(
         PLAN,

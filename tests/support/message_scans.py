@@ -7,14 +7,16 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.formats.debezium import DebeziumDecoder
 from jobs.core.formats.maxwell import MaxwellDecoder
 from jobs.core.formats.message_scanner import MessageScanner
-from jobs.core.formats.scanned import Scanned
+from jobs.core.formats.scanned import Array, Scanned
 from jobs.core.kernels.codes import FILTERED, NO_TIME, UNUSUAL
+from jobs.core.kernels.json_bytes import PAD
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Filtered
 from schemas.types.sql_types import SqlType
@@ -88,10 +90,21 @@ def scanner(made: Decoder) -> MessageScanner:
     return found
 
 
+def within_others(values: list[bytes | None]) -> tuple[Array, Array]:
+    """Return a buffer with other messages around these, and where these are."""
+    texts = [b'{"data": [', *(value or b"" for value in values), b'": 1}', bytes(PAD)]
+    starts = np.cumsum([0, *(len(text) + 1 for text in texts)]).astype(np.int64)
+    return np.frombuffer(b"\0".join(texts), np.uint8), starts[1 : len(values) + 2]
+
+
 def check(made: Decoder, values: list[bytes | None]) -> Scanned:
     """Compare a scan with the decoder, message by message."""
-    scanned = scanner(made).scan(values)
+    of_source = scanner(made)
+    scanned = of_source.scan(values)
     changes = scanned.changes()
+    of_buffer = of_source.scan_buffer(*within_others(values))
+    assert of_buffer.outcomes.tolist() == scanned.outcomes.tolist()
+    assert str(of_buffer.changes()) == str(changes)
     for number, value in enumerate(values):
         own = [changes[place] for place in (scanned.owners == number).nonzero()[0]]
         outcome = scanned.outcomes[number]

@@ -1,6 +1,7 @@
 """Scan many messages at once: Python's side of the kernel for three formats.
 
     list of bytes ─► one buffer ─► kernels.scan ─► arrays of each used column, an outcome a message
+    records as they were read ─┘
 
 The scanner takes what sources usually write. `Scanned.unusual` names the messages that it leaves to
 `decode`; of the others its rows are those that `decode` returns.
@@ -73,7 +74,17 @@ class MessageScanner:
         buffer = np.frombuffer(b"\0".join([*values, bytes(PAD)]), np.uint8)
         starts = np.zeros(len(values) + 1, np.int64)
         np.cumsum(np.array(sizes, np.int64) + 1, out=starts[1:])
-        images = self._room(len(values), len(buffer))
+        return self._scan(buffer, starts)
+
+    def scan_buffer(self, buffer: Array, starts: Array) -> Scanned:
+        """Scan messages of a buffer, with a byte after each and PAD bytes after the last."""
+        if (np.diff(starts) - 1 <= self._bytes_max).all():
+            return self._scan(buffer, starts)
+        bounds = zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+        return self.scan([buffer[start : end - 1].tobytes() for start, end in bounds])
+
+    def _scan(self, buffer: Array, starts: Array) -> Scanned:
+        images = self._room(len(starts) - 1, int(starts[-1] - starts[0]))
         message, count = 0, 0
         while True:
             message, count, why = kernel.scan(
@@ -90,7 +101,7 @@ class MessageScanner:
                 return self._result(images, count)
             if why == kernel.FULL:
                 images = self._enlarge(images, count)
-            elif not self._check_table(values[message]):
+            elif not self._check_table(buffer[starts[message] : starts[message + 1] - 1].tobytes()):
                 message += 1  # its outcome is unusual already
 
     def _usable(self, values: Sequence[bytes | None]) -> tuple[Sequence[bytes], list[int]]:

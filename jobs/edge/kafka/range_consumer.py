@@ -1,6 +1,6 @@
 """Read the records of one range of a partition, in the worker that decodes them.
 
-    offsets that Spark's Kafka source planned ──► a consumer in the worker ──► lists of records
+    offsets that Spark's Kafka source planned ──► a consumer in the worker ──► arrays of records
 
 Spark plans and limits a micro-batch, but Spark does not read its records: they would pass through
 the JVM, Spark's rows, Arrow and a socket before Python gets them. A consumer in the worker takes a
@@ -12,24 +12,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from confluent_kafka import (
-    TIMESTAMP_NOT_AVAILABLE,
-    Consumer,
-    KafkaError,
-    Message,
-)
-from confluent_kafka import TopicPartition as Assignment
+from confluent_kafka import KafkaError
 
+from jobs.edge.kafka.array_client import ArrayClient, can_read_arrays
 from jobs.edge.kafka.offset_ranges import OffsetRange
+from jobs.edge.kafka.polled import MessageClient, RangeClient
+from jobs.edge.kafka.records import Records
 from schemas.limits import (
     KAFKA_READ_SECONDS_MAX,
     RANGE_FETCH_BYTES,
     RANGE_QUEUE_KIB,
     RANGE_RECORDS_AT_ONCE,
 )
-from schemas.table.epoch import TopicPartition
 
 _CONSUMER_OPTIONS: dict[str, str | int | bool] = {
     "group.id": "retally-ranges",  # librdkafka requires a group; nothing joins it or commits
@@ -56,7 +52,7 @@ TEMPORARY = (
 )
 _RECORDS_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
-_consumers: dict[tuple[object, ...], Consumer] = {}
+_clients: dict[tuple[object, ...], RangeClient] = {}
 
 
 class RangeUnreadable(Exception):
@@ -69,9 +65,10 @@ class RangeTimedOut(RangeUnreadable):
 
 def read_records(
     connection: Mapping[str, str], planned: OffsetRange, *, seconds_max: float | None = None
-) -> Iterator[list[Message]]:
-    """Yield the records of a range in order, some at a time; see `read_ranges`."""
-    for _, records in read_ranges(connection, (planned,), seconds_max=seconds_max):
+) -> Iterator[Records]:
+    """Yield the records of a range with their headers, in order, some at a time."""
+    client = _open_client(connection, MessageClient)
+    for _, records in _read(client, (planned,), seconds_max):
         yield records
 
 
@@ -80,40 +77,42 @@ def read_ranges(
     planned: Sequence[OffsetRange],  # of different partitions
     *,
     seconds_max: float | None = None,
-) -> Iterator[tuple[OffsetRange, list[Message]]]:
+) -> Iterator[tuple[OffsetRange, Records]]:
     """Yield the records of each range in order, some at a time; the ranges are read together.
 
     Offsets without a record are skipped: transaction markers, and records that compaction removed.
     Raises RangeTimedOut if no record comes for `seconds_max`.
     """
+    client = _open_client(connection, ArrayClient if can_read_arrays() else MessageClient)
+    yield from _read(client, planned, seconds_max)
+
+
+def _read(
+    client: RangeClient, planned: Sequence[OffsetRange], seconds_max: float | None
+) -> Iterator[tuple[OffsetRange, Records]]:
     patience = KAFKA_READ_SECONDS_MAX if seconds_max is None else seconds_max
-    consumer = _open_consumer(connection)
     unread = {each.topic_partition: each for each in planned}
     positions = {each.topic_partition: each.start for each in planned}
-    consumer.assign([Assignment(each.topic, each.partition, each.start) for each in planned])
+    client.assign(planned)
     try:
         received_at = time.monotonic()
         temporary: KafkaError | None = None
         while unread:
             wanted = sum(each.end - positions[partition] for partition, each in unread.items())
-            found = consumer.consume(min(RANGE_RECORDS_AT_ONCE, wanted), _POLL_SECONDS)
-            good = [message for message in found if message.error() is None]
-            for message in found if len(good) < len(found) else ():
-                partition, error = _partition_of(message), message.error()
-                if error is None:
-                    continue
+            polled = client.poll(min(RANGE_RECORDS_AT_ONCE, wanted), _POLL_SECONDS)
+            for partition, error, offset in polled.problems:
                 if error.code() != KafkaError._PARTITION_EOF:
                     temporary = _require_temporary(error, unread.get(partition, planned[0]))
                 elif partition in unread:
-                    positions[partition] = max(positions[partition], message.offset() or 0)
-            for partition, records in _by_partition(good, planned):
+                    positions[partition] = max(positions[partition], offset)
+            for partition, records in polled.records:
                 if partition not in unread:
                     continue
                 received_at, each = time.monotonic(), unread[partition]
-                positions[partition] = max(positions[partition], (records[-1].offset() or 0) + 1)
+                positions[partition] = max(positions[partition], int(records.offsets[-1]) + 1)
                 if positions[partition] > each.end:
-                    records = [record for record in records if (record.offset() or 0) < each.end]
-                if records:
+                    records = records.before(each.end)
+                if len(records):
                     yield each, records
             if time.monotonic() - received_at > patience:
                 partition, each = next(iter(unread.items()))
@@ -125,29 +124,7 @@ def read_ranges(
             for partition in [each for each in unread if positions[each] >= unread[each].end]:
                 del unread[partition]
     finally:
-        consumer.unassign()
-
-
-def timestamp_ms(record: Message) -> int | None:
-    """Return Kafka's timestamp of a record in epoch milliseconds; None if it has none."""
-    kind, stamp = record.timestamp()
-    return None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
-
-
-def _partition_of(message: Message) -> TopicPartition:
-    return TopicPartition(message.topic() or "", message.partition() or 0)
-
-
-def _by_partition(
-    messages: list[Message], planned: Sequence[OffsetRange]
-) -> Iterable[tuple[TopicPartition, list[Message]]]:
-    """Return the messages of each partition; only several ranges need a check of each."""
-    if len(planned) == 1:
-        return [(planned[0].topic_partition, messages)] if messages else ()
-    found: dict[TopicPartition, list[Message]] = {}
-    for message in messages:
-        found.setdefault(_partition_of(message), []).append(message)
-    return found.items()
+        client.unassign()
 
 
 def _require_temporary(error: KafkaError, planned: OffsetRange) -> KafkaError:
@@ -163,11 +140,12 @@ def _require_temporary(error: KafkaError, planned: OffsetRange) -> KafkaError:
     raise RangeUnreadable(f"{planned}: {error.str()}")
 
 
-def _open_consumer(connection: Mapping[str, str]) -> Consumer:
-    """Return this process's consumer for a connection; a fork does not use its parent's."""
-    key = (os.getpid(), *sorted(connection.items()))
-    consumer = _consumers.get(key)
-    if consumer is None:
-        options = {**connection, **_CONSUMER_OPTIONS}
-        consumer = _consumers[key] = Consumer(options, error_cb=lambda _: None)
-    return consumer
+def _open_client(
+    connection: Mapping[str, str], kind: type[ArrayClient] | type[MessageClient]
+) -> RangeClient:
+    """Return this process's client for a connection; a fork does not use its parent's."""
+    key = (os.getpid(), kind, *sorted(connection.items()))
+    client = _clients.get(key)
+    if client is None:
+        client = _clients[key] = kind({**connection, **_CONSUMER_OPTIONS})
+    return client

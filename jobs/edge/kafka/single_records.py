@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeUnreadable, read_records
+from jobs.edge.kafka.records import Record
 from schemas.limits import KAFKA_ADMIN_SECONDS_MAX
 
 REPLAY_HEADER = "retally-replay"
@@ -28,7 +29,7 @@ class NotSent(Exception):
 
 def read_record(
     connection: Mapping[str, str], topic: str, partition: int, offset: int
-) -> Message | None:
+) -> Record | None:
     """Return the record at an offset; None if there is none, or none any more."""
     try:
         for records in read_records(
@@ -46,8 +47,8 @@ def find_replayed(
     """Return the offset of the record whose replay header is `token`; None if there is none."""
     for records in read_records(connection, OffsetRange(topic, partition, since, end)):
         for record in records:
-            if (REPLAY_HEADER, token.encode()) in (record.headers() or []):
-                return record.offset()
+            if (REPLAY_HEADER, token.encode()) in record.headers:
+                return record.offset
     return None
 
 

@@ -50,7 +50,9 @@ def load_kernels() -> bool:
     use_kernel_cache()
     from jobs.core.fold.columnar.table import load_fold
     from jobs.core.formats.message_scanner import load_scanner
+    from jobs.core.kernels.foreign_messages import load_foreign_messages
 
+    load_foreign_messages()  # numba may run kernels that are not compiled, but not these
     return load_scanner() and load_fold()
 
 

@@ -106,7 +106,7 @@ def _refuse(
     for row, offset, begin, end in run.messages.extents(failing):
         refused.setdefault(offset, reasons[int(numbers[row])])
         taken[begin:end] = False
-    records = {record.offset(): record for _, record in run.kept}
+    records = {record.offset: record for _, record in run.kept}
     rejects = RejectWriter(part, run.writer)
     for offset, reason in sorted(refused.items()):
         named = f"view {view.name}: {reason}" if view.name else reason

@@ -19,7 +19,6 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Message
 
 from jobs.core.formats.canal_batch import BatchDecoder, CanalBatch
 from jobs.core.formats.frame import DecoderFrame
@@ -27,6 +26,7 @@ from jobs.core.formats.registry import KeyedDecoder, MessageDecoder, MessageRule
 from jobs.core.formats.scanned import Array, Scanned, Scanner
 from jobs.core.job.time_rules import MessagesInOrder, TimeRules
 from jobs.core.kernels.codes import GOOD, NO_TIME, UNUSUAL
+from jobs.core.kernels.foreign_messages import NO_STAMP
 from jobs.core.plan.tree import Column
 from jobs.core.rows.consolidate import RUNNING_BITS
 from jobs.core.rows.row_time import TimeReader
@@ -42,7 +42,7 @@ from jobs.core.values.change import (
     Skipped,
 )
 from jobs.edge.kafka.offset_ranges import OffsetRange
-from jobs.edge.kafka.range_consumer import timestamp_ms
+from jobs.edge.kafka.records import Record, Records
 from jobs.edge.process.generator_class import make_allowed
 from jobs.edge.rows.columns import number_rows
 from jobs.edge.rows.late_rows import Deadline, Messages
@@ -169,7 +169,7 @@ class RangeReader:
     report: RangeReport = field(init=False)
     signed_rows: SignedRows = field(init=False)
     rejects: RejectWriter = field(init=False)
-    kept: list[tuple[Decoded, Message]] = field(default_factory=list)
+    kept: list[tuple[Decoded, Record]] = field(default_factory=list)
     messages: Messages = field(default_factory=Messages)
     watermarks: list[int] = field(default_factory=list)  # before each row, if checked in order
     in_order: MessagesInOrder | None = field(init=False, default=None)
@@ -190,13 +190,13 @@ class RangeReader:
     def range(self) -> OffsetRange:
         return self.task.ranges[self.number]
 
-    def take(self, records: list[Message]) -> None:
+    def take(self, records: Records) -> None:
         """Decode some records; raise RangeTooLarge if the rows need too many bytes.
 
         In the second run of an epoch only keep them: `finish` needs all rows of the range.
         """
-        if self.report.topic is None and records:  # a partition's first record is its oldest
-            self.report.appended_ms = timestamp_ms(records[0])
+        if self.report.topic is None and len(records):  # a partition's first record is its oldest
+            self.report.appended_ms = records[0].timestamp_ms
         self.report.topic, self.report.partition = self.range.topic, self.range.partition
         self.report.read += len(records)
         decoder = _decoder(self.rules, self.task.plan.columns, self.task.plan.image)
@@ -205,7 +205,7 @@ class RangeReader:
         if self._scans:
             scanner = _scanner(self.rules, self.task.plan.columns, self.task.plan.image)
         for start in range(0, len(records), CANAL_BATCH_MESSAGES):
-            piece = records[start : start + CANAL_BATCH_MESSAGES]
+            piece = records.between(start, min(start + CANAL_BATCH_MESSAGES, len(records)))
             if scanner is not None:
                 self._take_scanned(scanner, decoder, piece)
             elif isinstance(together, BatchDecoder) and self._take_together(together, piece):
@@ -234,13 +234,10 @@ class RangeReader:
         plain_time = rules.times.source in ("es", "ts", "ingestion") and rules.times.scannable
         return plain_time and not task.needs_messages and not task.failing
 
-    def _take_scanned(
-        self, scanner: Scanner, decoder: MessageDecoder, records: list[Message]
-    ) -> None:
+    def _take_scanned(self, scanner: Scanner, decoder: MessageDecoder, records: Records) -> None:
         """Scan some records, and decode the unusual ones in order among the others."""
-        values = [record.value() for record in records]
-        large = sum(len(value) for value in values if value) > SCAN_BYTES_MAX
-        scanned = None if large else scanner.scan(values)
+        large = records.bytes_of_values > SCAN_BYTES_MAX
+        scanned = None if large else scanner.scan_buffer(records.buffer, records.starts)
         times = None if scanned is None else _times_of(scanned, records, self.rules)
         unusual = [] if scanned is None else scanned.outcomes == UNUSUAL
         if times is not None and self.horizon is not None:
@@ -251,17 +248,17 @@ class RangeReader:
         columns = [scanned_to_arrow(column) for column in scanned.columns]
         start = 0
         for number in np.flatnonzero(unusual).tolist():
-            self._add_scanned(scanned, columns, times, records[start:number], start)
-            self._take_each(_decode_each(decoder, [records[number]]))
+            self._add_scanned(scanned, columns, times, records.between(start, number), start)
+            self._take_each(_decode_each(decoder, records.between(number, number + 1)))
             start = number + 1
-        self._add_scanned(scanned, columns, times, records[start:], start)
+        self._add_scanned(scanned, columns, times, records.between(start, len(records)), start)
 
     def _add_scanned(
         self,
         scanned: Scanned,
         columns: list[pa.Array],
         times: Array | None,
-        records: list[Message],
+        records: Records,
         first: int,
     ) -> None:
         """Add the rows, times and counts of usual messages, of which `first` is the first."""
@@ -277,8 +274,8 @@ class RangeReader:
         if self.task.needs_messages:
             ends = np.searchsorted(scanned.owners[start:end], range(first, last), "right")
             counts = np.diff(ends, prepend=0).tolist()
-            for record, count in zip(records, counts, strict=True):
-                self.messages.add(record.offset() or 0, count)
+            for offset, count in zip(records.offsets.tolist(), counts, strict=True):
+                self.messages.add(offset, count)
         known = 0
         if times is not None and good:
             of_good = times[first:last][is_good]
@@ -287,7 +284,7 @@ class RangeReader:
                 self._see_time(int(of_good.max()))
         self.report.event_times_missing += good - known
 
-    def _take_together(self, decoder: BatchDecoder, records: list[Message]) -> bool:
+    def _take_together(self, decoder: BatchDecoder, records: Records) -> bool:
         """Decode plain records as a batch and return whether they were plain.
 
         After unusual batches, decode the next ones one by one, up to EXACT_PIECES_MAX.
@@ -295,7 +292,7 @@ class RangeReader:
         if self.unusual_pieces:
             self.unusual_pieces -= 1
             return False
-        plain = decoder.decode_batch(list(map(Message.value, records)))
+        plain = decoder.decode_batch(records.values())
         if plain is None or not self._take_times(plain):
             self.unusual_pieces = self.unusual_pieces_next
             self.unusual_pieces_next = min(2 * self.unusual_pieces_next, EXACT_PIECES_MAX)
@@ -322,7 +319,7 @@ class RangeReader:
         latest = self.report.event_time_max
         self.report.event_time_max = time if latest is None else max(time, latest)
 
-    def _take_each(self, messages: Iterable[tuple[Decoded, Message]]) -> None:
+    def _take_each(self, messages: Iterable[tuple[Decoded, Record]]) -> None:
         """Take decoded messages one by one: their rows, their times, their counts."""
         task, report = self.task, self.report
         changes: list[tuple[int, Row]] = []
@@ -349,7 +346,7 @@ class RangeReader:
                 report.decoded += 1
                 take(decoded.changes)
                 if counts_messages:
-                    self.messages.add(record.offset() or 0, len(decoded.changes))
+                    self.messages.add(record.offset, len(decoded.changes))
             else:
                 self._count_other(decoded, record)
         self.signed_rows.add(changes)
@@ -371,7 +368,7 @@ class RangeReader:
         if self.in_order is not None:
             self.report.generator = self.in_order.rows.generator.snapshot()
 
-    def _count_other(self, decoded: Decoded, record: Message) -> None:
+    def _count_other(self, decoded: Decoded, record: Record) -> None:
         """Count a record without changes, or reject it."""
         report = self.report
         if isinstance(decoded, Skipped):
@@ -381,13 +378,13 @@ class RangeReader:
         elif isinstance(decoded, Rejected):
             self.rejects.add(self.range.topic_partition, decoded, record)
         elif isinstance(decoded, ColumnGone):
-            position = f"{report.topic}/{report.partition} offset {record.offset()}"
+            position = f"{report.topic}/{report.partition} offset {record.offset}"
             report.gone = report.gone or f"column {decoded.column}: {decoded.why} ({position})"
             report.skipped += 1
         else:
             raise TypeError(f"a decoder returned {decoded!r}, which is no Decoded")
 
-    def _is_beyond_horizon(self, changes: Changes, record: Message) -> bool:
+    def _is_beyond_horizon(self, changes: Changes, record: Record) -> bool:
         """Return whether a message's time is beyond the horizon."""
         time_of, horizon = _time_of(self.rules, self.task.plan.image), self.horizon
         time = None if time_of is None else time_of(changes, record)
@@ -431,11 +428,11 @@ class RangeReader:
 @lru_cache(maxsize=8)
 def _time_of(
     rules: TopicRules, used: tuple[Column, ...]
-) -> TimeReader | Callable[[Changes, Message], int | None] | None:
+) -> TimeReader | Callable[[Changes, Record], int | None] | None:
     """Return the function that reads a message's time; None if messages have none."""
     times = rules.times
     if times.source == "kafka":
-        return lambda _, record: timestamp_ms(record)
+        return lambda _, record: record.timestamp_ms
     return times.message_time(rules.row(used))
 
 
@@ -446,7 +443,7 @@ def _in_order(task: RangeTask, rules: TopicRules, start: PartitionStart) -> Mess
     return rules.times.in_row_order(row, generator, start, task.now_ms)
 
 
-def _times_of(scanned: Scanned, records: list[Message], rules: TopicRules) -> Array | None:
+def _times_of(scanned: Scanned, records: Records, rules: TopicRules) -> Array | None:
     """Return the times of scanned messages, NO_TIME where one has none; None if no message has."""
     if rules.times.column is not None:
         column, unit = scanned.columns[-1], _MICROS_A_MILLISECOND
@@ -454,8 +451,7 @@ def _times_of(scanned: Scanned, records: list[Message], rules: TopicRules) -> Ar
             unit = 1
         return scanned.latest_of_rows(column.numbers // unit, column.valid)
     if rules.times.source == "kafka":
-        stamps = [timestamp_ms(record) for record in records]
-        return np.array([NO_TIME if stamp is None else stamp for stamp in stamps], np.int64)
+        return np.where(records.stamps == NO_STAMP, NO_TIME, records.stamps)
     return {"es": scanned.es, "ts": scanned.ts}.get(rules.times.source)
 
 
@@ -480,13 +476,10 @@ def _scanner(
     return decoder.make_scanner() if isinstance(decoder, DecoderFrame) else None
 
 
-def _decode_each(
-    decoder: MessageDecoder, records: list[Message]
-) -> Iterator[tuple[Decoded, Message]]:
+def _decode_each(decoder: MessageDecoder, records: Records) -> Iterator[tuple[Decoded, Record]]:
     """Decode each record, with its key if the format needs it; yield it with its record."""
-    values = map(Message.value, records)
-    if isinstance(decoder, KeyedDecoder):
-        decoded = map(decoder.decode_keyed, values, map(Message.key, records))
-    else:
-        decoded = map(decoder.decode, values)
-    return zip(decoded, records, strict=True)
+    for record in records:
+        if isinstance(decoder, KeyedDecoder):
+            yield decoder.decode_keyed(record.value, record.key), record
+        else:
+            yield decoder.decode(record.value), record

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
-from confluent_kafka import Message
 
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Rejected
-from jobs.edge.kafka.range_consumer import timestamp_ms
+from jobs.edge.kafka.records import Record
 from jobs.edge.table.epoch_files import (
     Reject,
     layout_of,
@@ -66,9 +65,9 @@ class RejectWriter:
     _pending: list[Reject] = field(default_factory=list)
     _bytes: int = 0
 
-    def add(self, partition: TopicPartition, why: Rejected, record: Message) -> None:
+    def add(self, partition: TopicPartition, why: Rejected, record: Record) -> None:
         reason = why.reason[:REASON_CHARACTERS_MAX]
-        offset, value, stamp = record.offset() or 0, record.value(), timestamp_ms(record)
+        offset, value, stamp = record.offset, record.value, record.timestamp_ms
         if self.first is None:
             self.first = (
                 f"{partition.topic}/{partition.partition} offset {offset}: {reason} at {why.path}"

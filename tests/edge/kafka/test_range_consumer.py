@@ -6,9 +6,11 @@ import time
 from collections.abc import Mapping
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from kafka import KafkaAdminClient, TopicPartition
 
+from jobs.edge.kafka import range_consumer
+from jobs.edge.kafka.array_client import can_read_arrays
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut, RangeUnreadable, read_ranges, read_records
 from jobs.edge.process.broker import Broker
@@ -17,18 +19,28 @@ from tests.support.jobs.running_job import create_topic, produce
 pytestmark = pytest.mark.broker
 
 
+@pytest.fixture(params=["arrays", "messages"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each test reads into arrays, and as on a host without kernels."""
+    if request.param == "messages":
+        monkeypatch.setattr(range_consumer, "can_read_arrays", lambda: False)
+    elif not can_read_arrays():
+        pytest.skip("this host has no kernels, or runs them uncompiled")
+    return str(request.param)
+
+
 def connection(broker: Broker) -> Mapping[str, str]:
     return {"bootstrap.servers": broker.address}
 
 
 def read(broker: Broker, topic: str, start: int, end: int, partition: int = 0) -> list[bytes]:
     planned = OffsetRange(topic, partition, start, end)
-    lists = read_records(connection(broker), planned, seconds_max=20)
-    records = [record for records in lists for record in records]
-    offsets = [record.offset() or 0 for record in records]
+    found = list(read_ranges(connection(broker), (planned,), seconds_max=20))
+    assert all(each == planned for each, _ in found)
+    records = [record for _, records in found for record in records]
+    offsets = [record.offset for record in records]
     assert offsets == sorted(set(offsets))
-    assert all(record.partition() == partition for record in records)
-    return [record.value() or b"" for record in records]
+    return [record.value or b"" for record in records]
 
 
 def written(broker: Broker, topic: str, count: int) -> list[bytes]:
@@ -58,7 +70,7 @@ def test_ranges_of_several_partitions_are_read_together(broker: Broker, topic: s
         )
         found: dict[OffsetRange, list[bytes]] = {each: [] for each in planned}
         for each, records in read_ranges(connection(broker), planned, seconds_max=5):
-            found[each] += [record.value() or b"" for record in records]
+            found[each] += [record.value or b"" for record in records]
         assert found[planned[0]] == values[first : planned[0].end]
         assert found[planned[1]] == [b"other " + v for v in values[second : second + 5]]
 
@@ -100,10 +112,46 @@ def test_a_range_that_the_topic_does_not_have_is_given_up(broker: Broker, topic:
     written(broker, topic, 3)
     planned = OffsetRange(topic, 0, 0, 5)
     with pytest.raises(RangeTimedOut, match="nothing came for 1 s after offset 3"):
-        list(read_records(connection(broker), planned, seconds_max=1))
+        list(read_ranges(connection(broker), (planned,), seconds_max=1))
 
 
 def test_a_broker_that_is_not_there_is_the_reason() -> None:
     nobody = {"bootstrap.servers": "127.0.0.1:1"}
     with pytest.raises(RangeTimedOut, match="nothing came for 1 s"):
-        list(read_records(nobody, OffsetRange("t", 0, 0, 1), seconds_max=1))
+        list(read_ranges(nobody, (OffsetRange("t", 0, 0, 1),), seconds_max=1))
+
+
+def test_keys_values_times_and_what_is_missing_are_read(
+    broker: Broker, topic: str, way: str
+) -> None:
+    create_topic(broker.address, topic, 1)
+    sent = [(b"k", b"v" * 70_000), (None, b"v"), (b"k", None), (b"", b""), (None, None)]
+    producer = Producer({"bootstrap.servers": broker.address, "compression.type": "zstd"})
+    for number, (key, value) in enumerate(sent):
+        producer.produce(topic, value, key, 0, timestamp=1_700_000_000_000 + number)
+    producer.flush()
+    planned = OffsetRange(topic, 0, 0, len(sent))
+    records = [
+        record
+        for _, records in read_ranges(connection(broker), (planned,), seconds_max=5)
+        for record in records
+    ]
+    assert [(record.key, record.value) for record in records] == sent
+    assert [record.timestamp_ms for record in records] == [
+        1_700_000_000_000 + number for number in range(len(sent))
+    ]
+
+
+def test_records_by_hand_have_their_headers(broker: Broker, topic: str) -> None:
+    create_topic(broker.address, topic, 1)
+    producer = Producer({"bootstrap.servers": broker.address})
+    producer.produce(topic, b"v", partition=0, headers=[("a", b"1"), ("b", None)])
+    producer.flush()
+    (records,) = read_records(connection(broker), OffsetRange(topic, 0, 0, 1), seconds_max=5)
+    assert list(records[0].headers) == [("a", b"1"), ("b", None)]
+
+
+def test_an_option_that_the_client_does_not_know_is_named(broker: Broker) -> None:
+    unknown = {**connection(broker), "no.such.option": "1"}
+    with pytest.raises(KafkaException, match=r"no\.such\.option"):
+        list(read_ranges(unknown, (OffsetRange("t", 0, 0, 1),), seconds_max=1))

@@ -12,6 +12,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from jobs.core.job.job_plan import plan_of
 from jobs.edge.kafka.offset_ranges import OffsetRange
+from jobs.edge.kafka.records import Record, Records
 from jobs.edge.tasks import range_reading
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.range_reading import RangeReader
@@ -71,7 +72,7 @@ def read(root: Path, records: list[Message], spec: dict[str, Any]) -> tuple[Any,
     )
     reader = RangeReader(task, 0, "m0-0")
     for start in range(0, len(records), AT_ONCE):
-        reader.take(records[start : start + AT_ONCE])
+        reader.take(Records.of(records[start : start + AT_ONCE]))
     reader.finish()
     columns, signs = reader.signed_rows.concatenate()
     rejects = [
@@ -158,10 +159,10 @@ def test_other_formats_are_read_the_same_with_and_without_the_scanner(
 def test_the_scanner_takes_most_of_a_usual_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one_by_one: list[Message] = []
+    one_by_one: list[Record] = []
     decode_each = range_reading._decode_each
 
-    def count(decoder: Any, records: list[Message]) -> Any:
+    def count(decoder: Any, records: Records) -> Any:
         one_by_one.extend(records)
         return decode_each(decoder, records)
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.window_rules import closing_of
 from jobs.edge.kafka.offset_ranges import OffsetRange
+from jobs.edge.kafka.records import Records
 from jobs.edge.rows.late_rows import deadline_of
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.range_reading import RangeReader
@@ -122,7 +123,8 @@ def run_epoch(
             now_ms=clock.now,
         )
         reader = RangeReader(task, 0, "m0-0")
-        reader.take([record(planned, start + i, *value) for i, value in enumerate(values)])
+        of_range = [record(planned, start + i, *value) for i, value in enumerate(values)]
+        reader.take(Records.of(of_range))
         reader.finish()
         reports.append(reader.report)
         if deadline is not None:

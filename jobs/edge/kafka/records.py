@@ -1,0 +1,119 @@
+"""Records of one partition as arrays, in the order of their offsets.
+
+    buffer   value │ 0 │ value │ 0 │ ... │ PAD      starts   of each value, and of the end
+    keys     key │ key │ ...                        key_starts
+    offsets, stamps, has_value, has_key             one for each record
+
+The scanner reads the buffer as it is; a record is only made into an object where one is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+
+from jobs.core.formats.scanned import Array
+from jobs.core.kernels.foreign_messages import NO_STAMP
+from jobs.core.kernels.json_bytes import PAD
+
+Header = tuple[str, bytes | None]
+
+
+class Record(NamedTuple):
+    """One record of a topic."""
+
+    offset: int
+    timestamp_ms: int | None  # Kafka's; None if it has none
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()  # only of records that were read as messages
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Some records of a partition."""
+
+    buffer: Array
+    starts: Array
+    keys: Array
+    key_starts: Array
+    offsets: Array
+    stamps: Array  # NO_STAMP of a record without one
+    has_value: Array
+    has_key: Array
+    headers: Sequence[Sequence[Header]] = ()
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> Records:
+        """Return the records of messages that the client gave as objects."""
+        values, keys = [each.value() for each in messages], [each.key() for each in messages]
+        times = [each.timestamp() for each in messages]
+        return cls(
+            np.frombuffer(b"\0".join([*(value or b"" for value in values), bytes(PAD)]), np.uint8),
+            _starts(values, 1),
+            np.frombuffer(b"".join(key or b"" for key in keys), np.uint8),
+            _starts(keys, 0),
+            np.array([each.offset() or 0 for each in messages], np.int64),
+            np.array(
+                [NO_STAMP if kind == TIMESTAMP_NOT_AVAILABLE else time for kind, time in times],
+                np.int64,
+            ),
+            np.array([value is not None for value in values], bool),
+            np.array([key is not None for key in keys], bool),
+            [[*(each.headers() or ())] for each in messages],
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, number: int) -> Record:
+        start, end = self.starts[number : number + 2].tolist()
+        key_start, key_end = self.key_starts[number : number + 2].tolist()
+        stamp = int(self.stamps[number])
+        return Record(
+            int(self.offsets[number]),
+            None if stamp == NO_STAMP else stamp,
+            self.keys[key_start:key_end].tobytes() if self.has_key[number] else None,
+            self.buffer[start : end - 1].tobytes() if self.has_value[number] else None,
+            self.headers[number] if self.headers else (),
+        )
+
+    def between(self, first: int, last: int) -> Records:
+        """Return these of the records; the buffers are not copied."""
+        return Records(
+            self.buffer,
+            self.starts[first : last + 1],
+            self.keys,
+            self.key_starts[first : last + 1],
+            self.offsets[first:last],
+            self.stamps[first:last],
+            self.has_value[first:last],
+            self.has_key[first:last],
+            self.headers[first:last],
+        )
+
+    def before(self, offset: int) -> Records:
+        """Return the records with smaller offsets."""
+        return self.between(0, int(np.searchsorted(self.offsets, offset)))
+
+    @property
+    def bytes_of_values(self) -> int:
+        return int(self.starts[-1] - self.starts[0])
+
+    @property
+    def largest_value(self) -> int:
+        return int(np.diff(self.starts).max(initial=1)) - 1
+
+    def values(self) -> list[bytes | None]:
+        return [record.value for record in self]
+
+
+def _starts(texts: Sequence[bytes | None], between: int) -> Array:
+    return np.cumsum([0, *(len(text or b"") + between for text in texts)]).astype(np.int64)
