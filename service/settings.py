@@ -23,6 +23,7 @@ class Settings:
     connections_file: Path | None = None
     running_max: int = JOBS_RUNNING_MAX
     idle_after_ms: int | None = None  # of partitions, for jobs that do not say
+    jobs_per_driver: int = 1  # that may share a Spark JVM
     capacity: Capacity = field(default_factory=Capacity)
 
     @property
@@ -46,6 +47,9 @@ class Settings:
     @property
     def job_arguments(self) -> list[str]:
         """The options of `retally run`."""
-        if self.idle_after_ms is None:
-            return self.run_arguments
-        return [*self.run_arguments, "--idle-after", duration_text(self.idle_after_ms)]
+        arguments = self.run_arguments
+        if self.idle_after_ms is not None:
+            arguments += ["--idle-after", duration_text(self.idle_after_ms)]
+        if self.jobs_per_driver > 1:
+            arguments += ["--jobs-per-driver", str(self.jobs_per_driver)]
+        return arguments

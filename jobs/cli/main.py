@@ -180,7 +180,7 @@ def _add_running(commands: Commands) -> None:
     broker.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
     broker.add_argument("--port", type=parse_port, default=9092, help="0: a free port (9092)")
     run = commands.add("run", "runs one job in the foreground").spec().data().brokers().master()
-    run.tables().idle_after()
+    run.tables().idle_after().jobs_per_driver()
     run.parser.add_argument(
         "--until-caught-up",
         action="store_true",
@@ -192,7 +192,7 @@ def _add_running(commands: Commands) -> None:
         help="the same, and then close every window, because no rows follow",
     )
     serve = commands.add("serve", "runs the service, which starts and supervises jobs")
-    serve.data().brokers().master().tables().idle_after()
+    serve.data().brokers().master().tables().idle_after().jobs_per_driver()
     serve.parser.add_argument(
         "--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)"
     )

@@ -13,6 +13,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
+from jobs.cli.errors import UsageError
+from schemas.limits import JOBS_PER_DRIVER_MAX
 from schemas.spec.duration import parse_duration
 from schemas.table.object_path import TABLES_VARIABLE, ObjectPath
 
@@ -157,6 +159,16 @@ class Command:
         )
         return self
 
+    def jobs_per_driver(self) -> Command:
+        self.parser.add_argument(
+            "--jobs-per-driver",
+            type=parse_jobs_per_driver,
+            default=1,
+            metavar="N",
+            help="up to N jobs of DIR share a Spark JVM; a local master only (1)",
+        )
+        return self
+
     def json(self) -> Command:
         self.parser.add_argument("--json", action="store_true", help="JSON instead of a table")
         return self
@@ -180,6 +192,21 @@ def parse_idle_after(text: str) -> int:
     if milliseconds == 0:
         raise argparse.ArgumentTypeError("must be greater than 0")
     return milliseconds
+
+
+def parse_jobs_per_driver(text: str) -> int:
+    number = parse_whole(text)
+    if not 1 <= number <= JOBS_PER_DRIVER_MAX:
+        raise argparse.ArgumentTypeError(f"must be 1 to {JOBS_PER_DRIVER_MAX}")
+    return number
+
+
+def require_local_master(options: argparse.Namespace) -> None:
+    """Raise UsageError if jobs should share a driver on a cluster, which they cannot."""
+    from jobs.edge.spark.shared_driver import count_cores
+
+    if options.jobs_per_driver > 1 and count_cores(options.master) is None:
+        raise UsageError("--jobs-per-driver needs a local master, such as --master local[2]")
 
 
 def parse_instant(text: str) -> int:

@@ -15,8 +15,8 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -41,6 +41,7 @@ from jobs.edge.process.fence import OwnedElsewhere, WriterLock
 from jobs.edge.process.generator_class import GeneratorRefused, make_allowed, require_allowed
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.publisher.job_publisher import JobPublisher
+from jobs.edge.spark.driver_lease import lease_session
 from jobs.edge.spark.session import choose_scratch, session, spark_directories
 from jobs.edge.table.delta_epochs import EpochTable, Fenced
 from jobs.edge.table.epoch_files import now_ms
@@ -116,6 +117,7 @@ class Job:
     idle_after_ms: int | None = None  # of partitions, if the spec has no watermark.idle_after
     tables: ObjectPath | None = None  # where to create a table outside of the data directory
     epoch_loop: EpochLoop | None = None  # instead of a stream of Spark; ends by itself
+    jobs_per_driver: int = 1  # that may share a Spark JVM
     progress: JobProgress = field(default_factory=JobProgress)
     _stop: threading.Event = field(default_factory=threading.Event)
     _failure: list[BaseException] = field(default_factory=list)
@@ -201,8 +203,8 @@ class Job:
         publisher = self._start_publisher(plans, table, newest)
         mirrored = any(view.mirror_ms is not None for view in self.spec.view_specs.values())
         self._begin("spark")
-        spark = session(self.spec.name, self.master, delta=mirrored)
-        try:
+        publishing = nullcontext() if publisher is None else closing(publisher)
+        with self._open_session(delta=mirrored) as spark, publishing:
             self._begin("state")
             clock = self._make_clock(topics, newest)
             pipeline = make_pipeline(
@@ -239,12 +241,21 @@ class Job:
                 maintenance.close()
                 if mirrors is not None:
                     mirrors.close()
-        finally:
-            if publisher is not None:
-                publisher.close()
-            spark.stop()
 
     # --- set-up -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _open_session(self, *, delta: bool) -> Iterator[SparkSession]:
+        """Yield the job's Spark session: of its own JVM, or of one that jobs share."""
+        if self.jobs_per_driver > 1:
+            with lease_session(self.data, self.master, self.jobs_per_driver) as spark:
+                yield spark
+            return
+        spark = session(self.spec.name, self.master, delta=delta)
+        try:
+            yield spark
+        finally:
+            spark.stop()
 
     def _open_table(
         self,

@@ -26,6 +26,15 @@ JOBS_MAX = 500
 # Python worker for each core, which take one or two gigabytes.
 JOBS_RUNNING_MAX = 16
 
+# Jobs of one shared Spark JVM (`retally serve --jobs-per-driver`): its end is the end of all.
+JOBS_PER_DRIVER_MAX = 16
+# The start of a shared JVM, on a busy machine.
+DRIVER_START_SECONDS_MAX = 120.0
+# A shared JVM without a job ends after this; a job that restarts needs it again within a second.
+DRIVER_IDLE_SECONDS_MAX = 10.0
+# Its log is truncated at this size.
+DRIVER_LOG_BYTES_MAX = 4 * 1024 * 1024
+
 # Niceness of a job's processes: on a busy machine the job gets a tenth of the service's CPU time.
 JOB_NICENESS = 10
 

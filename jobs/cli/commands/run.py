@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from jobs.cli.output import open_console, print_note
+from jobs.cli.parser import require_local_master
 from jobs.cli.spec_reading import load_job
 from jobs.edge.machine.data_directory import require_writable
 from schemas.spec.connections import load_connections
@@ -26,6 +27,7 @@ RATE_SECONDS = 10.0  # messages a second are those of the last so many seconds
 
 
 def run(options: argparse.Namespace) -> None:
+    require_local_master(options)
     spec, _ = load_job(options.spec)
     require_writable(options.data)
     connections = load_connections(options.connections, options.brokers)
@@ -45,6 +47,7 @@ def run(options: argparse.Namespace) -> None:
         drain=options.drain,
         idle_after_ms=options.idle_after,
         tables=options.tables,
+        jobs_per_driver=options.jobs_per_driver,
     )
     job.stop_on_signals()
     if not on_terminal:

@@ -13,6 +13,7 @@ from importlib import import_module
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.offer import MISSING, offer_setup
 from jobs.cli.output import print_note
+from jobs.cli.parser import require_local_master
 from jobs.edge.machine.data_directory import require_writable
 from jobs.edge.machine.jars import spark_jars
 from jobs.edge.machine.java import java
@@ -46,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
         except ValueError as error:
             raise UsageError(str(error)) from None
         return 0
+    require_local_master(options)
     _require_jars()
     if options.tables is not None:  # for the jobs and commands that the service starts
         os.environ[TABLES_VARIABLE] = str(options.tables)
@@ -59,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
         connections_file=options.connections,
         running_max=options.running_max,
         idle_after_ms=options.idle_after,
+        jobs_per_driver=options.jobs_per_driver,
     )
     try:
         serving.serve(settings, verbose=options.verbose)

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,7 +33,7 @@ _SERIAL_FILTER = (
     "io.delta.**;!*"
 )
 # More JVM options, from the operator; see docs/operations.md.
-_MORE = "RETALLY_JAVA_OPTIONS"
+JAVA_OPTIONS = "RETALLY_JAVA_OPTIONS"
 # On a cluster, the secret that master, workers and drivers share.
 _SECRET = "RETALLY_SPARK_SECRET"  # noqa: S105 - the name of the variable
 _MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp creates the directories in it
@@ -76,7 +76,12 @@ DELTA_SETTINGS = {
 
 
 def session(
-    name: str, master: str = "local[2]", memory: str = "1g", *, delta: bool = False
+    name: str,
+    master: str = "local[2]",
+    memory: str = "1g",
+    *,
+    delta: bool = False,
+    settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Return this process's Spark session; a second call returns the same one."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -88,7 +93,7 @@ def session(
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     # Executors connect to the address that Spark finds, or that SPARK_LOCAL_IP names. They have our
     # files at the driver's paths. With its own settings, Spark would log 20 lines per epoch.
-    more = os.environ.get(_MORE, "")
+    more = os.environ.get(JAVA_OPTIONS, "")
     options = f"{_JVM} {_SERIAL_FILTER} -Dlog4j2.configurationFile=file:{_LOGGING} {more}".strip()
     of_driver = f"{options} {class_archive_option()}".strip()
     builder = builder.config("spark.driver.extraJavaOptions", of_driver)
@@ -99,7 +104,7 @@ def session(
     if not master.startswith("local"):
         builder = builder.config("spark.jars", ",".join(jars))
     builder = builder.config("spark.driver.memory", memory)
-    for key, value in {**SETTINGS, **(DELTA_SETTINGS if delta else {})}.items():
+    for key, value in {**SETTINGS, **(DELTA_SETTINGS if delta else {}), **(settings or {})}.items():
         builder = builder.config(key, value)
     with _require_secret(builder, master):
         return builder.getOrCreate()

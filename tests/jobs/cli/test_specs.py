@@ -206,6 +206,23 @@ def test_an_idle_after_of_the_operator_is_a_duration_above_zero(
     assert "--idle-after" in err
 
 
+@pytest.mark.parametrize(
+    ("number", "master", "wanted"),
+    [
+        ("0", "local[2]", "must be 1 to 16"),
+        ("17", "local[2]", "must be 1 to 16"),
+        ("2", "spark://host:7077", "--jobs-per-driver needs a local master"),
+    ],
+)
+def test_jobs_share_a_driver_on_one_machine_only(
+    number: str, master: str, wanted: str, retally: Retally, tmp_path: Path
+) -> None:
+    options = ("--jobs-per-driver", number, "--master", master)
+    code, _, err = retally("serve", "--data", str(tmp_path), *options)
+    assert code == 2
+    assert wanted in err
+
+
 def test_bad_usage_is_2_and_help_is_0(retally: Retally) -> None:
     assert retally("results")[0] == 2
     assert retally("resluts")[0] == 2

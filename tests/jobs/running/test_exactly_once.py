@@ -8,40 +8,21 @@ random history ──► Kafka ──► retally run, killed at a failpoint ─�
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
-import duckdb
 import pytest
 from msgspec import structs
 
-from jobs.core.fold.changelog_table import fold_changelog
-from jobs.core.values.change import Op
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.delta_epochs import EpochTable, Fenced
 from jobs.table.epoch_rows import epoch_rows
 from jobs.table.files import live_files, open_table
-from tests.support.histories.judge import QUERIES, Judge, internal
-from tests.support.histories.products import (
-    COLUMNS,
-    DATABASE,
-    PARTITIONS,
-    TABLE,
-    History,
-    history,
-    live_rows,
-)
-from tests.support.jobs.published_records import key_of, must_be_in_order, place
-from tests.support.jobs.running_job import (
-    RUN_SECONDS_MAX,
-    RunningJob,
-    consumed,
-    create_topic,
-    produce,
-)
+from tests.support.histories.judge import QUERIES
+from tests.support.histories.products import history
+from tests.support.jobs.exact_job import must_be_exact, product_job
+from tests.support.jobs.running_job import RUN_SECONDS_MAX, produce
 from tests.support.service.served import eventually
 
 pytestmark = pytest.mark.spark
@@ -73,58 +54,6 @@ FAULTS = [
 ]
 
 
-def job_on(broker: Broker, topic: str, home: Path, fault: Fault, query: int) -> RunningJob:
-    create_topic(broker.address, topic, PARTITIONS)
-    spec: dict[str, Any] = {
-        "name": "items",
-        "source": {"topic": topic, "database": DATABASE, "table": TABLE},
-        "columns": dict(COLUMNS),
-        "query": QUERIES[query][0],
-        "minibatch": {"size": 1, "max_rows": fault.max_rows},
-        "sink": {"topic": f"{topic}-changes", "partitions": 3},
-        "state": {"buckets": 8},
-    }
-    return RunningJob(spec, home, broker.address)
-
-
-def must_be_exact(job: RunningJob, made: History, query: int) -> None:
-    """Table and topic tell the same story, and it ends in the truth."""
-    records = consumed(job.brokers, job.spec["sink"]["topic"])
-    published = [record["value"] for record in records]
-    stored = job.ask("changes", job.spec["name"])
-    assert sorted(published, key=place) == stored
-    assert len({place(change) for change in published}) == len(published), "a row came twice"
-    must_be_in_order(records)
-    must_end_in_the_truth(job, made, query, published)
-    must_have_quarantined_once(job, made)
-
-
-def must_end_in_the_truth(
-    job: RunningJob, made: History, query: int, published: list[dict[str, Any]]
-) -> None:
-    plan = job.plan
-    folded = fold_changelog(
-        {},
-        [
-            (Op(change["op"]), key_of(plan, change["row"]), change["row"])
-            for change in sorted(published, key=place)
-        ],
-    )
-    results = {key_of(plan, row): row for row in job.ask("results", job.spec["name"])}
-    assert folded == results
-    judge = Judge(query)
-    live = live_rows({}, made.messages)
-    judge.claim(judge.begin(f"history {made.seed}"), 0, internal(plan, results), live.values())
-    assert judge.decide(duckdb.connect()) == 1
-
-
-def must_have_quarantined_once(job: RunningJob, made: History) -> None:
-    rejected = Counter(m.partition for m in made.messages if m.outcome == "rejected")
-    kept = job.part("quarantine")
-    assert Counter(row["partition"] for row in kept) == rejected
-    assert len({(row["partition"], row["offset"]) for row in kept}) == len(kept)
-
-
 @pytest.mark.parametrize(
     "fault", [pytest.param(each, marks=each.marks, id=each.failpoint) for each in FAULTS]
 )
@@ -132,7 +61,7 @@ def test_nothing_is_lost_or_repeated_when_the_driver_is_killed(
     fault: Fault, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     query = fault.seed % len(QUERIES)
-    job = job_on(broker, topic, tmp_path, fault, query)
+    job = product_job(broker, topic, tmp_path, query, fault.max_rows)
     made = history(fault.seed, messages=600)
     half = len(made.messages) // 2
     produce(broker.address, topic, [(m.partition, m.value) for m in made.messages[:half]])
@@ -151,7 +80,7 @@ def test_a_commit_whose_reply_is_lost_is_recognised_and_not_made_twice(
 ) -> None:
     fault = Fault("the reply is lost", "commit_reply_lost", "lost@3", seed=15)
     query = fault.seed % len(QUERIES)
-    job = job_on(broker, topic, tmp_path, fault, query)
+    job = product_job(broker, topic, tmp_path, query, fault.max_rows)
     made = history(fault.seed, messages=400)
     produce(broker.address, topic, [(m.partition, m.value) for m in made.messages])
     code, said = job.run("commit_reply_lost=lost@3")
@@ -163,7 +92,7 @@ def test_a_commit_whose_reply_is_lost_is_recognised_and_not_made_twice(
 def test_a_driver_that_starts_takes_over_from_one_that_commits_meanwhile(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    job = job_on(broker, topic, tmp_path, FAULTS[0], query=0)
+    job = product_job(broker, topic, tmp_path, query=0)
     made = history(5, messages=200)
     produce(broker.address, topic, [(m.partition, m.value) for m in made.messages[:100]])
     job.must_run_by_itself()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,12 @@ def test_a_service_with_idle_after_decides_for_jobs_that_do_not(tmp_path: Path) 
     settings = Settings(tmp_path, connections, idle_after_ms=45_000)
     assert settings.job_arguments[-2:] == ["--idle-after", "45s"]
     assert "--idle-after" not in settings.run_arguments  # which other commands take too
+
+
+def test_only_jobs_that_may_share_a_driver_are_told_so() -> None:
+    settings = Settings(Path("data"), load_connections(None, "127.0.0.1:9"), jobs_per_driver=3)
+    assert settings.job_arguments[-2:] == ["--jobs-per-driver", "3"]
+    assert settings.run_arguments == replace(settings, jobs_per_driver=1).job_arguments
 
 
 @pytest.mark.parametrize("name", ["UP", "a" * 41, "%2e%2e", "a_b", "1a", "a%00", "..%2f..%2fetc"])
