@@ -53,7 +53,7 @@ TITLES = {
     "job-has-no-table": "The job has no epoch yet",
     "job-not-ready": "The job's results are not ready yet",
     "job-not-stopped": "The job must be stopped first",
-    "job-unknown": "There is no such job",
+    "job-unknown": "There is no such job or view",
     "key-invalid": "The key is not valid for this job",
     "message-refused": "The job cannot process this message",
     "message-replayed": "The message was already resent",

@@ -304,7 +304,10 @@ class Runtime:
         ]
 
     def find_views(self, job: str) -> dict[str, LiveTable]:
-        """Return the live tables of a job by view; the job's own query is the view ""."""
+        """Return the live_tables of a job by view; the job's own query is the view "".
+
+        While `evolve` changes the views of a job, they differ from those of its spec.
+        """
         with self._lock:
             live_tables = self._find_live_tables(job)
         named = ((name.partition(".")[2], each) for name, each in live_tables.items())

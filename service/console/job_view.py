@@ -5,7 +5,7 @@ Pages read the same objects as the routes of the REST API, without HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -65,6 +65,7 @@ class JobView:
     view: str  # the view whose results its pages show; "" is the job's own query
     status: dict[str, Any]  # epoch, watermark, lag and rates, as in the job's document
     live_table: LiveTable | None
+    live_tables: Mapping[str, LiveTable]  # by view, "" is the job's own query
     read_size: Callable[[], StateSize | None]  # reads the table's log: in a thread
 
     @property
@@ -81,17 +82,15 @@ class JobView:
     @property
     def base(self) -> str:
         """The address of the pages of the shown results."""
-        own = f"/jobs/{self.name}"
-        return f"{own}/views/{self.view}" if self.view else own
+        return base_of(self.name, self.view)
 
     @property
     def views(self) -> dict[str, str]:
         """The address of the pages of each view, if the job has views."""
-        spec = self.spec
-        if spec.views is None:
+        if not any(self.live_tables):
             return {}
-        own = f"/jobs/{self.name}"
-        return {view: f"{own}/views/{view}" if view else own for view in spec.view_specs}
+        found = dict.fromkeys([*self.spec.view_specs, *self.live_tables])
+        return {view: base_of(self.name, view) for view in found if view in self.live_tables}
 
     @property
     def spec(self) -> JobSpec:
@@ -176,6 +175,11 @@ class JobView:
         return record.pid is not None and record.run_revision not in (None, record.revision)
 
 
+def base_of(job: str, view: str) -> str:
+    """Return the address of the pages of a job's results, or of one of its views."""
+    return f"/jobs/{job}/views/{view}" if view else f"/jobs/{job}"
+
+
 def view_job(runtime: Runtime, record: JobRecord, view: str = "") -> JobView:
     """Return a job whose record is known, with one of its views; "" is its query or first view."""
     name = view_name(record.name, view)
@@ -186,7 +190,8 @@ def view_job(runtime: Runtime, record: JobRecord, view: str = "") -> JobView:
     shown = view if live_table is None else live_table.paths.view
     root = runtime.jobs.find_paths(record.name).table
     read_size = partial(runtime.state_sizes.read, root)
-    return JobView(record, shown, runtime.describe_status(name), live_table, read_size)
+    status, live_tables = runtime.describe_status(name), runtime.find_views(record.name)
+    return JobView(record, shown, status, live_table, live_tables, read_size)
 
 
 def find_job(request: Request, name: str) -> JobView:

@@ -25,6 +25,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from service.console.asset_files import DIGEST, asset_address
 from service.console.formatting import FILTERS
+from service.console.job_view import base_of
 from service.console.visitor import Visitor, login_address, require_visitor
 from service.problems import TITLES, Problem
 
@@ -134,7 +135,22 @@ async def render_problem(request: Request, problem: Problem) -> Response:
         headers=problem.headers,
         title=TITLES[problem.code],
         problem=problem,
+        back=_find_way_back(request.url.path, problem),
     )
+
+
+def _find_way_back(path: str, problem: Problem) -> tuple[str, str] | None:
+    """Return the name and the address of the nearest page above one that cannot be shown."""
+    _, area, name, *below = *path.split("/"), "", ""
+    job, _, view = name.partition(".")
+    if area != "jobs" or not job:
+        return None
+    if problem.code == "job-unknown":  # of a view that was dropped, its job is still there
+        return (job, base_of(job, "")) if view else None
+    if len([each for each in below if each]) < 2:
+        return None
+    whose = f"{view} of {job}" if view else job
+    return f"{below[0]} of {whose}", f"{base_of(job, view)}/{below[0]}"
 
 
 def redirect_to(path: str, headers: dict[str, str] | None = None) -> Response:

@@ -12,7 +12,6 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from jobs.core.job.views import plans_of
 from schemas.spec.job import JobSpec
 from service.access.requirements import require_role
 from service.access.tokens import Role
@@ -40,20 +39,21 @@ async def list_views(request: Request, name: str) -> Response:
 
 def _describe_views(runtime: Runtime, name: str, spec: JobSpec) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
-    specs, plans = spec.view_specs, plans_of(spec)
-    for view in spec.views or ():
-        newest = runtime.find_live_table(view_name(name, view)).newest
-        sink = specs[view].sink
-        found.append(
-            {
-                "name": view,
-                "query": specs[view].query,
-                "columns": list(plans[view].output),
-                "sink": None if sink is None else sink.topic,
-                "epoch": None if newest is None else newest.epoch,
-                "groups": None if newest is None else newest.counts.groups,
-            }
-        )
+    live_tables = runtime.find_views(name)
+    for view, own in spec.view_specs.items():
+        if view and view in live_tables:  # `evolve` drops a view before the spec of the job does
+            live_table = live_tables[view]
+            newest = live_table.newest
+            found.append(
+                {
+                    "name": view,
+                    "query": own.query,
+                    "columns": list(live_table.shape.plan.output),
+                    "sink": None if own.sink is None else own.sink.topic,
+                    "epoch": None if newest is None else newest.epoch,
+                    "groups": None if newest is None else newest.counts.groups,
+                }
+            )
     return found
 
 

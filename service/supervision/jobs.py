@@ -50,8 +50,14 @@ JOB_NAME = re.compile(rf"[a-z][a-z0-9-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}
 
 
 def make_unknown_job(name: str, known: Iterable[str]) -> Problem:
-    """Return the problem of an unknown job, with the name that the client probably meant."""
-    near = find_nearest(name, tuple(known))
+    """Return the problem of an unknown job or view, with the name that was probably meant."""
+    names = tuple(known)
+    job, _, view = name.partition(".")
+    if view and job in names:
+        of_job = [each.partition(".")[2] for each in names if each.startswith(f"{job}.")]
+        listed = f"known: {', '.join(of_job)[:200]}" if of_job else "it has none"
+        return Problem("job-unknown", 404, f"job {job!r} has no view {view[:80]!r}; {listed}")
+    near = find_nearest(name, names)
     meant = f"; did you mean {near!r}?" if near else "; GET /v1/jobs lists them"
     return Problem("job-unknown", 404, f"there is no job {name[:80]!r}{meant}")
 

@@ -165,16 +165,26 @@ def _views_with_files(files: Path) -> set[str]:
 
 
 def _must_evolve(client: httpx.Client, **params: str) -> None:
+    """Approve the pending views; the pages and the list of views are there all the time."""
     approved = client.post("/v1/jobs/by-hand/approve", params=params)
     assert approved.status_code == 202, approved.text
     done = eventually(
         lambda: (
-            (seen := client.get(approved.headers["location"]).json())["state"] in ("DONE", "FAILED")
+            _shows_views(client)
+            and (seen := client.get(approved.headers["location"]).json())["state"]
+            in ("DONE", "FAILED")
             and seen
         ),
         180,
     )
     assert done["state"] == "DONE", done
+
+
+def _shows_views(client: httpx.Client) -> bool:
+    for path in ("/jobs/by-hand", "/v1/jobs/by-hand/views", "/sql", "/"):
+        answer = client.get(path)
+        assert answer.status_code == 200, f"{path}: {answer.text[-600:]}"
+    return True
 
 
 def _check_pages(client: httpx.Client) -> None:
@@ -195,7 +205,13 @@ def _check_pages(client: httpx.Client) -> None:
     assert client.get(f"{own}/sums/export/csv").text.splitlines()[0] == "k,s"
     assert "'whole:accumulators'" in client.get(f"{own}/whole").text.replace("&#39;", "'")
     for page in (f"{own}/other", f"{own}/other/results"):
-        assert client.get(page).status_code == 404, page
+        missing = client.get(page)
+        assert missing.status_code == 404, page
+        assert "job &#39;by-hand&#39; has no view &#39;other&#39;" in missing.text
+        assert 'href="/jobs/by-hand">Back to by-hand</a>' in missing.text
+    found = client.get(f"{own}/sums/results?column=k&op=%3D&value=a")
+    assert found.headers["location"].startswith(f"{own}/sums/results?where=k%3Da")
+    assert f'href="{own}/sums/results">Back to' in client.get(f"{own}/sums/results/none").text
 
 
 def _check_client(client: Client) -> None:

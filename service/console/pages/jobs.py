@@ -37,7 +37,7 @@ from service.live.epoch_history import EpochHistory
 from service.moments import now_ms
 from service.problems import Problem
 from service.routes.progress import list_job_savepoints
-from service.runtime import Runtime, runtime_of, view_name
+from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
 from service.supervision.evolution import describe_evolution
 from service.supervision.register import Desired, JobRecord
@@ -154,8 +154,8 @@ def _describe(
     epochs = history.epochs[-job_pictures.EPOCHS_SHOWN :]
     paths = runtime.jobs.find_paths(job.name)
     newest = job.newest
-    spec = job.spec.with_idle_default(runtime.settings.idle_after_ms)
-    own = spec.view_specs.get(job.view, spec)
+    spec = job.spec
+    own = _find_view_spec(job, spec).with_idle_default(runtime.settings.idle_after_ms)
     lags = {} if job.newest_lag is None else job.newest_lag.partitions
     return {
         "actions": list_actions(visitor, job),
@@ -182,7 +182,7 @@ def _describe(
             str(paths.table) if visitor.can_operate else f"DIR/jobs/{job.name}/epochs",
             place_part(ACCUMULATORS, job.view),
         ),
-        "views": _list_views(runtime, job, spec),
+        "views": _list_views(job, spec),
         "size": runtime.state_sizes.read(paths.table),
         "counters": _list_counters({} if job.live_table is None else job.live_table.totals),
         "savepoints": list_job_savepoints(runtime, job.name)[-CONSOLE_SAVEPOINTS:],
@@ -191,12 +191,19 @@ def _describe(
     }
 
 
-def _list_views(runtime: Runtime, job: JobView, spec: JobSpec) -> list[dict[str, Any]]:
+def _find_view_spec(job: JobView, spec: JobSpec) -> JobSpec:
+    """Return the spec of the shown view; `evolve` changes views before the spec of the job."""
+    if job.live_table is None:
+        return spec.main
+    return spec.view_specs.get(job.view, job.live_table.spec)
+
+
+def _list_views(job: JobView, spec: JobSpec) -> list[dict[str, Any]]:
     """Return each view with its query, its groups and its sink; a job with one query has none."""
-    found = []
+    found, specs = [], spec.view_specs
     for view, base in job.views.items():
-        own = spec.view_specs[view]
-        newest = runtime.find_live_table(view_name(job.name, view)).newest
+        own = specs.get(view, job.live_tables[view].spec)
+        newest = job.live_tables[view].newest
         found.append(
             {
                 "name": view,
@@ -214,9 +221,9 @@ def _find_evolution(runtime: Runtime, job: JobView) -> dict[str, Any] | None:
     if job.record.pending is None:
         return None
     with suppress(Problem):
-        return describe_evolution(
-            runtime.jobs, job.record, runtime.jobs.require_pending(job.record)
-        )
+        spec = runtime.jobs.require_pending(job.record)
+        found = describe_evolution(runtime.jobs, job.record, spec)
+        return None if found is None else {**found, "of_views": bool(job.views or spec.views)}
     return None
 
 

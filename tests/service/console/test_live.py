@@ -120,7 +120,7 @@ def test_a_job_that_is_deleted_elsewhere_is_said_to_be_gone(workshop_visits: Vis
     page = visits.open("/jobs/going")
     with visits.served.client() as client:
         assert client.delete("/v1/jobs/going?data=keep").status_code == 204
-    expect(page.get_by_role("heading", name="There is no such job")).to_be_visible()
+    expect(page.get_by_role("heading", name="There is no such job or view")).to_be_visible()
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def test_the_page_of_the_routes_says_where_each_parameter_goes(client: httpx.Cli
 def test_what_is_not_there_is_a_page_too(client: httpx.Client) -> None:
     answer = client.get("/jobs/no-such-job")
     assert answer.status_code == 404
-    assert "There is no such job" in answer.text
+    assert "There is no such job or view" in answer.text
     answer = client.get("/jobs/%3Cscript%3Ealert(1)")
     assert answer.status_code == 404
     assert "<script>alert" not in answer.text

@@ -116,7 +116,7 @@ def test_a_register_keeps_the_newest_failures_only(
 def view(**fields: object) -> JobView:
     known = {"desired": Desired.RUNNING, "actual": Actual.STARTING, "since": 0, **fields}
     record = JobRecord(name="items", revision=1, spec="{}", **known)  # type: ignore[arg-type]
-    return JobView(record, "", {"watermark": None}, None, lambda: None)
+    return JobView(record, "", {"watermark": None}, None, {}, lambda: None)
 
 
 def test_a_start_is_shown_phase_by_phase() -> None:

@@ -1,0 +1,98 @@
+"""The pages of a job's views, in a browser, while views come and go."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Any
+
+import httpx
+from playwright.sync_api import Page, expect
+
+from tests.support.console.shop import Shop, put
+from tests.support.console.visits import Visits, assert_sound, assert_sound_everywhere
+from tests.support.service.served import eventually
+
+LEAST = "SELECT name, MIN(v) AS least FROM t GROUP BY name"
+MOST = "SELECT name, MAX(v) AS most FROM t GROUP BY name HAVING MAX(v) > 1"
+PATIENCE_MS = 60_000
+
+
+def put_views(client: httpx.Client, **views: str) -> None:
+    """Put the job's spec with these views, to be approved."""
+    spec = client.get("/v1/jobs/viewed").json()["spec"]
+    spec["views"] = {
+        name: {"query": query, "state": {"buckets": 4}} for name, query in views.items()
+    }
+    answer = client.put("/v1/jobs/viewed", json=spec, params={"replace": True})
+    assert answer.status_code == 200, answer.text
+
+
+def approve(client: httpx.Client) -> None:
+    """Approve the pending spec, and wait until the job has its views."""
+    place = client.post("/v1/jobs/viewed/approve").headers["location"]
+    ended = ("DONE", "FAILED")
+    done: dict[str, Any] = eventually(
+        lambda: (seen := client.get(place).json())["state"] in ended and seen, 60
+    )
+    assert done["state"] == "DONE", done
+
+
+def picker(page: Page) -> list[str]:
+    return (
+        page.get_by_role("navigation", name="Views of job viewed")
+        .get_by_role("link")
+        .all_inner_texts()
+    )
+
+
+def query_with_duckdb(page: Page) -> list[tuple[Any, ...]]:
+    """Run the statement of the card "Query this table", and return its rows."""
+    statement = page.get_by_label("Statement for DuckDB").text_content()
+    assert statement is not None
+    names: dict[str, Any] = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(statement, names)
+    return sorted(names["current"].fetchall())
+
+
+def test_views_come_and_go_while_their_pages_are_open(workshop_visits: Visits) -> None:
+    own = workshop_visits
+    own.expect("status of 404")
+    table = Shop(own.served.data, "viewed")
+    table.write({"bolt": (7, 9), "nut": (1,)})
+    put(own.served, table)
+    overview = own.open("/jobs/viewed")
+    with own.served.client() as client:
+        put_views(client, least=LEAST, most=MOST)
+        notice = overview.get_by_role("region", name="A changed spec is pending approval")
+        expect(notice).to_contain_text("New columns and views: least, most")
+        notice.get_by_role("button", name="Approve").click()
+        dialog = overview.get_by_role("dialog", name="Approve the changed spec of viewed?")
+        dialog.get_by_role("button", name="Approve").click()
+        expect(notice).to_be_hidden(timeout=PATIENCE_MS)
+        views = overview.get_by_role("region", name="List of views")
+        expect(views.get_by_role("rowheader")).to_have_text(["the job's query", "least", "most"])
+        assert_sound(overview, "views")
+        views.get_by_role("link", name="least").click()
+        expect(overview.get_by_role("rowheader").first).to_be_visible()
+        assert picker(overview) == ["the job's query", "least", "most"]
+        for name in ("results", "changes", "diff", "results/bolt"):
+            assert_sound_everywhere(own, f"/jobs/viewed/views/most/{name}", f"view-{name[:7]}")
+
+        assert query_with_duckdb(own.open("/jobs/viewed/views/least")) == [("bolt", 7), ("nut", 1)]
+
+        pages = [own.open(f"/jobs/viewed/views/most/{name}") for name in ("results", "changes")]
+        pages.append(own.open("/jobs/viewed"))
+        put_views(client, least=LEAST)
+        expect(pages[2].get_by_text("Removed columns and views: most")).to_be_visible()
+        approve(client)
+        for page in pages[:2]:
+            expect(page.get_by_text("job 'viewed' has no view 'most'")).to_be_visible(
+                timeout=PATIENCE_MS
+            )
+            page.get_by_role("link", name="Back to viewed").click()
+            expect(page.get_by_role("region", name="List of views")).to_be_visible()
+        expect(pages[2].get_by_role("row", name="most")).to_have_count(0)
+        page = own.open("/jobs/viewed/views/least/results")
+        assert picker(page) == ["the job's query", "least"]
