@@ -36,6 +36,18 @@ def test_jobs_stand_after_the_topics_that_they_read() -> None:
     assert draw_lineage(jobs[:1]) is None
 
 
+def test_a_job_stands_beside_the_topic_that_it_reads() -> None:
+    jobs = [
+        JobTopics("early", (place("z"),), (place("from-z"),), ""),
+        JobTopics("late", (place("a"),), (place("from-a"),), ""),
+    ]
+    lineage = draw_lineage(jobs)
+    assert lineage is not None
+    down = {node.name: node.y for node in lineage.nodes}
+    assert down["a"] == down["late"] == down["from-a"] < down["z"]
+    assert down["z"] == down["early"] == down["from-z"] < lineage.height
+
+
 def test_jobs_in_a_circle_are_drawn_too() -> None:
     circle = [
         JobTopics("one", (place("b"),), (place("a"),), ""),
@@ -44,6 +56,34 @@ def test_jobs_in_a_circle_are_drawn_too() -> None:
     lineage = draw_lineage(circle)
     assert lineage is not None and len({node.name for node in lineage.nodes}) == 4
     assert lineage.width < 3_000
+
+
+def test_lineage_leads_to_the_jobs_and_topics_at_every_width(workshop_visits: Visits) -> None:
+    up = {"columns": {"k": "STRING"}, "query": "SELECT k, COUNT(*) AS n FROM t GROUP BY k"}
+    up |= {"source": {"topic": "lineage-source"}, "sink": {"topic": "lineage-changes"}}
+    down = {"columns": {"n": "BIGINT"}, "query": "SELECT n, COUNT(*) AS ks FROM t GROUP BY n"}
+    down |= {"source": {"topic": "lineage-changes", "format": "changelog-json"}}
+    with workshop_visits.served.client() as client:
+        for name, spec in (("lineage-down", down), ("lineage-up", up)):
+            made = client.put(f"/v1/jobs/{name}", json={"name": name, **spec})
+            assert made.status_code == 201, made.text
+    workshop_visits.expect("status of 503")  # there is no broker behind the topic's page
+    between = "/topics/lineage-changes?connection=default"
+    targets = {
+        "lineage-up": "/jobs/lineage-up",
+        "lineage-changes": between,
+        "lineage-down": "/jobs/lineage-down",
+    }
+    for width, shown, hidden in ((1440, "svg.lineage", "list"), (390, ".lineage-list", "graph")):
+        page = workshop_visits.open("/", width=width)
+        assert_sound(page, f"lineage-{width}")
+        expect(page.locator(f".lineage-{hidden}")).to_be_hidden()
+        for name, target in targets.items():
+            link = page.locator(f'{shown} a[href="{target}"]').first
+            expect(link).to_contain_text(name)
+            link.click()
+            page.wait_for_url(f"**{target}")
+            page.goto("/")
 
 
 @pytest.mark.slow
