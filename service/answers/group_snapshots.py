@@ -91,5 +91,5 @@ def take_snapshot(
     known = {} if read_files is None else read_files
     reader = GroupReader(table, shape, key, buckets, known)
     document = explain_group(reader)
-    rows = {row.epoch: row for row in table.epochs()}
+    rows = {row.epoch: row for row in reader.epochs}
     return GroupSnapshot(document, reader.multiset_history(rows), rows, known)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from jobs.core.fold.state import Key
+from jobs.table import group as module
 from jobs.table.group import GroupReader, UnknownGroup
 from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion
+from schemas.table.object_path import TablePath
+from schemas.table.parquet_file import rows_in
 from tests.support.tables.written_table import NAMES, WrittenTable, write_random_history
 
 
@@ -49,3 +54,24 @@ def test_the_changes_of_all_groups_are_the_changelog(written: WrittenTable) -> N
     assert places == [(row.epoch, row.seq) for row in written.reader().changes()]
     newest = group_of(written, ("a",)).changes()
     assert group_of(written, ("a",)).changes(limit=1) == newest[-1:]
+
+
+def test_small_files_are_read_together_with_the_same_result(
+    written: WrittenTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filtered: list[object] = []
+
+    def spy(path: TablePath, **options: Any) -> pa.Table:
+        filtered.extend([path] if options.get("filters") is not None else ())
+        return rows_in(path, **options)
+
+    def explain() -> list[dict[str, Any]]:
+        return [group_of(written, (name,)).explain() for name in NAMES]
+
+    monkeypatch.setattr(module, "rows_in", spy)
+    monkeypatch.setattr(module, "_FILES_AT_ONCE", 3)
+    together = explain()
+    assert not filtered, "a filter of each small file takes far longer than reading it"
+    monkeypatch.setattr(module, "_SMALL_BYTES", 0)
+    assert explain() == together
+    assert filtered
