@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +39,21 @@ def test_the_statement_for_duckdb_runs_as_it_is(table: WrittenTable) -> None:
         exec(statements(table)["DuckDB"].text, names)
     rows = set(names["current"].fetchall())  # type: ignore[attr-defined]
     assert rows == {("bolt", 7, 7), (None, 3, 3)}
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_statement_for_spark_runs_as_it_is(table: WrittenTable) -> None:
+    program = (
+        "from jobs.edge.spark.session import session\n"
+        "spark = session('statement', delta=True)\n"
+        f"{statements(table)['Spark'].text}"
+        "print([tuple(row) for row in current.collect()])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    rows = ast.literal_eval(done.stdout.splitlines()[-1])
+    assert set(rows) == {("bolt", 7, 7), (None, 3, 3)}
 
 
 def test_the_statement_for_polars_runs_as_it_is(table: WrittenTable) -> None:
