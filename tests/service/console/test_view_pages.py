@@ -62,7 +62,8 @@ def test_views_come_and_go_while_their_pages_are_open(workshop_visits: Visits) -
     table = Shop(own.served.data, "viewed")
     table.write({"bolt": (7, 9), "nut": (1,)})
     put(own.served, table)
-    overview = own.open("/jobs/viewed")
+    overview, results = own.open("/jobs/viewed"), own.open("/jobs/viewed/results")
+    assert not picker(results)
     with own.served.client() as client:
         put_views(client, least=LEAST, most=MOST)
         notice = overview.get_by_role("region", name="A changed spec is pending approval")
@@ -74,11 +75,15 @@ def test_views_come_and_go_while_their_pages_are_open(workshop_visits: Visits) -
         views = overview.get_by_role("region", name="List of views")
         expect(views.get_by_role("rowheader")).to_have_text(["the job's query", "least", "most"])
         assert_sound(overview, "views")
+        links = results.get_by_role("navigation", name="Views of job viewed").get_by_role("link")
+        expect(links).to_have_text(["the job's query", "least", "most"])
         views.get_by_role("link", name="least").click()
         expect(overview.get_by_role("rowheader").first).to_be_visible()
         assert picker(overview) == ["the job's query", "least", "most"]
         for name in ("results", "changes", "diff", "results/bolt"):
-            assert_sound_everywhere(own, f"/jobs/viewed/views/most/{name}", f"view-{name[:7]}")
+            assert_sound_everywhere(
+                own, f"/jobs/viewed/views/most/{name}", f"view-{name.replace('/', '-')}"
+            )
 
         assert query_with_duckdb(own.open("/jobs/viewed/views/least")) == [("bolt", 7), ("nut", 1)]
 
@@ -94,5 +99,6 @@ def test_views_come_and_go_while_their_pages_are_open(workshop_visits: Visits) -
             page.get_by_role("link", name="Back to viewed").click()
             expect(page.get_by_role("region", name="List of views")).to_be_visible()
         expect(pages[2].get_by_role("row", name="most")).to_have_count(0)
+        expect(links).to_have_text(["the job's query", "least"])
         page = own.open("/jobs/viewed/views/least/results")
         assert picker(page) == ["the job's query", "least"]
