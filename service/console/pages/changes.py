@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Any
 
 import msgspec
+from deltalake.exceptions import DeltaError
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.core.explain.extreme_changes import extreme_columns
+from jobs.table.files import NoTable
+from jobs.table.version import at_newest
 from schemas.limits import CONSOLE_CHANGES_BEFORE
+from schemas.table.parquet_file import TableDamaged
+from service.answers.history import list_complete_epochs
 from service.console.job_view import find_followed_job
 from service.console.page import PageRoute, render_page
 from service.console.rows import find_numeric_columns, label_key, list_group_columns
 from service.console.visitor import require_visitor
 from service.live.table import LiveTable
+from service.problems import Problem
 
+log = logging.getLogger(__name__)
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 _EPOCHS_SCANNED = 200
@@ -75,4 +83,10 @@ def _find_start(live_table: LiveTable) -> int:
         if rows > CONSOLE_CHANGES_BEFORE:
             break
         start = min(start, max(epoch - 1, 0))
+    try:
+        at_newest(live_table.paths.table, lambda table: list_complete_epochs(table, start))
+    except Problem as problem:  # as for a view that came later: its history starts with it
+        return int(problem.extensions.get("oldest", start))
+    except (NoTable, TableDamaged, DeltaError, OSError) as error:
+        log.warning("cannot read the table of job %s: %s", live_table.paths.name, error)
     return start
