@@ -122,6 +122,11 @@ def count_of(count: int, one: str, many: str | None = None) -> str:
     return f"{format_number(count)} {one if count == 1 else many or one + 's'}"
 
 
+def base_of(job: str, view: str) -> str:
+    """Return the address of the pages of a job's results, or of one of its views."""
+    return f"/jobs/{job}/views/{view}" if view else f"/jobs/{job}"
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "number": format_number,
     "position": format_position,

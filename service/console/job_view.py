@@ -18,6 +18,7 @@ from jobs.table.parts import QUARANTINE
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
+from service.console.formatting import base_of
 from service.live.epoch_history import LagPoint
 from service.live.table import LiveTable
 from service.moments import now_ms
@@ -173,11 +174,6 @@ class JobView:
     def restart_needed(self) -> bool:
         record = self.record
         return record.pid is not None and record.run_revision not in (None, record.revision)
-
-
-def base_of(job: str, view: str) -> str:
-    """Return the address of the pages of a job's results, or of one of its views."""
-    return f"/jobs/{job}/views/{view}" if view else f"/jobs/{job}"
 
 
 def view_job(runtime: Runtime, record: JobRecord, view: str = "") -> JobView:

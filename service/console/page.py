@@ -24,8 +24,7 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from service.console.asset_files import DIGEST, asset_address
-from service.console.formatting import FILTERS
-from service.console.job_view import base_of
+from service.console.formatting import FILTERS, base_of
 from service.console.visitor import Visitor, login_address, require_visitor
 from service.problems import TITLES, Problem
 
@@ -135,11 +134,11 @@ async def render_problem(request: Request, problem: Problem) -> Response:
         headers=problem.headers,
         title=TITLES[problem.code],
         problem=problem,
-        back=_find_way_back(request.url.path, problem),
+        back=_find_page_above(request.url.path, problem),
     )
 
 
-def _find_way_back(path: str, problem: Problem) -> tuple[str, str] | None:
+def _find_page_above(path: str, problem: Problem) -> tuple[str, str] | None:
     """Return the name and the address of the nearest page above one that cannot be shown."""
     _, area, name, *below = *path.split("/"), "", ""
     job, _, view = name.partition(".")

@@ -24,7 +24,8 @@ from service.answers.difference import read_difference_page
 from service.answers.listing import parse_listing
 from service.answers.media import Media, encode_csv
 from service.answers.results import ResultPage
-from service.console.job_view import JobView, base_of, find_followed_job
+from service.console.formatting import base_of
+from service.console.job_view import JobView, find_followed_job
 from service.console.page import HEADERS, PageRoute, redirect_to, render_page
 from service.console.rows import (
     compare_rows,
