@@ -41,3 +41,26 @@ def test_a_table_that_does_not_fit_is_a_list_of_cards(visits: Visits, name: str)
     inside = "e => e.scrollWidth - e.clientWidth"
     for table in page.locator("main .scroll").all():
         assert table.evaluate(inside) <= 0
+
+
+@pytest.mark.parametrize("value", ["2026-01-02 09:03:25.167", "9" * 200], ids=["time", "long"])
+def test_values_of_a_multiset_fit_a_telephone(visits: Visits, value: str) -> None:
+    page = visits.open(PAGES["group"], width=WIDTHS[0])
+    page.locator(".history details").evaluate_all("all => all.forEach(each => each.open = true)")
+    values = page.locator(".history .sides code")
+    assert values.count() > 0
+    values.evaluate_all("(all, value) => all.forEach(each => { each.textContent = value; })", value)
+    wide = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(wide) <= 0
+
+
+def test_a_number_beside_a_long_name_does_not_break(visits: Visits) -> None:
+    page = visits.open(PAGES["group"], width=WIDTHS[0])
+    rename = (
+        "all => all.forEach(each => { each.textContent = 'messages skipped (DDL, tombstones)'; })"
+    )
+    page.locator("dl.pairs dt").evaluate_all(rename)
+    page.locator("dl.pairs dd").evaluate_all(
+        "all => all.forEach(e => { e.textContent = '21,600'; })"
+    )
+    assert page.evaluate(BROKEN_NUMBERS) == []
