@@ -64,3 +64,17 @@ def test_a_number_beside_a_long_name_does_not_break(visits: Visits) -> None:
         "all => all.forEach(e => { e.textContent = '21,600'; })"
     )
     assert page.evaluate(BROKEN_NUMBERS) == []
+
+
+def test_a_change_of_a_long_value_flows_over_two_lines(visits: Visits) -> None:
+    page = visits.open(PAGES["changes"], width=WIDTHS[0])
+    values = page.locator(".changes td:has(.from) .shown")
+    values.first.wait_for()
+    values.evaluate_all(
+        "all => all.forEach(each => { each.textContent = '2026-01-02 09:03:25.167';"
+        " each.closest('td').classList.remove('num'); })"
+    )
+    height = "e => e.getBoundingClientRect().height / parseFloat(getComputedStyle(e).lineHeight)"
+    assert page.locator(".changes .from").first.evaluate(height) < 2.5
+    outside = "all => all.filter(e => e.scrollWidth > e.clientWidth).length"
+    assert page.locator(".changes tbody tr").evaluate_all(outside) == 0
