@@ -12,7 +12,7 @@ FOR_GOOD = {
     *failure._PERMANENT.values(),
     *(f"publisher-{each.replace('_', '-')}" for each in failure._PUBLISHER_PERMANENT),
     "spec-refused",
-} - {"publisher-fenced"}  # which is `fenced`, whoever has noticed it
+} - {f"publisher-{code}" for code in failure._SAME_IN_PUBLISHER}
 
 
 @pytest.mark.parametrize("code", sorted(FOR_GOOD))
