@@ -10,6 +10,7 @@ interface in C. Without numba, or with kernels that are not compiled, callers re
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,10 @@ from jobs.core.kernels.compiled import AVAILABLE, Array, kernel
 ERROR, TOPIC, PARTITION, VALUE, VALUE_SIZE, KEY, KEY_SIZE, OFFSET = range(8)
 MESSAGE_WORDS = 8
 NO_STAMP = -1
+
+# What the caller hands over: addresses of C's functions, and of the arrays to write to.
+READ_TIME, DESTROY = range(2)
+VALUES, KEYS, KIND_OF_TIME = range(3)
 
 _WORD = 8
 
@@ -88,19 +93,18 @@ def take(
     targets: Array,
     functions: Array,
 ) -> None:
-    """Copy messages in this order to the two targets; `functions` are C's for their times.
+    """Copy values and keys of messages, in this order, and read their times.
 
-    Row `order[i]` of the words is copied to `starts[i]`, its key to `key_starts[i]`. The targets
-    are an address for the values, one for the keys, and one of a word for the kind of a time.
+    The value of message `order[i]` is copied to `starts[i]`, its key to `key_starts[i]`.
     """
     for row in range(len(order)):
         number = order[row]
         if words[number, VALUE] != 0:
-            _copy(targets[0] + starts[row], words[number, VALUE], words[number, VALUE_SIZE])  # type: ignore[misc]
+            _copy(targets[VALUES] + starts[row], words[number, VALUE], words[number, VALUE_SIZE])  # type: ignore[misc]
         if words[number, KEY] != 0:
-            _copy(targets[1] + key_starts[row], words[number, KEY], words[number, KEY_SIZE])  # type: ignore[misc]
-        stamps[row] = _call(functions[0], addresses[number], targets[2])  # type: ignore[misc]
-        if _load(targets[2]) == 0:  # type: ignore[misc]
+            _copy(targets[KEYS] + key_starts[row], words[number, KEY], words[number, KEY_SIZE])  # type: ignore[misc]
+        stamps[row] = _call(functions[READ_TIME], addresses[number], targets[KIND_OF_TIME])  # type: ignore[misc]
+        if _load(targets[KIND_OF_TIME]) == 0:  # type: ignore[misc]
             stamps[row] = NO_STAMP
 
 
@@ -108,11 +112,12 @@ def take(
 def give_back(addresses: Array, count: int, functions: Array) -> None:
     """Give the memory of all messages back to the client."""
     for number in range(count):
-        _call(functions[1], addresses[number], 0)  # type: ignore[misc]
+        _call(functions[DESTROY], addresses[number], 0)  # type: ignore[misc]
 
 
+@cache
 def load_foreign_messages() -> bool:
-    """Compile the kernels or load them from their cache; return False if that fails."""
+    """Compile the kernels or load them from their cache, once; return False if that fails."""
     if _found is None:
         return False
     nothing, words = np.zeros(0, np.int64), np.zeros((0, MESSAGE_WORDS), np.int64)
