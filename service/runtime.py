@@ -304,7 +304,7 @@ class Runtime:
         ]
 
     def find_views(self, job: str) -> dict[str, LiveTable]:
-        """Return the live_tables of a job by view; the job's own query is the view "".
+        """Return the live tables of a job by view; the job's own query is the view "".
 
         While `evolve` changes the views of a job, they differ from those of its spec.
         """

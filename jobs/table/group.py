@@ -180,25 +180,32 @@ class GroupReader:
     def _select(
         self, files: Iterable[LiveFile], wanted: pc.Expression | None
     ) -> Iterator[pa.Table]:
-        """Yield the group's rows, in the order of the files.
+        """Yield the group's rows, in the order of the files."""
+        for small, run in groupby(files, lambda file: file.size <= _SMALL_BYTES):
+            if not small:
+                for file in run:
+                    yield self._mine(rows_in(self._table.root / file.path, filters=wanted))
+                continue
+            for together in self._read_whole(file.path for file in run):
+                tables = (table for _, table in together)
+                # Files of older versions may have other columns.
+                for _, same in groupby(tables, lambda table: table.schema):
+                    rows = pa.concat_tables(same)
+                    yield self._mine(rows if wanted is None else rows.filter(wanted))
 
-        Small files are read whole, together, and filtered once: a filter of each takes far longer.
+    def _read_whole(self, names: Iterable[str]) -> Iterator[list[tuple[str, pa.Table]]]:
+        """Yield small files with all of their rows, some files at once.
+
+        The caller filters their rows together: a filter of each file takes far longer.
         """
 
-        def read(file: LiveFile) -> pa.Table:
-            return rows_in(self._table.root / file.path, threads=False)
+        def read(name: str) -> tuple[str, pa.Table]:
+            return name, rows_in(self._table.root / name, threads=False)
 
+        left = iter(names)
         with ThreadPoolExecutor(_READ_THREADS) as pool:
-            for small, run in groupby(files, lambda file: file.size <= _SMALL_BYTES):
-                if not small:
-                    for file in run:
-                        yield self._mine(rows_in(self._table.root / file.path, filters=wanted))
-                    continue
-                while together := list(islice(run, _FILES_AT_ONCE)):
-                    # Files of older versions may have other columns.
-                    for _, same in groupby(pool.map(read, together), lambda table: table.schema):
-                        rows = pa.concat_tables(same)
-                        yield self._mine(rows if wanted is None else rows.filter(wanted))
+            while together := list(islice(left, _FILES_AT_ONCE)):
+                yield list(pool.map(read, together))
 
     def _where(self, wanted: pc.Expression) -> pc.Expression:
         mine = self._filter()
@@ -234,25 +241,22 @@ class GroupReader:
         for name in self._read_files.keys() - set(names):
             del self._read_files[name]
         missing = [name for name in names if name not in self._read_files]
-        with ThreadPoolExecutor(_READ_THREADS) as pool:
-            for start in range(0, len(missing), _FILES_AT_ONCE):
-                self._read_together(missing[start : start + _FILES_AT_ONCE], pool)
+        for together in self._read_whole(missing):
+            self._keep_entries(together)
         return [entry for name in names for entry in self._read_files[name]]
 
-    def _read_together(self, names: Sequence[str], pool: ThreadPoolExecutor) -> None:
-        """Read some files whole and filter their rows once: a filter of each takes far longer."""
-
-        def read(number: int) -> pa.Table:
-            rows = rows_in(self._table.root / names[number], threads=False)
-            return rows.append_column("file", pa.repeat(number, rows.num_rows))
-
+    def _keep_entries(self, files: Sequence[tuple[str, pa.Table]]) -> None:
+        """Keep the group's entries of each file."""
+        numbered = [
+            table.append_column("file", pa.repeat(number, table.num_rows))
+            for number, (_, table) in enumerate(files)
+        ]
         wanted = self._where(pc.field("bucket") == self._bucket)
-        rows = pa.concat_tables(pool.map(read, range(len(names)))).filter(wanted)
-        rows = self._mine(rows)
-        found: list[list[MultisetEntry]] = [[] for _ in names]
+        rows = self._mine(pa.concat_tables(numbered).filter(wanted))
+        found: list[list[MultisetEntry]] = [[] for _ in files]
         for number, entry in zip(to_list(rows["file"]), self._entries_of(rows), strict=True):
             found[number].append(entry)
-        self._read_files.update(zip(names, found, strict=True))
+        self._read_files.update(zip((name for name, _ in files), found, strict=True))
 
     @cached_property
     def _entry_rows(self) -> list[MultisetEntry]:

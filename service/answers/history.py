@@ -40,6 +40,18 @@ def list_complete_epochs(
     return [(row.epoch, row.counts.changelog_rows) for row in rows if row.epoch > epoch]
 
 
+def find_complete_since(table: TableVersion, epoch: int, *, results: bool = False) -> int:
+    """Return the epoch, or the oldest later one after which `list_complete_epochs` misses none."""
+    try:
+        list_complete_epochs(table, epoch, results=results)
+    except Problem as problem:
+        oldest = problem.extensions.get("oldest")
+        if oldest is None:
+            raise
+        return int(oldest)
+    return epoch
+
+
 def make_restarted_problem(epoch: int, at: int) -> Problem:
     """Return the problem that other group columns have started a new history."""
     problem = make_gone_problem(epoch, at)

@@ -8,9 +8,8 @@ from weakref import WeakKeyDictionary
 
 from jobs.table.version import at_newest
 from schemas.limits import LOOKBACK_SECONDS
-from service.answers.history import list_complete_epochs
+from service.answers.history import find_complete_since
 from service.live.table import LiveTable
-from service.problems import Problem
 
 
 class OldestEpochs:
@@ -27,20 +26,9 @@ class OldestEpochs:
             cached = self._cached.get(live_table)
         if cached is not None and now - cached[0] < LOOKBACK_SECONDS:
             return cached[1]
-        epoch = _read_oldest(live_table)
+        epoch = at_newest(
+            live_table.paths.table, lambda table: find_complete_since(table, 0, results=True)
+        )
         with self._lock:
             self._cached[live_table] = (now, epoch)
         return epoch
-
-
-def _read_oldest(live_table: LiveTable) -> int:
-    try:
-        at_newest(
-            live_table.paths.table, lambda table: list_complete_epochs(table, 0, results=True)
-        )
-    except Problem as problem:
-        oldest = problem.extensions.get("oldest")
-        if oldest is None:
-            raise
-        return int(oldest)
-    return 0

@@ -16,7 +16,7 @@ from jobs.table.files import NoTable
 from jobs.table.version import at_newest
 from schemas.limits import CONSOLE_CHANGES_BEFORE
 from schemas.table.parquet_file import TableDamaged
-from service.answers.history import list_complete_epochs
+from service.answers.history import find_complete_since
 from service.console.job_view import find_followed_job
 from service.console.page import PageRoute, render_page
 from service.console.rows import find_numeric_columns, label_key, list_group_columns
@@ -84,9 +84,10 @@ def _find_start(live_table: LiveTable) -> int:
             break
         start = min(start, max(epoch - 1, 0))
     try:
-        at_newest(live_table.paths.table, lambda table: list_complete_epochs(table, start))
-    except Problem as problem:  # as for a view that came later: its history starts with it
-        return int(problem.extensions.get("oldest", start))
+        # The history of a view that came later starts with it.
+        return at_newest(live_table.paths.table, lambda table: find_complete_since(table, start))
+    except Problem:  # the table has no epoch yet, or not this one
+        return start
     except (NoTable, TableDamaged, DeltaError, OSError) as error:
         log.warning("cannot read the table of job %s: %s", live_table.paths.name, error)
     return start
