@@ -184,6 +184,8 @@ class ArrayClient:
         kernel.take(
             self._addresses, words, order, starts, key_starts, stamps, targets, self._functions
         )
+        # The scanner is compiled for read-only bytes; for others a task would compile it again.
+        values.flags.writeable = False
         return Records(
             values,
             starts,

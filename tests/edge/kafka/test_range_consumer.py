@@ -9,14 +9,23 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from kafka import KafkaAdminClient, TopicPartition
 
+from jobs.core.formats.message_scanner import MessageScanner, ScanRules, load_scanner
+from jobs.core.formats.table_filter import TableFilter
+from jobs.core.kernels import codes, messages
+from jobs.core.plan.tree import Column
 from jobs.edge.kafka import range_consumer
 from jobs.edge.kafka.array_client import can_read_arrays
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut, RangeUnreadable, read_ranges, read_records
 from jobs.edge.process.broker import Broker
+from schemas.types.sql_types import SqlType
 from tests.support.jobs.running_job import create_topic, produce
 
 pytestmark = pytest.mark.broker
+
+COLUMN = Column("n", SqlType.parse("INT"))
+TABLES = TableFilter(None, None)
+RULES = ScanRules(codes.CANAL, TABLES, TABLES.read_header)
 
 
 @pytest.fixture(params=["arrays", "messages"], autouse=True)
@@ -155,3 +164,13 @@ def test_an_option_that_the_client_does_not_know_is_named(broker: Broker) -> Non
     unknown = {**connection(broker), "no.such.option": "1"}
     with pytest.raises(KafkaException, match=r"no\.such\.option"):
         list(read_ranges(unknown, (OffsetRange("t", 0, 0, 1),), seconds_max=1))
+
+
+def test_no_kernel_is_compiled_for_what_was_read(broker: Broker, topic: str) -> None:
+    written(broker, topic, 10)
+    assert load_scanner()
+    before = list(messages.scan.signatures)  # type: ignore[attr-defined]
+    scanner = MessageScanner((COLUMN,), (0,), RULES)
+    for _, records in read_ranges(connection(broker), (OffsetRange(topic, 0, 0, 10),)):
+        scanner.scan_buffer(records.buffer, records.starts)
+    assert messages.scan.signatures == before  # type: ignore[attr-defined]
