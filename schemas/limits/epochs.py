@@ -104,6 +104,10 @@ HOT_STATE_CHUNK_RECORDS = 200_000
 # Hot states that one worker keeps open: each takes two of the usual 1,024 file descriptors.
 HOT_STATES_OPEN_MAX = 256
 
+# Threads of a fold that read pages of a state beyond memory, so many at once: disks read 16 sooner
+# than one after the other, and more do not help.
+PAGE_READERS = 16
+
 # A multiset is one record up to this size, about a hundred values. A larger one would fill half a
 # page of LMDB, so it has an entry for each value.
 HOT_STATE_SMALL_MULTISET_BYTES = 1_024

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -77,6 +78,7 @@ class ColumnarState:
         self._inode = 0
         self._header = np.zeros(_HEADER_WORDS, np.int64)
         self._table: Table | None = None
+        self.exceeds_memory = False  # so a fold waits for the disk
 
     @classmethod
     def open(
@@ -180,17 +182,20 @@ class ColumnarState:
         fresh = self._path.with_suffix(".new")
         fresh.unlink(missing_ok=True)
         try:
-            header, table = _create(fresh, self.query, room, self._identity)
+            mapped = _create(fresh, self.query, room, self._identity)
+            assert mapped.table is not None
             if before is not None:
                 _read_ahead(self._path)
-                copy_table(self.query, before, table)
+                copy_table(self.query, before, mapped.table)
             fresh.rename(self._path)
         except Exception:
             # A disk that is full needs the room back.
             fresh.unlink(missing_ok=True)
             raise
-        self._header, self._table = header, table
-        self._inode = self._path.stat().st_ino
+        self._use(mapped)
+
+    def _use(self, mapped: _Mapped) -> None:
+        self._inode, self._header, self._table, self.exceeds_memory = mapped
 
     def _map(self) -> None:
         """Map the file in the directory, unless it is mapped already."""
@@ -199,7 +204,7 @@ class ColumnarState:
             if self._table is not None and inode == self._inode:
                 return
             # Between the two another process may delete the file, or put another one there.
-            self._inode, self._header, self._table = _map_file(self._path, self.query)
+            self._use(_map_file(self._path, self.query))
         except FileNotFoundError:
             self._table = None
             return
@@ -229,16 +234,26 @@ def _check(header: Array) -> int:
     return zlib.crc32(header[_EPOCH:_HEADER_WORDS].tobytes())
 
 
-def _create(path: Path, query: ColumnarQuery, room: Room, identity: Array) -> tuple[Array, Table]:
+class _Mapped(NamedTuple):
+    """A file that is mapped; no table if its size is not what its first page says."""
+
+    inode: int
+    header: Array
+    table: Table | None
+    exceeds_memory: bool
+
+
+def _create(path: Path, query: ColumnarQuery, room: Room, identity: Array) -> _Mapped:
     """Make a file with this room, without groups, and map it."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         # A write to a mapped file for which the disk has no room kills the process.
         os.posix_fallocate(file, 0, _size(query, room))
         memory = mmap.mmap(file, _size(query, room))
+        inode = os.fstat(file).st_ino
     finally:
         os.close(file)
-    _expect_few_pages(memory, path)
+    exceeds_memory = _expect_few_pages(memory, path)
     header = np.frombuffer(memory, np.int64, _HEADER_WORDS)
     header[_ROOM : _ROOM + len(room)] = room
     header[_IDENTITY : _IDENTITY + len(identity)] = identity
@@ -246,34 +261,35 @@ def _create(path: Path, query: ColumnarQuery, room: Room, identity: Array) -> tu
     table = _tables(memory, query, room)
     table.group_index[:] = EMPTY
     table.entry_index[:] = EMPTY
-    return header, table
+    return _Mapped(inode, header, table, exceeds_memory)
 
 
-def _map_file(path: Path, query: ColumnarQuery) -> tuple[int, Array, Table | None]:
-    """Map a file and return its inode; no table if its size is not what its first page says."""
+def _map_file(path: Path, query: ColumnarQuery) -> _Mapped:
     with path.open("r+b") as file:
         status = os.fstat(file.fileno())
         inode, size = status.st_ino, status.st_size
         if size < _PAGE:
-            return inode, np.zeros(_HEADER_WORDS, np.int64), None
+            return _Mapped(inode, np.zeros(_HEADER_WORDS, np.int64), None, False)
         memory = mmap.mmap(file.fileno(), size)
-    _expect_few_pages(memory, path)
+    exceeds_memory = _expect_few_pages(memory, path)
     header = np.frombuffer(memory, np.int64, _HEADER_WORDS)
     room = Room(*header[_ROOM : _ROOM + 3].tolist())
     if header[_CHECK] != _check(header) or _size(query, room) != size:
-        return inode, header, None
-    return inode, header, _tables(memory, query, room)
+        return _Mapped(inode, header, None, exceeds_memory)
+    return _Mapped(inode, header, _tables(memory, query, room), exceeds_memory)
 
 
-def _expect_few_pages(memory: mmap.mmap, path: Path) -> None:
+def _expect_few_pages(memory: mmap.mmap, path: Path) -> bool:
     """If the states of all buckets do not fit into memory, let the kernel read single pages.
 
     Else it reads 128 KiB around each page, which fills a cold cache soon, but of a cache that is
     too small it drops 31 other pages for each that is wanted.
     """
     buckets = len(os.listdir(path.parent.parent))
-    if len(memory) * buckets > read_memory().available:
+    exceeds_memory = len(memory) * buckets > read_memory().available
+    if exceeds_memory:
         memory.madvise(mmap.MADV_RANDOM)
+    return exceeds_memory
 
 
 def _read_ahead(path: Path) -> None:

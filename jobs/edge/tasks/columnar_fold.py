@@ -8,6 +8,7 @@ rows ─► keys, words, order by bucket ─► per bucket: arrays at base ─�
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,7 @@ from jobs.core.fold.columnar.results import (
 )
 from jobs.core.fold.columnar.table import BucketFold, Folded, load_fold
 from jobs.core.kernels.fold_rows import OUT_GROUP, OUT_MULTISET, OUT_TIMES, OUT_VALUE, Rows
+from jobs.core.kernels.group_table import Table
 from jobs.core.values.change import Op
 from jobs.edge.machine.kernel_cache import use_kernel_cache
 from jobs.edge.rows.time_columns import OF_GROUPS
@@ -48,7 +50,7 @@ from jobs.edge.table.file_writer import (
 )
 from jobs.edge.tasks.fold_inputs import FoldInputs, FoldReport
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS
-from schemas.limits import DROPPED_KEYS_NAMED_MAX
+from schemas.limits import DROPPED_KEYS_NAMED_MAX, PAGE_READERS
 from schemas.types.arrow_values import from_arrow, one_chunk
 
 Array = np.ndarray[Any, Any]
@@ -117,6 +119,8 @@ class ColumnarFold:
         task = self.task
         state = self._catch_up(bucket)
         with state.view(task.base) as table:
+            if state.exceeds_memory:
+                _read_pages(table, fold, rows, order)
             folded = fold.fold(table, rows, order)
             state.remember(task.epoch, task.uuid, records_of(folded, keys))
         return folded
@@ -159,6 +163,13 @@ class ColumnarFold:
         report.changelog_rows = len(ops)
         report.groups_delta = int((ops == _INSERT).sum()) - int((ops == _DELETE).sum())
         report.counters["misfits"] = report.counters.get("misfits", 0) + output.misfits
+
+
+def _read_pages(table: Table, fold: BucketFold, rows: Rows, order: Array) -> None:
+    """Read what the fold needs with many threads: each waits for one page of the disk at a time."""
+    with ThreadPoolExecutor(PAGE_READERS) as readers:
+        for part in np.array_split(order, PAGE_READERS):
+            readers.submit(fold.touch, table, rows, part)
 
 
 _INSERT, _DELETE = OPS.index(Op.INSERT), OPS.index(Op.DELETE)

@@ -130,10 +130,11 @@ def epoch_of(state: ColumnarState) -> int:
         np.arange(NAMES),
         np.full(NAMES, -1),
     )
+    fold = BucketFold(QUERY, False, lambda rows: np.arange(len(rows)))
     with state.view(found) as table:
-        folded = BucketFold(QUERY, False, lambda rows: np.arange(len(rows))).fold(
-            table, rows, np.arange(NAMES)
-        )
+        touched = fold.touch(table, rows, np.arange(NAMES))
+        folded = fold.fold(table, rows, np.arange(NAMES))
+    assert touched >= 2 * NAMES  # each group and its entry
     assert len(folded.rows) == NAMES
     assert folded.old[:, [ROWS_WORD, COUNT, HAS]].all()
     assert (folded.old[:, [SUM_LOW, TOP]] == found.epoch).all()

@@ -23,6 +23,7 @@ from jobs.core.kernels.codes import MULTISET_BITS, ROWS
 from jobs.core.kernels.compiled import AVAILABLE, Array
 from jobs.core.kernels.fold_rows import Rows
 from jobs.core.kernels.group_table import DAMAGED, EMPTY, Table
+from jobs.core.kernels.touch_rows import touch_rows
 
 _GROWTH = 2
 _SMALLEST = 64
@@ -137,7 +138,7 @@ class BucketFold:
 
     def fold(self, table: Table, rows: Rows, order: Array) -> Folded:
         """Fold the rows in `order`, all of one bucket."""
-        query = kernel.Query(self.query.cell_array, self.query.multiset_array)
+        query = self._query
         local = self._local(len(order), len(rows.weights))
         known, outs = kernel.gather_rows(order, rows, query, table, local)
         if known == DAMAGED:
@@ -165,6 +166,14 @@ class BucketFold:
             unmatched,
             tuple((row, count) for row, count in dropped),
         )
+
+    def touch(self, table: Table, rows: Rows, order: Array) -> int:
+        """Read what `fold` will read, and return how much; threads may do so for parts of it."""
+        return touch_rows(order, rows, self._query, table)
+
+    @property
+    def _query(self) -> kernel.Query:
+        return kernel.Query(self.query.cell_array, self.query.multiset_array)
 
     def _local(self, rows: int, all_rows: int) -> kernel.Local:
         deltas = rows * len(self.query.multisets)
@@ -195,7 +204,9 @@ def load_fold() -> bool:
         group_keys.put_texts(text, ends, no_flags, nothing, keys)
         group_keys.put_numbers(nothing, no_flags, nothing, keys)
         rows = Rows(keys, ends, *arguments, nothing, nothing)
-        BucketFold(query, False, lambda rows: rows).fold(table, rows, nothing)
+        fold = BucketFold(query, False, lambda rows: rows)
+        fold.touch(table, rows, nothing)
+        fold.fold(table, rows, nothing)
         apply(query, table, RecordArrays(keys, ends, no_values, no_entries))
         copy_table(query, table, allocate(query, Room(1, 1, 1), 1))
     except Exception:
