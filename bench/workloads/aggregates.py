@@ -23,7 +23,7 @@ EPOCH_ROWS_MAX = 100_000
 SHARE_MIN = 0.4  # of COUNT(*)
 AS_LONG = ("STRING_AGG", "ARRAY_AGG")  # as their groups: no share is promised
 MILLION = 1_000_000
-AUDIT_SECONDS_MAX = 300
+AUDIT_SECONDS_MAX = 600
 
 ROWS = "COUNT(*)"
 # The calls of functions other than NAME(cnt).

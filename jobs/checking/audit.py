@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 
 from jobs.checking.dedupe_audit import count_moving_keys
 from jobs.checking.recomputation import recompute, recompute_total
-from jobs.checking.source_rows import MESSAGE, SIGN, read_rows, select_rows
+from jobs.checking.source_rows import MESSAGE, SIGN, SourceRows, select_rows
 from jobs.checking.window_audit import LateRowsGone, assign_sessions, exclude_late, exclude_withheld
 from jobs.core.evaluate.group_rows import GroupRows
 from jobs.core.fold.state import Key
@@ -78,20 +78,17 @@ class AuditReport:
     offsets: dict[str, dict[str, list[int]]]  # [from, to) of each partition
 
 
-Sessions = Callable[[], SparkSession]
-
-
 def audit(
     paths: JobDirectory, connection: Connection, admin: KafkaAdmin, master: str
 ) -> AuditReport:
     """Audit the newest epoch of a job or a view; the job may run, later epochs are ignored."""
     reader = TableReader.open(paths)
-    with open_session(paths.name, master) as sessions:
-        return audit_table(reader, connection, admin, sessions)
+    with open_session(paths.name, master) as start_session:
+        return audit_table(reader, admin, SourceRows(start_session, connection, [reader]))
 
 
 @contextmanager
-def open_session(name: str, master: str) -> Iterator[Sessions]:
+def open_session(name: str, master: str) -> Iterator[Callable[[], SparkSession]]:
     """Yield a function that returns the session of an audit, which it starts when first called."""
     started: list[SparkSession] = []
 
@@ -107,9 +104,7 @@ def open_session(name: str, master: str) -> Iterator[Sessions]:
             spark.stop()
 
 
-def audit_table(
-    reader: TableReader, connection: Connection, admin: KafkaAdmin, sessions: Sessions
-) -> AuditReport:
+def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> AuditReport:
     """Audit one version of a job's or a view's table; raise CannotAudit before Spark starts."""
     first, newest = reader.start, _find_shown_epoch(reader)
     named = repr(reader.paths.name)
@@ -125,12 +120,11 @@ def audit_table(
         raise CannotAudit("groups of this job expire (state.ttl), and the topic does not say when")
     starts, ends = _find_range(admin, reader, first, newest)
     stored = dict(reader.results().rows)
-    spark = sessions()
     try:
-        read = read_rows(spark, reader, connection, starts, ends)
+        read = source.read(reader, starts, ends)
         moving = count_moving_keys(read, reader.plan) if reader.plan.primary_key else 0
         signed = select_rows(read, reader.plan)
-        signed = exclude_late(spark, reader, signed, MESSAGE)
+        signed = exclude_late(source.spark, reader, signed, MESSAGE)
         signed = assign_sessions(signed, reader.plan, SIGN)
         recomputed, beyond = _recompute_results(signed, reader.plan)
         recomputed = exclude_withheld(reader, recomputed, stored)
@@ -226,6 +220,7 @@ def _recompute_results(rows: DataFrame, plan: Plan) -> tuple[dict[Key, Row], set
                 argument.largest, argument.smallest = values
             else:
                 (argument.values,) = values
+    rows.unpersist()
     rows_of_groups = GroupRows(plan) if plan.has_computed else None
     results: dict[Key, Row] = {}
     for key, (row_count, arguments) in found.items():

@@ -1,7 +1,7 @@
 """Audit all views of a job: each at the same version of the table, in one Spark session.
 
 table at one version ──► audit of view 1 ──┐
-                     └─► audit of view 2 ──┴─► the worst verdict, and the report of each view
+topic, decoded once  └─► audit of view 2 ──┴─► the worst verdict, and the report of each view
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jobs.checking.audit import AuditReport, CannotAudit, Verdict, audit_table, open_session
+from jobs.checking.source_rows import SourceRows
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.table.reading import open_views
 from schemas.directory.paths import JobDirectory
@@ -42,10 +43,12 @@ def audit_views(
 ) -> ViewsReport:
     """Audit each view of a job; raise CannotAudit if none can be audited."""
     views: dict[str, AuditReport | NotAudited] = {}
-    with open_session(paths.name, master) as sessions:
-        for name, reader in open_views(paths).items():
+    readers = open_views(paths)
+    with open_session(paths.name, master) as start_session:
+        source = SourceRows(start_session, connection, readers.values())
+        for name, reader in readers.items():
             try:
-                views[name] = audit_table(reader, connection, admin, sessions)
+                views[name] = audit_table(reader, admin, source)
             except CannotAudit as reason:
                 views[name] = NotAudited("undecided", str(reason))
     audited = [each for each in views.values() if isinstance(each, AuditReport)]

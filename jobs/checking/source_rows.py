@@ -1,12 +1,13 @@
 """Read the rows of a job's source for an audit, as the job decodes them.
 
-topic, between two offsets ──► decoded, with signs ──► rows with group and argument columns
+topic, between two offsets ──► decoded, with signs ──┬─► group and argument columns of a view
+                               once for all views    └─► those of another view
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from pyspark.sql.types import StructType
 from jobs.checking.dedupe_audit import POSITION, format_position, select_last_images
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.formats.row_fields import KeyedDecode
-from jobs.core.plan.tree import Plan
+from jobs.core.plan.tree import Column, Plan
 from jobs.core.values.change import Changes, RejectCode, Row
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.spark.expressions import project, spark_type
@@ -37,7 +38,8 @@ _NOT_RECOMPUTED = (RejectCode.FUTURE, None)
 class _SignedRows:
     """Decodes records to signed rows, one by one; a rejected message has no rows."""
 
-    plan: Plan
+    columns: tuple[Column, ...]
+    image: tuple[Column, ...]
     rules: MessageRules
     left_out: frozenset[str]  # quarantined messages whose rejection cannot be recomputed
 
@@ -61,7 +63,7 @@ class _SignedRows:
             yield self._batch(messages, places, signs, rows)
 
     def _decoding(self) -> KeyedDecode:
-        decoder = self.rules.decoder(self.plan.columns, self.plan.image)
+        decoder = self.rules.decoder(self.columns, self.image)
         if isinstance(decoder, KeyedDecoder):
             return decoder.decode_keyed
         decode = decoder.decode
@@ -74,42 +76,68 @@ class _SignedRows:
         signs: Sequence[int],
         rows: Sequence[Row],
     ) -> pa.RecordBatch:
-        image = self.plan.image
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(image)
-        arrays = [to_arrow(v, column.type) for v, column in zip(columns, image, strict=True)]
-        fields = [(column.name, arrow_type(column.type)) for column in image]
+        values = list(zip(*rows, strict=True)) if rows else [()] * len(self.image)
+        arrays = [to_arrow(v, column.type) for v, column in zip(values, self.image, strict=True)]
+        fields = [(column.name, arrow_type(column.type)) for column in self.image]
         own = [(MESSAGE, pa.string()), (POSITION, pa.string()), (SIGN, pa.int64())]
-        values = [pa.array(messages, pa.string()), pa.array(places, pa.string())]
-        values.append(pa.array(signs, pa.int64()))
-        return pa.RecordBatch.from_arrays([*arrays, *values], schema=pa.schema([*fields, *own]))
+        arrays += [pa.array(messages, pa.string()), pa.array(places, pa.string())]
+        arrays.append(pa.array(signs, pa.int64()))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*fields, *own]))
 
 
-def read_rows(
-    spark: SparkSession,
-    reader: TableReader,
-    connection: Connection,
-    starts: Offsets,
-    ends: Offsets,
-) -> DataFrame:
-    """Return every inserted or deleted row of the source, with its message and position."""
-    spec, plan = reader.spec, reader.plan
-    records = (
-        spark.read.format("kafka")
-        .options(**spark_options(connection))
-        .option("subscribe", ",".join(sorted(starts)))
-        .option("startingOffsets", json.dumps(starts))
-        .option("endingOffsets", json.dumps(ends))
-        .option("failOnDataLoss", "true")
-        .option("kafka.isolation.level", "read_committed")
-        .load()
-    )
-    schema = StructType()
-    for column in plan.image:
-        schema = schema.add(column.name, spark_type(column.type))
-    schema = schema.add(MESSAGE, "string").add(POSITION, "string").add(SIGN, "long")
-    left_out = names_left_out(reader.part(QUARANTINE), plan)
-    read = records.select("key", "value", "topic", "partition", "offset")
-    return read.mapInArrow(_SignedRows(plan, MessageRules.of(spec), left_out), schema)
+class SourceRows:
+    """Reads the source of a job for audits; views that have read the same messages share them."""
+
+    def __init__(
+        self,
+        start_session: Callable[[], SparkSession],
+        connection: Connection,
+        readers: Iterable[TableReader],
+    ) -> None:
+        readers = list(readers)
+        self._start_session = start_session
+        self._connection = connection
+        self._shared = len(readers) > 1
+        # Every column that one of the views reads, once.
+        read = (column for reader in readers for column in reader.plan.image)
+        self._image = tuple(dict.fromkeys(read))
+        self._found: dict[tuple[str, str, frozenset[str]], DataFrame] = {}
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, which is started when it is first needed."""
+        return self._start_session()
+
+    def read(self, reader: TableReader, starts: Offsets, ends: Offsets) -> DataFrame:
+        """Return every inserted or deleted row of the source, with its message and position."""
+        left_out = names_left_out(reader.part(QUARANTINE), reader.plan)
+        asked = json.dumps(starts), json.dumps(ends), left_out
+        if asked not in self._found:
+            found = self._decode(reader, *asked)
+            self._found[asked] = found.persist() if self._shared else found
+        return self._found[asked]
+
+    def _decode(
+        self, reader: TableReader, starts: str, ends: str, left_out: frozenset[str]
+    ) -> DataFrame:
+        records = (
+            self.spark.read.format("kafka")
+            .options(**spark_options(self._connection))
+            .option("subscribe", ",".join(sorted(json.loads(starts))))
+            .option("startingOffsets", starts)
+            .option("endingOffsets", ends)
+            .option("failOnDataLoss", "true")
+            .option("kafka.isolation.level", "read_committed")
+            .load()
+        )
+        schema = StructType()
+        for column in self._image:
+            schema = schema.add(column.name, spark_type(column.type))
+        schema = schema.add(MESSAGE, "string").add(POSITION, "string").add(SIGN, "long")
+        rules = MessageRules.of(reader.spec)
+        decode = _SignedRows(reader.plan.columns, self._image, rules, left_out)
+        read = records.select("key", "value", "topic", "partition", "offset")
+        return read.mapInArrow(decode, schema)
 
 
 def names_left_out(rejects: Sequence[Mapping[str, Any]], plan: Plan) -> frozenset[str]:

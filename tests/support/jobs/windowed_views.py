@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from jobs.checking.audit import AuditReport, audit_table
+from jobs.checking.source_rows import SourceRows
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.table.reading import TableReader
 from schemas.directory.paths import JobDirectory
@@ -33,4 +34,4 @@ def audited(job: EpochsByHand, view: str, place: JobDirectory | None = None) -> 
     connection = load_connections(None, job.brokers).lookup("default")
     reader = TableReader.open((place or job.place).at_view(view))
     with KafkaAdmin({"bootstrap_servers": [job.brokers]}) as admin:
-        return audit_table(reader, connection, admin, lambda: job.spark)
+        return audit_table(reader, admin, SourceRows(lambda: job.spark, connection, [reader]))
