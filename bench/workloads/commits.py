@@ -3,7 +3,8 @@
     one tiny epoch ─► files ─► ONE commit ─► merges that are due ─► every hundredth: a checkpoint
 
 It runs without Kafka and Spark, as fast as possible. The slopes show whether a table gets slower or
-larger with the number of commits.
+larger with the number of commits. A day passes in minutes, so the hour for which Delta keeps the
+names of removed files is shortened with it: to as many epochs as there are in an hour.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bench.frame import Bench, Figure
 from bench.generator import Shape, ShopTable
 from bench.workloads.aggregates import ROWS
 from jobs.edge.table.compaction import due_merge, merge_files
-from jobs.edge.table.delta_epochs import write_checkpoint
+from jobs.edge.table.delta_epochs import EpochTable, write_checkpoint
 from jobs.table.epoch_rows import newest_epoch
 from jobs.table.files import live_files, open_table
 from schemas.limits import CHECKPOINT_EVERY_COMMITS, LIVE_FILES_MAX
@@ -29,6 +30,7 @@ EPOCHS = 8_640
 CHANGES = 20
 READ_EVERY = 60
 SLOPE_MAX = 0.25  # of the median, over all epochs
+HOUR = "interval 15 seconds"  # 360 epochs take about as long
 
 
 def run(bench: Bench) -> None:
@@ -36,6 +38,8 @@ def run(bench: Bench) -> None:
         return
     directory = bench.directory / "commits"
     job = EpochsByHand(plan_of(ROWS), directory)
+    job.table.handle.alter.set_table_properties({"delta.deletedFileRetentionDuration": HOUR})
+    job.table = EpochTable.open(job.table.root, job.layout)
     table = ShopTable(Shape(live_rows=2_000, groups=500, skew=None))
     commits: list[float] = []
     reads: list[float] = []
