@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -71,19 +72,13 @@ class Records:
         return len(self.offsets)
 
     def __iter__(self) -> Iterator[Record]:
-        return map(self.__getitem__, range(len(self)))
+        stamps = (None if stamp == NO_STAMP else stamp for stamp in self.stamps.tolist())
+        keys = _take_apart(self.keys, self.key_starts, self.has_key, 0)
+        headers = self.headers or repeat(())
+        return map(Record, self.offsets.tolist(), stamps, keys, self.values(), headers)
 
     def __getitem__(self, number: int) -> Record:
-        start, end = self.starts[number : number + 2].tolist()
-        key_start, key_end = self.key_starts[number : number + 2].tolist()
-        stamp = int(self.stamps[number])
-        return Record(
-            int(self.offsets[number]),
-            None if stamp == NO_STAMP else stamp,
-            self.keys[key_start:key_end].tobytes() if self.has_key[number] else None,
-            self.buffer[start : end - 1].tobytes() if self.has_value[number] else None,
-            self.headers[number] if self.headers else (),
-        )
+        return next(iter(self.between(number, number + 1)))
 
     def between(self, first: int, last: int) -> Records:
         """Return these of the records; the buffers are not copied."""
@@ -112,7 +107,18 @@ class Records:
         return int(np.diff(self.starts).max(initial=1)) - 1
 
     def values(self) -> list[bytes | None]:
-        return [record.value for record in self]
+        return _take_apart(self.buffer, self.starts, self.has_value, 1)
+
+
+def _take_apart(data: Array, starts: Array, present: Array, between: int) -> list[bytes | None]:
+    """Return the texts in `data`, each as an object."""
+    edges = starts.tolist()
+    first, last = edges[0], edges[-1]
+    joined = data[first:last].tobytes()
+    return [
+        joined[start - first : end - first - between] if has else None
+        for (start, end), has in zip(pairwise(edges), present.tolist(), strict=True)
+    ]
 
 
 def _starts(texts: Sequence[bytes | None], between: int) -> Array:
