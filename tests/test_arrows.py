@@ -45,8 +45,8 @@ LAYERS = [
         "schemas": "limits types table directory spec process",
         "jobs.core": """kernels values plan evaluate aggregates sql rows fold formats time publish
             explain job generators""",
-        "jobs.table": """parts json_columns files epoch_rows version row_shape listing multisets
-            group""",
+        "jobs.table": """parts json_columns files scan epoch_rows version row_shape listing
+            multisets group""",
         "jobs.edge": "machine process rows kafka table state spark tasks publisher",
         "jobs": """setup running changing checking offline replay querying migrating cli
             cli.commands demo""",

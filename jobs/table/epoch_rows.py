@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from jobs.table.files import LiveFile
 from jobs.table.parts import EPOCHS
+from jobs.table.scan import scan_files, some_at_once
 from schemas.table.epoch import AUDITED_COUNTERS, JSON_FIELDS, RETRACTION_ERRORS, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import TableDamaged, rows_in
@@ -40,9 +41,9 @@ def epoch_rows(
 
     With `whole`, return them as they are written, with all views.
     """
-    read = (file for file in _epoch_files(files) if file.epoch_max > since)
+    read = [file.path for file in _epoch_files(files) if file.epoch_max > since]
     view = split_root(root)[1]
-    rows = [row for file in read for row in read_epoch_rows(root / file.path)]
+    rows = [row for names in some_at_once(read) for row in _read_files(root, names)]
     rows = [row if whole else row.of_view(view) for row in rows if row.epoch > since]
     rows.sort(key=lambda row: row.epoch)
     if len(rows) > 1 and rows[1].epoch > rows[0].epoch + 1:
@@ -111,6 +112,14 @@ def read_epoch_rows(path: TablePath) -> list[EpochRow]:
     # A Parquet footer has no checksum, so damage can rename a column.
     except (KeyError, ValueError) as error:
         raise TableDamaged(f"{path} is damaged ({error}); restore it from a backup") from error
+
+
+def _read_files(root: TablePath, names: Sequence[str]) -> list[EpochRow]:
+    """Return the epoch rows in some files."""
+    try:
+        return [row for table in scan_files(root, names) for row in _convert(table)]
+    except (KeyError, ValueError):  # damaged; find out which file
+        return [row for name in names for row in read_epoch_rows(root / name)]
 
 
 def _convert(table: pa.Table) -> list[EpochRow]:

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from itertools import groupby, islice
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.core.aggregates import Cell, Storage
 from jobs.core.explain.explanation import StoredGroup, explain_group
@@ -31,15 +28,14 @@ from jobs.table.files import LiveFile
 from jobs.table.multisets import find_known_multisets
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, LATE, MULTISETS
 from jobs.table.row_shape import RowShape
+from jobs.table.scan import Wanted, scan_files, some_at_once
 from jobs.table.version import Key, TableVersion
 from schemas.table.epoch import EpochRow
-from schemas.table.parquet_file import rows_in
 from schemas.types.arrow_values import from_arrow, to_list, to_tuples
 from schemas.types.sql_types import Kind
 
-ReadFiles = dict[str, list[MultisetEntry]]  # by the name of a file
-_READ_THREADS, _FILES_AT_ONCE = 4, 64
-_SMALL_BYTES = 256 * 1024
+# The group's entries that an epoch wrote, by the names of its files that are no longer live.
+ReadFiles = dict[tuple[str, ...], list[MultisetEntry]]
 
 
 class UnknownGroup(LookupError):
@@ -49,7 +45,7 @@ class UnknownGroup(LookupError):
 class GroupReader:
     """Reads one group at one version of a table.
 
-    `read_files` are the multiset rows of files that an earlier reader of the group has read.
+    `read_files` are the multiset rows that an earlier reader of the group has read.
     """
 
     def __init__(
@@ -78,6 +74,7 @@ class GroupReader:
         row = None
         if state is not None and not state["tombstone"][0].as_py():
             row = self._shape.row(self._key, self._result(state))
+        late = (row for table in self._rows(LATE, self._filter()) for row in table.to_pylist())
         document = {
             "epoch": newest.epoch,
             "moved": newest.moved,
@@ -89,13 +86,12 @@ class GroupReader:
                 write=self._shape.writers,
                 changes=((each["epoch"], each["op"], each["row"]) for each in changes),
                 rows=by_number,
-                late=(row for table in self._rows(LATE) for row in table.to_pylist()),
+                late=late,
             ),
             "history_complete": bool(rows) and self.complete(rows),
         }
-        multisets = self.multiset_history(by_number)
         return document | {
-            "why": explain_extremes(self._shape.plan, document, multisets, by_number)
+            "why": explain_extremes(self._shape.plan, document, self.multisets, by_number)
         }
 
     @cached_property
@@ -137,92 +133,59 @@ class GroupReader:
     def changes(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the changelog rows of the group, oldest first; at most the newest `limit`."""
         found: list[dict[str, Any]] = []
-        files = reversed(self._table.of_part(CHANGELOG))
-        for rows in self._select(files, self._filter()):
-            results = to_tuples(rows, self._shape.results)
-            found += [
-                {"op": op, "epoch": epoch, "seq": seq, "row": self._shape.row(self._key, result)}
-                for op, epoch, seq, result in zip(
-                    to_list(rows["op"]),
-                    to_list(rows["epoch"]),
-                    to_list(rows["seq"]),
-                    results,
-                    strict=True,
-                )
-            ]
-            if limit is not None and len(found) > 2 * limit:
-                found.sort(key=_position)
-                del found[:-limit]
-        found.sort(key=_position)
-        return found if limit is None else found[-limit:]
+        for files in some_at_once(_newest_first(self._table.of_part(CHANGELOG))):
+            if limit is not None and len(found) == limit and _is_older(files[0], found[0]):
+                break
+            for rows in self._scan([file.path for file in files], self._filter()):
+                found += self._changes_of(rows)
+            found.sort(key=_position)
+            found = found if limit is None else found[-limit:]
+        return found
+
+    def _changes_of(self, rows: pa.Table) -> Iterator[dict[str, Any]]:
+        ops, epochs, seqs = (to_list(rows[name]) for name in ("op", "epoch", "seq"))
+        results = to_tuples(rows, self._shape.results)
+        for op, epoch, seq, result in zip(ops, epochs, seqs, results, strict=True):
+            row = self._shape.row(self._key, result)
+            yield {"op": op, "epoch": epoch, "seq": seq, "row": row}
 
     # --- state ----------------------------------------------------------------------------------
 
     def _newest_state(self) -> pa.Table | None:
         """Return the newest accumulator of the group, a tombstone too, as a table of one row."""
-        newest: pa.Table | None = None
-        for table in self._state(ACCUMULATORS):
-            for index in range(table.num_rows):
-                row = table.slice(index, 1)
-                if newest is None or row["epoch"][0].as_py() >= newest["epoch"][0].as_py():
-                    newest = row
+        newest, epoch = None, -1
+        for files in some_at_once(_newest_first(self._table.of_part(ACCUMULATORS))):
+            if epoch > files[0].epoch_max:
+                break
+            for rows in self._scan([file.path for file in files], self._of_bucket()):
+                epochs = to_list(rows["epoch"])
+                if epochs and max(epochs) >= epoch:
+                    epoch = max(epochs)
+                    newest = rows.slice(epochs.index(epoch), 1)
         return newest
 
-    def _state(self, part: str) -> list[pa.Table]:
-        return self._rows(part, pc.field("bucket") == self._bucket)
+    def _rows(self, part: str, wanted: Wanted) -> Iterator[pa.Table]:
+        """Yield the rows of the group in the live files of a part, oldest epochs first."""
+        for files in some_at_once(self._table.of_part(part)):
+            yield from self._scan([file.path for file in files], wanted)
 
-    def _rows(self, part: str, wanted: pc.Expression | None = None) -> list[pa.Table]:
-        """Return the rows of the group in the files of a part, oldest epochs first."""
-        mine = self._filter() if wanted is None else self._where(wanted)
-        found = self._select(self._table.of_part(part), mine)
-        return [table for table in found if table.num_rows]
+    def _scan(self, names: Sequence[str], wanted: Wanted) -> Iterator[pa.Table]:
+        """Yield the rows of the group in some files, in the order of the files."""
+        for rows in scan_files(self._table.root, names, wanted):
+            if rows.num_rows:
+                yield self._mine(rows)
 
-    def _select(
-        self, files: Iterable[LiveFile], wanted: pc.Expression | None
-    ) -> Iterator[pa.Table]:
-        """Yield the group's rows, in the order of the files."""
-        for small, run in groupby(files, lambda file: file.size <= _SMALL_BYTES):
-            if not small:
-                for file in run:
-                    yield self._mine(rows_in(self._table.root / file.path, filters=wanted))
-                continue
-            for together in self._read_whole(file.path for file in run):
-                tables = (table for _, table in together)
-                # Files of older versions may have other columns.
-                for _, same in groupby(tables, lambda table: table.schema):
-                    rows = pa.concat_tables(same)
-                    yield self._mine(rows if wanted is None else rows.filter(wanted))
+    def _of_bucket(self) -> Wanted:
+        """Return what rows of the state have, which have buckets."""
+        return {"bucket": self._bucket, **self._filter()}
 
-    def _read_whole(self, names: Iterable[str]) -> Iterator[list[tuple[str, pa.Table]]]:
-        """Yield small files with all of their rows, some files at once.
-
-        The caller filters their rows together: a filter of each file takes far longer.
-        """
-
-        def read(name: str) -> tuple[str, pa.Table]:
-            return name, rows_in(self._table.root / name, threads=False)
-
-        left = iter(names)
-        with ThreadPoolExecutor(_READ_THREADS) as pool:
-            while together := list(islice(left, _FILES_AT_ONCE)):
-                yield list(pool.map(read, together))
-
-    def _where(self, wanted: pc.Expression) -> pc.Expression:
-        mine = self._filter()
-        return wanted if mine is None else wanted & mine
-
-    def _filter(self) -> pc.Expression | None:
-        """Return the condition that Parquet's statistics can test; `_mine` compares the rest."""
-        found: pc.Expression | None = None
-        for (name, kind), value in zip(self._shape.group, self._key, strict=True):
-            if value is None:
-                condition = pc.field(name).is_null()
-            elif kind.integer or kind.kind in (Kind.STRING, Kind.BOOLEAN):
-                condition = pc.field(name) == value
-            else:
-                continue
-            found = condition if found is None else found & condition
-        return found
+    def _filter(self) -> Wanted:
+        """Return the values that files can be searched for; `_mine` compares the others."""
+        return {
+            name: value
+            for (name, kind), value in zip(self._shape.group, self._key, strict=True)
+            if value is None or kind.integer or kind.kind in (Kind.STRING, Kind.BOOLEAN)
+        }
 
     def _mine(self, table: pa.Table) -> pa.Table:
         wanted = self._shape.key_bytes(self._key)
@@ -230,38 +193,31 @@ class GroupReader:
         marks = [self._shape.key_bytes(key) == wanted for key in keys]
         return table.filter(pa.array(marks, pa.bool_()))
 
-    def multiset_history(self, rows: Mapping[int, EpochRow]) -> MultisetHistory:
-        """Return the group's multisets over the epochs; `rows` are all epoch rows."""
+    @cached_property
+    def multisets(self) -> MultisetHistory:
+        """The group's multisets over the epochs."""
         live = self._table.of_part(MULTISETS)
-        known = find_known_multisets(self._table.root, live, rows.values())
+        known = find_known_multisets(self._table.root, live, self.epochs)
         return MultisetHistory([*self._entry_rows, *self._read_merged(known.merged)], known.since)
 
-    def _read_merged(self, names: Sequence[str]) -> list[MultisetEntry]:
+    def _read_merged(self, merged: Mapping[int, tuple[str, ...]]) -> list[MultisetEntry]:
         """Return the rows that epochs wrote before merges; thousands of small files."""
-        for name in self._read_files.keys() - set(names):
-            del self._read_files[name]
-        missing = [name for name in names if name not in self._read_files]
-        for together in self._read_whole(missing):
-            self._keep_entries(together)
-        return [entry for name in names for entry in self._read_files[name]]
-
-    def _keep_entries(self, files: Sequence[tuple[str, pa.Table]]) -> None:
-        """Keep the group's entries of each file."""
-        numbered = [
-            table.append_column("file", pa.repeat(number, table.num_rows))
-            for number, (_, table) in enumerate(files)
-        ]
-        wanted = self._where(pc.field("bucket") == self._bucket)
-        rows = self._mine(pa.concat_tables(numbered).filter(wanted))
-        found: list[list[MultisetEntry]] = [[] for _ in files]
-        for number, entry in zip(to_list(rows["file"]), self._entries_of(rows), strict=True):
-            found[number].append(entry)
-        self._read_files.update(zip((name for name, _ in files), found, strict=True))
+        for gone in self._read_files.keys() - set(merged.values()):
+            del self._read_files[gone]
+        missing = {epoch: n for epoch, n in merged.items() if n not in self._read_files}
+        for epochs in some_at_once(missing):
+            found: dict[int, list[MultisetEntry]] = {epoch: [] for epoch in epochs}
+            names = [name for epoch in epochs for name in missing[epoch]]
+            for rows in self._scan(names, self._of_bucket()):
+                for entry in self._entries_of(rows):
+                    found[entry.epoch].append(entry)
+            self._read_files.update((missing[epoch], found[epoch]) for epoch in epochs)
+        return [entry for names in merged.values() for entry in self._read_files[names]]
 
     @cached_property
     def _entry_rows(self) -> list[MultisetEntry]:
         """Every row of the group's multisets that merges have left."""
-        tables = self._state(MULTISETS) if self._program.multisets else ()
+        tables = self._rows(MULTISETS, self._of_bucket()) if self._program.multisets else ()
         return [entry for table in tables for entry in self._entries_of(table)]
 
     def _entries_of(self, table: pa.Table) -> list[MultisetEntry]:
@@ -291,6 +247,15 @@ class GroupReader:
                 newest[name] = entry
         found = [(e.argument, e.value, e.multiplicity) for e in newest.values() if e.multiplicity]
         return sorted(found, key=lambda entry: (entry[0], rank(entry[1])))
+
+
+def _newest_first(files: Iterable[LiveFile]) -> list[LiveFile]:
+    return sorted(files, key=lambda file: file.epoch_max, reverse=True)
+
+
+def _is_older(file: LiveFile, change: Mapping[str, Any]) -> bool:
+    """Return whether a file has only epochs before that of a change."""
+    return file.epoch_max < int(change["epoch"])
 
 
 def _position(change: dict[str, Any]) -> tuple[int, int]:

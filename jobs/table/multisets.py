@@ -27,7 +27,8 @@ class KnownMultisets:
     """The state of the multisets is known after each epoch from `since` on."""
 
     since: int
-    merged: tuple[str, ...]  # files that are no longer live, whose rows tell these epochs apart
+    # Files that are no longer live, by epoch; their rows tell these epochs apart.
+    merged: dict[int, tuple[str, ...]]
 
 
 def find_known_multisets(
@@ -35,7 +36,7 @@ def find_known_multisets(
 ) -> KnownMultisets:
     """Return from which epoch on multisets are known; `live` are the live multiset files."""
     names = {file.path for file in live}
-    since, found = -1, []
+    since, found = -1, dict[int, tuple[str, ...]]()
     for count, row in enumerate(sorted(rows, key=lambda row: row.epoch, reverse=True)):
         own = row.files.get(MULTISETS, ())
         dead = [name for name in own if name not in names]
@@ -45,10 +46,12 @@ def find_known_multisets(
         if gone or row.kind in RESTART_KINDS:
             since = row.epoch
             break
-        found += [(row.epoch, name) for name in dead]
+        if dead:
+            found[row.epoch] = tuple(dead)
     since = _skip_opaque(live, since)
     # Merges may have parted the files of one epoch, so those of `since` itself are read too.
-    return KnownMultisets(since, tuple(name for epoch, name in found if epoch >= since))
+    known = {epoch: names for epoch, names in found.items() if epoch >= since}
+    return KnownMultisets(since, known)
 
 
 def _skip_opaque(live: Sequence[LiveFile], since: int) -> int:

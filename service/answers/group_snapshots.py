@@ -92,4 +92,4 @@ def take_snapshot(
     reader = GroupReader(table, shape, key, buckets, known)
     document = explain_group(reader)
     rows = {row.epoch: row for row in reader.epochs}
-    return GroupSnapshot(document, reader.multiset_history(rows), rows, known)
+    return GroupSnapshot(document, reader.multisets, rows, known)

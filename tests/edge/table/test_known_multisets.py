@@ -8,7 +8,7 @@ import pytest
 
 from jobs.core.explain.extreme_changes import ValueChange
 from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
-from jobs.table.group import GroupReader
+from jobs.table.group import GroupReader, ReadFiles
 from jobs.table.parts import MULTISETS
 from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion
@@ -44,8 +44,7 @@ def steps(table: WrittenTable) -> dict[int, list[ValueChange] | None]:
     """Return for each epoch what it did to the multiset of bolt."""
     version = TableVersion(table.place.table)
     reader = GroupReader(version, RowShape(table.plan), ("bolt",), BUCKETS)
-    rows = {row.epoch: row for row in version.epochs()}
-    history = reader.multiset_history(rows)
+    history = reader.multisets
     found = {epoch: history.steps(0, epoch - 1, epoch) for epoch in range(1, EPOCHS + 1)}
     return {epoch: None if each is None else sorted(each) for epoch, each in found.items()}
 
@@ -88,11 +87,11 @@ def test_nothing_is_claimed_about_epochs_that_a_merged_file_hides(table: Written
 def test_a_second_reader_reads_new_files_only(table: WrittenTable) -> None:
     merge(table, 1, 1, 8)
     version, shape = TableVersion(table.place.table), RowShape(table.plan)
-    rows = {row.epoch: row for row in version.epochs()}
-    read: dict[str, list[object]] = {}
-    GroupReader(version, shape, ("bolt",), BUCKETS, read).multiset_history(rows)  # type: ignore[arg-type]
-    assert len(read) == 8
-    for name in list(read)[:8]:
-        Path(str(table.place.table / name)).write_bytes(b"")  # it could not be read again
-    again = GroupReader(version, shape, ("bolt",), BUCKETS, read)  # type: ignore[arg-type]
-    assert again.multiset_history(rows).steps(0, 2, 3) is not None
+    read: ReadFiles = {}
+    before = GroupReader(version, shape, ("bolt",), BUCKETS, read).multisets.steps(0, 2, 3)
+    assert len(read) == 8 and before
+    for names in read:
+        for name in names:
+            Path(str(table.place.table / name)).write_bytes(b"")  # it could not be read again
+    again = GroupReader(version, shape, ("bolt",), BUCKETS, read)
+    assert again.multisets.steps(0, 2, 3) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 
 from jobs.core.fold.state import Key
 from jobs.table import group as module
+from jobs.table import scan
 from jobs.table.group import GroupReader, UnknownGroup
 from jobs.table.row_shape import RowShape
+from jobs.table.scan import Wanted
 from jobs.table.version import TableVersion
 from schemas.table.object_path import TablePath
-from schemas.table.parquet_file import rows_in
+from schemas.types.sql_types import INT, STRING
 from tests.support.tables.written_table import NAMES, WrittenTable, write_random_history
 
 
@@ -56,22 +59,40 @@ def test_the_changes_of_all_groups_are_the_changelog(written: WrittenTable) -> N
     assert group_of(written, ("a",)).changes(limit=1) == newest[-1:]
 
 
-def test_small_files_are_read_together_with_the_same_result(
+def test_many_files_are_read_in_scans_with_the_same_result(
     written: WrittenTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filtered: list[object] = []
-
-    def spy(path: TablePath, **options: Any) -> pa.Table:
-        filtered.extend([path] if options.get("filters") is not None else ())
-        return rows_in(path, **options)
-
     def explain() -> list[dict[str, Any]]:
         return [group_of(written, (name,)).explain() for name in NAMES]
 
-    monkeypatch.setattr(module, "rows_in", spy)
-    monkeypatch.setattr(module, "_FILES_AT_ONCE", 3)
     together = explain()
-    assert not filtered, "a filter of each small file takes far longer than reading it"
-    monkeypatch.setattr(module, "_SMALL_BYTES", 0)
-    assert explain() == together
-    assert filtered
+    for name, count in (("_FILES_AT_ONCE", 3), ("_SMALL_ROWS", 0)):
+        monkeypatch.setattr(scan, name, count)
+        assert explain() == together
+
+
+def test_the_newest_changes_and_the_state_are_found_in_the_newest_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
+    table = WrittenTable(tmp_path, query, {"name": STRING, "v": INT})
+    for epoch in range(1, 101):
+        table.epoch({("a",): (epoch,), ("b",): (epoch // 50,)})
+    opened: list[str] = []
+    really = scan.scan_files
+
+    def spy(root: TablePath, names: Sequence[str], wanted: Wanted | None = None) -> list[pa.Table]:
+        opened.extend(names)
+        return really(root, names, wanted)
+
+    monkeypatch.setattr(scan, "_FILES_AT_ONCE", 10)
+    monkeypatch.setattr(module, "scan_files", spy)
+    assert [each["epoch"] for each in group_of(table, ("a",)).changes(limit=4)] == [
+        99,
+        99,
+        100,
+        100,
+    ]
+    assert len(opened) == 10
+    # Group b changed in epoch 50 last, and the third change from the end is in an older file.
+    assert [each["epoch"] for each in group_of(table, ("b",)).changes(limit=3)] == [50, 100, 100]
