@@ -18,6 +18,7 @@ from playwright.sync_api import sync_playwright
 from service.moments import now_ms
 from tests.support.console.browsers import launch
 from tests.support.console.shop import BROKEN, BROKEN_BY, failed, serve_shop
+from tests.support.console.viewed import put_viewed
 from tests.support.console.visits import Visits
 
 WIDTHS = (390, 768, 1440)
@@ -42,6 +43,11 @@ PAGES = {
     "sql": "/sql",
     "rest": "/rest",
     "audit-log": "/audit-log",
+    "viewed": "/jobs/viewed",
+    "view-results": "/jobs/viewed/views/most/results",
+    "view-changes": "/jobs/viewed/views/most/changes",
+    "view-diff": "/jobs/viewed/views/most/diff?from=1",
+    "view-group": "/jobs/viewed/views/most/results/bolt",
     "not-found": "/jobs/items/results/no-such-group",
 }
 _SETTLE_MS = 1_000  # for streams and previews
@@ -74,6 +80,7 @@ def main(arguments: Sequence[str]) -> int:
         failed(Path(data), "retried", reason="the brokers do not answer", **wrong)
         failed(Path(data), BROKEN, reason=BROKEN_BY, failure="source-changed", failures=1)
         served, _ = stack.enter_context(serve_shop(Path(data)))
+        put_viewed(served)
         browser = launch(playwright)
         visits = Visits(browser, served)
         visits.expect("status of 404")

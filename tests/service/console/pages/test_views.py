@@ -6,36 +6,13 @@ import contextlib
 import io
 from typing import Any
 
-import httpx
 from playwright.sync_api import Page, expect
 
 from tests.support.console.shop import Shop, put
+from tests.support.console.viewed import LEAST, MOST, VIEWED, approve, put_views
 from tests.support.console.visits import Visits, assert_sound, assert_sound_everywhere
-from tests.support.service.served import eventually
 
-LEAST = "SELECT name, MIN(v) AS least FROM t GROUP BY name"
-MOST = "SELECT name, MAX(v) AS most FROM t GROUP BY name HAVING MAX(v) > 1"
 PATIENCE_MS = 60_000
-
-
-def put_views(client: httpx.Client, **views: str) -> None:
-    """Put the job's spec with these views, to be approved."""
-    spec = client.get("/v1/jobs/viewed").json()["spec"]
-    spec["views"] = {
-        name: {"query": query, "state": {"buckets": 4}} for name, query in views.items()
-    }
-    answer = client.put("/v1/jobs/viewed", json=spec, params={"replace": True})
-    assert answer.status_code == 200, answer.text
-
-
-def approve(client: httpx.Client) -> None:
-    """Approve the pending spec, and wait until the job has its views."""
-    place = client.post("/v1/jobs/viewed/approve").headers["location"]
-    ended = ("DONE", "FAILED")
-    done: dict[str, Any] = eventually(
-        lambda: (seen := client.get(place).json())["state"] in ended and seen, 60
-    )
-    assert done["state"] == "DONE", done
 
 
 def picker(page: Page) -> list[str]:
@@ -59,7 +36,7 @@ def query_with_duckdb(page: Page) -> list[tuple[Any, ...]]:
 def test_views_come_and_go_while_their_pages_are_open(workshop_visits: Visits) -> None:
     own = workshop_visits
     own.expect("status of 404")
-    table = Shop(own.served.data, "viewed")
+    table = Shop(own.served.data, VIEWED)
     table.write({"bolt": (7, 9), "nut": (1,)})
     put(own.served, table)
     overview, results = own.open("/jobs/viewed"), own.open("/jobs/viewed/results")
