@@ -63,8 +63,9 @@ def service_client(options: argparse.Namespace) -> Iterator[Any]:
     except TimeoutError as error:
         raise CommandFailed(str(error)) from None
     except OSError as error:
+        why = error.strerror or error
         raise CommandFailed(
-            f"{address} does not answer: {error}; does retally serve run? "
+            f"{address} does not answer: {why}; does retally serve run? "
             "(--service URL names another service, --data DIR reads the tables)"
         ) from None
     finally:

@@ -272,7 +272,9 @@ def _check_bootstrap(text: str) -> str:
         match = _ADDRESS.fullmatch(address)
         # The message does not quote the address, because people write passwords into it.
         if match is None or not 1 <= int(match[1]) <= _PORT_MAX:
-            raise ValueError("must be HOST:PORT, or several of them separated by commas")
+            raise ValueError(
+                "must be HOST:PORT, as localhost:9092 is, or several separated by commas"
+            )
     return ",".join(addresses)
 
 

@@ -81,7 +81,7 @@ OWN_COLUMNS = frozenset(
 def _duration(value: object) -> int:
     milliseconds = parse_duration(value)
     if milliseconds == 0:
-        raise ValueError("must be greater than 0")
+        raise ValueError("must be greater than 0; write it like 5s or 5ms")
     return milliseconds
 
 

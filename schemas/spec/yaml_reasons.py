@@ -30,7 +30,10 @@ _REASONS = tuple(
             r"expected ',' or '(.)'.*",
             "a {0} or a comma is missing before this; opened in {context}",
         ),
-        (r"found unexpected (?:end of stream|document sep).*", "-the quote here is never closed"),
+        (
+            r"found unexpected (?:end of stream|document sep).*",
+            "-the quote here is never closed; add the second one, of the same kind",
+        ),
         (r"could not find expected ':'.*", "-this key needs a colon and a value: `key: value`"),
         (r"expected the node content.*", "a value is missing here"),
         (

@@ -31,7 +31,12 @@ from jobs.core.plan.tree import (
 from jobs.core.plan.typing_rules import UNTYPED, TypeProblem
 from jobs.core.sql import literals, window_calls
 from jobs.core.sql.dialect import Refusal
-from jobs.core.sql.problems import function_name, printable_name
+from jobs.core.sql.problems import (
+    INSTEAD_OF_SUBQUERY,
+    SUBQUERY,
+    function_name,
+    printable_name,
+)
 from schemas.types.sql_types import BINARY, BOOLEAN, STRING, SqlType
 
 _ARITHMETIC: dict[type[exp.Expr], ArithmeticOp] = {
@@ -173,7 +178,7 @@ def _read_between(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
 
 def _read_in(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     if node.args.get("query"):
-        raise TypeProblem("a subquery is only possible in FROM")
+        raise TypeProblem(SUBQUERY, INSTEAD_OF_SUBQUERY)
     query.require_only(node, "this", "expressions")
     if not node.expressions:
         raise TypeProblem("IN needs a list of values", "x IN (1, 2)")

@@ -13,6 +13,9 @@ from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.sql.dialect import Refusal
 from schemas.limits import IDENTIFIER_CHARACTERS_MAX
 
+SUBQUERY = "a subquery is only possible in FROM"
+INSTEAD_OF_SUBQUERY = "a condition on columns, or a job of its own for the inner query"
+
 
 @dataclass(frozen=True, slots=True)
 class QueryProblem:

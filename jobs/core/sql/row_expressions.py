@@ -15,6 +15,8 @@ from jobs.core.sql.aggregate_calls import AGGREGATES, is_call
 from jobs.core.sql.dialect import Refusal
 from jobs.core.sql.expression_nodes import READERS
 from jobs.core.sql.problems import (
+    INSTEAD_OF_SUBQUERY,
+    SUBQUERY,
     ProblemReporter,
     function_name,
     printable_name,
@@ -160,9 +162,10 @@ class RowReader(ProblemReporter):
         if name in NOT_DETERMINISTIC:
             return self._not_deterministic(name, node)
         if isinstance(node, exp.Window):
-            return self.refusal("OVER (...) is not supported: a job has no order of rows", node)
+            message = "OVER (...) is not supported: a job has no order of rows"
+            return self.refusal(message, node, "an aggregate with GROUP BY, such as MAX")
         if isinstance(node, exp.Subquery | exp.Select | exp.Exists):
-            return self.refusal("a subquery is only possible in FROM", node)
+            return self.refusal(SUBQUERY, node, INSTEAD_OF_SUBQUERY)
         if name in WHY_NOT:
             return self.refusal(
                 f"{name} is not supported: {WHY_NOT[name][0]}", node, WHY_NOT[name][1]

@@ -39,7 +39,7 @@ SPECS: dict[str, tuple[str, str, str, str]] = {
         "indent this key like its neighbours",
     ),
     "a tab": ("name: items\nsource:\n\ttopic: shop\n", "3:1", "a tab cannot indent", "use blanks"),
-    "an open quote": ('name: "items\nsource: 1\n', "1:7", "never closed", "quote"),
+    "an open quote": ('name: "items\nsource: 1\n', "1:7", "never closed", "add the second"),
     "an open brace": (
         "name: items\nsource: {topic: shop\ncolumns: {}\n",
         "3:8",
@@ -132,20 +132,20 @@ SPECS: dict[str, tuple[str, str, str, str]] = {
         query("SELECT name FROM t GROUP BY name HAVING EXISTS (SELECT 1)"),
         "4:63",
         "a subquery is only possible in FROM",
-        "FROM",
+        "(try: a condition on columns,",
     ),
     "an INSERT": (query("INSERT INTO t SELECT 1"), "4:8", "not with 'INSERT'", "(try: SELECT k"),
     "a ranking": (
         query("SELECT ROW_NUMBER() OVER (PARTITION BY name) FROM t"),
         "4:15",
-        "OVER (...) is not supported",
-        "a job has no order of rows",
+        "OVER (...) is not supported: a job has no order of rows",
+        "(try: an aggregate with GROUP BY",
     ),
     "a latency of nothing": (
         HEAD + QUERY + "minibatch: {latency: 0s}\n",
         "5:13",
         "minibatch.latency",
-        "must be greater than 0",
+        "must be greater than 0; write it like 5s",
     ),
     "a latency without a unit": (
         HEAD + QUERY + "minibatch: {latency: 5}\n",
@@ -216,8 +216,16 @@ USAGE: dict[str, tuple[str, str, str]] = {
     "results items --time yesterday": ("retally results: ", "'yesterday'", "write it like 2026"),
     "results items --data d --service s": ("retally results: ", "not allowed with", "--data"),
     "jobs --service 127.0.0.1:1": ("retally: ", "is not an address", "write one like http://"),
-    "jobs --service http://127.0.0.1:9": ("retally: ", "does not answer", "does retally serve run"),
-    "run {spec} --data d --brokers localhost": ("--brokers: ", "must be", "HOST:PORT"),
+    "jobs --service http://127.0.0.1:9": (
+        "retally: ",
+        "does not answer: Connection refused",
+        "does retally serve run",
+    ),
+    "run {spec} --data d --brokers localhost": (
+        "--brokers: ",
+        "must be HOST:PORT",
+        "as localhost:9092",
+    ),
     "run {spec} --data d --connections {typo}": (
         "{typo}:1:11",
         "bootsrap",

@@ -106,7 +106,7 @@ def test_address_that_is_none_is_refused_without_quoting_it(brokers: str) -> Non
     with pytest.raises(SpecError) as caught:
         load_connections(None, brokers, {})
     assert str(caught.value) == (
-        "--brokers: must be HOST:PORT, or several of them separated by commas"
+        "--brokers: must be HOST:PORT, as localhost:9092 is, or several separated by commas"
     )
 
 
