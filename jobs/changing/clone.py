@@ -247,10 +247,14 @@ class _ViewCopy:
         reader = self.reader
         results = reader.results_in(files_of_view(target.files, self.view))
         changelog, seqs = build_table_changelog(reader, {}, results)
+        if target.sums is None:
+            sums = sum_audited([row.of_view(self.view) for row in until])
+        else:  # retention has added those of later epochs to the start row
+            sums = target.sums.get(self.view, {})
         counters = {
             "groups": len(results),
             "changelog_rows": len(changelog),
-            **sum_audited([row.of_view(self.view) for row in until]),
+            **sums,
         }
         if not changelog:
             return counters, []

@@ -8,7 +8,7 @@
 The changelog continues, so its consumers stay correct without any action, and epoch numbers only
 grow. A rewind is one commit; before this commit nothing has changed. The new epoch has a new
 generation, which tells the hot state to rebuild itself. Epoch E becomes a savepoint first, so that
-another rewind can undo this one.
+another rewind can undo this one. A savepoint may be older than all rows that retention has kept.
 """
 
 from __future__ import annotations
@@ -184,7 +184,8 @@ def _commit(job: StoppedJob, target: Savepoint) -> EpochRow:
             rows = reader.layout.changelog_table(epoch, seqs, changelog)
             path = file_name(CHANGELOG, epoch, uuid, "rewind")
             files.append(write_file(reader.root, path, rows, durable=durable).of_view(name))
-        counters[name] = {"groups": len(then), "changelog_rows": len(changelog)}
+        sums = {} if target.sums is None else target.sums.get(name, {})
+        counters[name] = {"groups": len(then), "changelog_rows": len(changelog), **sums}
     others = {topic: known for topic, known in newest.topics.items() if topic not in newest.offsets}
     row = EpochRow(
         epoch=epoch,

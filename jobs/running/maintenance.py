@@ -33,7 +33,7 @@ from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.table.pins import delete_dead_pins
 from jobs.edge.table.retention import expire_history
-from jobs.edge.table.savepoints import pinned_files
+from jobs.edge.table.savepoints import keep_sums, pinned_files
 from jobs.running.pipeline import Pipeline
 from jobs.running.subtable import Subtable
 from jobs.table.epoch_rows import epoch_rows
@@ -191,6 +191,7 @@ class Maintenance:
             )
             if old is None:
                 return
+            keep_sums(self.home, old.rows)
             what = f"retention of epochs up to {old.epoch_max}"
             self.table.commit(old.added, old.removed, uuid=uuid, what=what, durable=spec.durable)
         log.info("%s: %d files", what, len(old.removed))

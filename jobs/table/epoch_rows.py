@@ -78,8 +78,8 @@ def counted_rows(root: TablePath, files: Sequence[LiveFile]) -> list[EpochRow]:
 def drop_undone(rows: Sequence[EpochRow]) -> list[EpochRow]:
     """Return the epochs that have led to the newest one, of rows of one view in order.
 
-    A rewind has undone the epochs after its target. A replay, and the first epoch of a new view,
-    have the sums of a state from elsewhere, instead of all epochs before.
+    A rewind has undone the epochs after its target. A replay, the first epoch of a new view, and a
+    rewind to an epoch that retention had removed have sums, instead of all epochs before.
     """
     kept: list[EpochRow] = []
     last = rows[-1].epoch if rows else 0

@@ -302,8 +302,12 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def replaces_state(self) -> bool:
-        """Whether an evolve has replaced the state of this view, so that only its sums count."""
-        return self.kind == "evolve" and any(name in self.counters for name in AUDITED_COUNTERS)
+        """Whether the state of this view is from elsewhere and has its sums, so only these count.
+
+        That is so after a replay, and after a rewind to an epoch that retention had removed.
+        """
+        restarts = self.kind in ("evolve", "rewind")
+        return restarts and any(name in self.counters for name in AUDITED_COUNTERS)
 
     @property
     def moved(self) -> int | None:

@@ -4,7 +4,7 @@
     start row                             keep; add the counters of the removed epochs to it
 
 So `audit` still knows the first offsets and the totals since then. A later sweep deletes the
-removed files, unless a savepoint needs them.
+removed files, unless a savepoint needs them. A savepoint gets the sums up to its epoch.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class ExpiredHistory:
     epoch_max: int
     removed: tuple[LiveFile, ...]
     added: tuple[AddedFile, ...]
+    rows: tuple[EpochRow, ...]  # of the removed epochs, after the start row
 
 
 def expire_history(
@@ -76,7 +77,7 @@ def expire_history(
         rewinds = _read_rewinds(table.root, [file for file in epochs if file.epoch_max > last])
         start = table.layout.epochs_table(_sum_counters(rows, rewinds))
         added.append(write_file(table.root, name, start, durable=durable))
-    return ExpiredHistory(last, tuple(old), tuple(added))
+    return ExpiredHistory(last, tuple(old), tuple(added), tuple(rows))
 
 
 def _last_epoch_before(root: TablePath, epochs: Sequence[LiveFile], time_us: int) -> int:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
 import msgspec
 
+from jobs.table.epoch_rows import sum_audited
 from jobs.table.files import LiveFile
 from jobs.table.parts import LATE, QUARANTINE, STATE
 from schemas.table.epoch import EpochRow
@@ -26,6 +28,8 @@ class Savepoint(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     row: EpochRow
     files: list[LiveFile]  # of the parts RESTORED, of all views
+    # What audits need of the epochs up to this one, by view, once retention removes its row.
+    sums: dict[str, dict[str, int]] | None = None
 
 
 def _directory(home: Path) -> Path:
@@ -42,13 +46,38 @@ def write_savepoint(home: Path, savepoint: Savepoint) -> Path:
     directory = _directory(home)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / f"{savepoint.name}.json"
-    fresh = directory / f"{savepoint.name}.{uuid4().hex}.new"
-    fresh.write_bytes(msgspec.json.encode(savepoint))
+    fresh = _write_beside(path, savepoint)
     try:
         os.link(fresh, path)
     finally:
         fresh.unlink()
     return path
+
+
+def keep_sums(home: Path, rows: Sequence[EpochRow]) -> None:
+    """Write the sums of these epochs into their savepoints, before retention removes the rows.
+
+    The start row has only the sums of all removed epochs, also of those after a savepoint.
+    """
+    known = {(row.epoch, row.uuid) for row in rows}
+    for savepoint in savepoints(home):
+        at = savepoint.row
+        if savepoint.sums is not None or (at.epoch, at.uuid) not in known:
+            continue
+        until = [row for row in rows if row.epoch <= at.epoch]
+        sums = {view: sum_audited([row.of_view(view) for row in until]) for view in at.all_shares}
+        path = _directory(home) / f"{savepoint.name}.json"
+        fresh = _write_beside(path, msgspec.structs.replace(savepoint, sums=sums))
+        if path.exists():  # else it was deleted meanwhile
+            fresh.replace(path)
+        else:
+            fresh.unlink()
+
+
+def _write_beside(path: Path, savepoint: Savepoint) -> Path:
+    fresh = path.with_name(f"{savepoint.name}.{uuid4().hex}.new")
+    fresh.write_bytes(msgspec.json.encode(savepoint))
+    return fresh
 
 
 def delete_savepoint(home: Path, name: str) -> bool:

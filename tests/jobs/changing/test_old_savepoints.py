@@ -1,0 +1,116 @@
+"""Restore a savepoint after retention has removed all epochs of its time, or refuse it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka import KafkaAdminClient, TopicPartition
+
+from jobs.changing.clone import clone
+from jobs.changing.rewind import rewind
+from jobs.changing.savepoint import create_savepoint
+from jobs.core.job.cloning import clone_spec
+from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.kafka.source import SourceChanged
+from jobs.edge.process.broker import Broker
+from jobs.edge.process.job_directory import JobDirectory
+from jobs.edge.table.reading import TableReader
+from jobs.edge.table.savepoints import Savepoint
+from jobs.running.maintenance import Maintenance
+from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
+from tests.support.jobs.running_job import create_topic
+from tests.support.jobs.view_jobs import open_views
+from tests.support.jobs.windowed_views import KEYS, WINDOWS, at, audited
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RULES: dict[str, Any] = {**WINDOWS, "emit": "changes", "allowed_lateness": "0s"}
+WHOLE_BY_KEY = "SELECT k, COUNT(*) AS times FROM t GROUP BY k"
+RETENTION_SECONDS = 0.2
+
+
+@pytest.fixture(params=["", "windows"])
+def view(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def job(view: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> EpochsByHand:
+    create_topic(broker.address, topic, 1)
+    keys = {**KEYS, "retention": f"{RETENTION_SECONDS * 1_000:.0f}ms"}
+    if view:
+        others = {"whole": "SELECT COUNT(*) AS n FROM t", "keys": WHOLE_BY_KEY}
+        return open_views(spark, broker, topic, tmp_path, {view: RULES, **others}, **keys)
+    spec = spec_of({"source": {"topic": topic}, **keys, **RULES})
+    return EpochsByHand(spark, broker.address, tmp_path, spec)
+
+
+def save_and_expire(job: EpochsByHand) -> Savepoint:
+    """Return a savepoint with one late row; retention then removes its epoch and a later one."""
+    place = job.place.at_view("")
+    for early, late in ((1, 25), (2, 26)):
+        job.epoch_of([(0, at(early)), (0, at(late))])
+    saved = create_savepoint(place)
+    for early, late in ((3, 27), (4, 28)):
+        job.epoch_of([(0, at(early)), (0, at(late))])
+    expire(job)
+    assert job.epochs()[0].epoch > saved.row.epoch + 1, "retention has removed too little"
+    return saved
+
+
+def expire(job: EpochsByHand) -> None:
+    time.sleep(RETENTION_SECONDS)
+    Maintenance(job.pipeline, job.place.home).remove_expired(None)
+    job.restart()
+
+
+def count_late(job: EpochsByHand, view: str) -> int:
+    counted = TableReader.open(job.at_view(view).place).counted_epochs
+    return sum(row.counts.late_windows for row in counted)
+
+
+def test_a_savepoint_that_is_older_than_all_kept_epochs_is_restored_and_audited(
+    job: EpochsByHand, view: str, tmp_path: Path
+) -> None:
+    saved = save_and_expire(job)
+    place, seen = job.place.at_view(""), job.at_view(view)
+    copy = JobDirectory(tmp_path, "copy")
+    clone(place, copy, clone_spec(job.spec, "copy"), saved.name)
+    assert TableReader.open(copy.at_view(view)).newest.counts.late_windows == 1
+    assert audited(job, view, copy).verdict == "equal"
+
+    with KafkaAdmin({"bootstrap_servers": [job.brokers]}) as admin:
+        done = rewind(place, saved.name, admin)
+    assert done.row is not None and done.row.offsets == saved.row.offsets
+    assert [each["offset"] for each in seen.late()] == [2]
+    assert audited(job, view).verdict == "equal"
+    job.restart()
+    job.epoch()
+    assert [each["offset"] for each in seen.late()] == [2, 4, 6]
+    assert count_late(job, view) == 3
+    for each in job.spec.view_specs:
+        assert audited(job, each).verdict == "equal", each
+
+    expire(job)
+    assert all(row.kind != "rewind" for row in job.epochs()), "retention has left the rewind"
+    assert count_late(job, view) == 3
+
+
+def test_a_savepoint_whose_later_records_are_gone_from_the_topic_is_refused(
+    job: EpochsByHand, topic: str
+) -> None:
+    saved = save_and_expire(job)
+    client = KafkaAdminClient(bootstrap_servers=[job.brokers])
+    client.delete_records({TopicPartition(topic, 0): 5})
+    client.close()
+    place, before = job.place.at_view(""), job.epochs()
+    with (
+        KafkaAdmin({"bootstrap_servers": [job.brokers]}) as admin,
+        pytest.raises(SourceChanged, match="retention has removed everything before 5"),
+    ):
+        rewind(place, saved.name, admin)
+    assert job.epochs() == before
