@@ -17,9 +17,7 @@ interrupted replay continues. The shadow job of views ends at the offsets of E.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import Schema
 
 from jobs.changing.evolved_view import (
     EpochFiles,
@@ -43,7 +41,6 @@ from jobs.core.fold.program import Program
 from jobs.core.job.job_evolution import JobEvolution, ViewEvolution, compare_specs
 from jobs.core.job.views import fingerprints_of, plans_of, reading_plan
 from jobs.edge.process.fence import WriterLock
-from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import QUIET, EpochTable
 from jobs.edge.table.epoch_files import TableLayout, now_ms
 from jobs.edge.table.file_writer import by_part, file_name
@@ -56,11 +53,12 @@ from jobs.edge.table.job_specs import (
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.table_location import prepare_new_table
 from jobs.running.job_table import count_nothing, unite_schemas
+from jobs.running.shadow_job import discard_hot_state, discard_shadow
 from jobs.table.epoch_rows import newest_of_job, start_row
 from jobs.table.files import LiveFile, live_files, open_table
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
-from schemas.directory.paths import JobDirectory, discard
+from schemas.directory.paths import JobDirectory
 from schemas.spec.file import load_spec, write_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import VIEWS, EpochRow, Offsets
@@ -140,7 +138,7 @@ def evolve(paths: JobDirectory, spec: JobSpec) -> Evolved:
             write_specs(spec, paths)
             paths.next_spec.unlink(missing_ok=True)
             remove_dropped_mirrors(spec, paths)
-            _discard_shadow(paths)
+            discard_shadow(paths)
             return Evolved(JobEvolution(()), None)
         if found.reasons:
             raise CannotEvolve("; ".join(found.reasons))
@@ -160,20 +158,28 @@ def prepare_replay(paths: JobDirectory, spec: JobSpec) -> Replay:
     spec = spec.with_column_order(job.spec)
     shadow, own = paths.shadow, _make_shadow_spec(job, spec)
     goal = job.newest.offsets if job.has_views(spec) else None
-    if shadow.has_table:
-        begun = newest_of_job(shadow.table, live_files(open_table(shadow.table)))
-        if (
-            begun is None
-            or begun.plans != fingerprints_of(own)  # of an earlier spec
-            or not shadow.spec.exists()
-            or load_spec(shadow.spec).document() != own.document()
-            or (goal is not None and _list_ahead(goal, begun))
-        ):
-            _discard_shadow(paths)
-    if not shadow.has_table:
-        _create_shadow(job, own)
-    write_specs(own, shadow)
+    lock = WriterLock(shadow.lock, shadow.name)  # a start of the job does not discard it meanwhile
+    try:
+        if shadow.has_table and not _continues(shadow, own, goal):
+            discard_shadow(paths)
+        if not shadow.has_table:
+            _create_shadow(job, own)
+        write_specs(own, shadow)
+    finally:
+        lock.release()
     return Replay(shadow, own, goal)
+
+
+def _continues(shadow: JobDirectory, spec: JobSpec, goal: Offsets | None) -> bool:
+    """Return whether the table of a shadow job is of this spec, and not beyond the goal."""
+    begun = newest_of_job(shadow.table, live_files(open_table(shadow.table)))
+    return (
+        begun is not None
+        and begun.plans == fingerprints_of(spec)  # else it is of an earlier spec
+        and shadow.spec.exists()
+        and load_spec(shadow.spec).document() == spec.document()
+        and (goal is None or not _list_ahead(goal, begun))
+    )
 
 
 def _make_shadow_spec(job: JobToEvolve, spec: JobSpec) -> JobSpec:
@@ -200,7 +206,7 @@ def _create_shadow(job: JobToEvolve, spec: JobSpec) -> None:
     first = start_row(job.table.root, job.table.files)
     if first is None:
         raise CannotEvolve(f"the table of job {paths.name!r} has no start row, so no first offsets")
-    _discard_shadow(paths)
+    discard_shadow(paths)
     beside = None if isinstance(paths.table, Path) else paths.table.parent
     building = prepare_new_table(paths.shadow, beside)
     layouts = [TableLayout(Program(plan)) for plan in plans.values()]
@@ -249,24 +255,8 @@ def activate_replay(paths: JobDirectory, spec: JobSpec) -> Evolved:
         row = _Commit(job, spec, found.replayed).write(states, at, refusals)
     finally:
         lock.release()
-    _discard_shadow(paths)
+    discard_shadow(paths)
     return Evolved(found, row)
-
-
-def _discard_shadow(paths: JobDirectory) -> None:
-    """Delete the shadow job with its hot states on this host."""
-    shadow = paths.shadow
-    if shadow.has_table:
-        with suppress(FileNotFoundError):
-            handle = open_table(shadow.table)
-            views = [path.stem for path in shadow.view_specs.glob("*.yaml")]
-            for view in ("", *views):
-                _discard_hot_state(shadow.at_view(view), handle)
-    discard(shadow.data)
-
-
-def _discard_hot_state(paths: JobDirectory, handle: DeltaTable) -> None:
-    shutil.rmtree(hot_state_of(paths, handle), ignore_errors=True)
 
 
 def _require_caught_up(newest: EpochRow, shadow: EpochRow) -> None:
@@ -342,7 +332,7 @@ class _Commit:
         take_next_spec(paths)
         remove_dropped_mirrors(spec, paths)
         for name in gone:
-            _discard_hot_state(paths.at_view(name), job.table.handle)
+            discard_hot_state(paths.at_view(name), job.table.handle)
         return row
 
     def _write_view(self, view: ViewEvolution, state: State) -> WrittenView:

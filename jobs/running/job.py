@@ -62,6 +62,7 @@ from jobs.running.job_table import (
 from jobs.running.maintenance import Maintenance
 from jobs.running.mirror import Mirrors
 from jobs.running.pipeline import Pipeline
+from jobs.running.shadow_job import discard_left_shadow
 from jobs.running.source_query import QuerySettings, SourceQuery
 from jobs.running.source_topics import SourceTopics, read_ends
 from jobs.running.views_pipeline import make_pipeline
@@ -200,6 +201,7 @@ class Job:
         write_specs(self.spec, paths)
         paths.next_spec.unlink(missing_ok=True)
         remove_dropped_mirrors(self.spec, paths)
+        discard_left_shadow(paths, newest)
         publisher = self._start_publisher(plans, table, newest)
         mirrored = any(view.mirror_ms is not None for view in self.spec.view_specs.values())
         self._begin("spark")

@@ -21,6 +21,9 @@ CLAIM_TRIES_MAX = 30
 COMPACTION_FAN_IN = 32
 # Files of epochs that never committed are deleted once they are older than this.
 ORPHAN_AGE_SECONDS_MIN = 3_600
+# A shadow job of an interrupted evolve that no command has continued for this long is deleted: a
+# week, as the history of a table by default.
+SHADOW_UNUSED_SECONDS_MAX = 7 * 86_400
 # Epochs whose multiset files stay apart, so that explanations tell values apart that came and went:
 # at least MIN, and an hour of them up to MAX, which an explanation reads.
 EXPLAINED_EPOCHS_MIN = 1_024
