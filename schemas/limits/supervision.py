@@ -32,6 +32,9 @@ JOBS_PER_DRIVER_MAX = 16
 DRIVER_START_SECONDS_MAX = 120.0
 # A shared JVM without a job ends after this; a job that restarts needs it again within a second.
 DRIVER_IDLE_SECONDS_MAX = 10.0
+# A shared JVM that does not answer for so long is killed, so that its jobs start again: the longest
+# pause of a heap of one gigabyte is a few seconds, on a busy machine too.
+DRIVER_SILENT_SECONDS_MAX = 30.0
 # Its log is truncated at this size.
 DRIVER_LOG_BYTES_MAX = 4 * 1024 * 1024
 

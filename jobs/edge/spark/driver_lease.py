@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import count
@@ -35,6 +35,7 @@ from schemas.limits import DRIVER_START_SECONDS_MAX
 _OWNER = "jobs.edge.spark.shared_driver"
 _RETRY_SECONDS = 0.1
 _LOST_SECONDS = 1.0  # in which an owner notices the end of its JVM
+_REASON_BYTES = 256
 _CODE = Path(__file__).resolve().parents[3]
 _PACKAGES = ("jobs", "schemas")
 
@@ -53,11 +54,12 @@ def lease_session(data: Path, master: str, jobs_max: int) -> Iterator[SparkSessi
     try:
         yield _open_session(lease)
     except Exception as error:
-        if lease.is_lost():
-            raise DriverLost(
-                f"the Spark JVM that this job shares with others has ended; see {lease.log}"
-            ) from error
-        raise
+        reason = lease.read_loss()
+        if reason is None:
+            raise
+        raise DriverLost(
+            f"the Spark JVM that this job shares with others {reason}; see {lease.log}"
+        ) from error
     finally:
         lease.connection.close()
 
@@ -69,9 +71,13 @@ class _Lease:
     secret: str
     log: Path
 
-    def is_lost(self) -> bool:
-        """Return whether the owner has ended: it sends nothing after its answer."""
-        return bool(select.select([self.connection], [], [], _LOST_SECONDS)[0])
+    def read_loss(self) -> str | None:
+        """Return why the JVM is gone, None if it is not: its owner sends a reason, or ends."""
+        if not select.select([self.connection], [], [], _LOST_SECONDS)[0]:
+            return None
+        with suppress(OSError):
+            return self.connection.recv(_REASON_BYTES).decode().strip() or "has ended"
+        return "has ended"
 
 
 @dataclass(slots=True)

@@ -7,7 +7,8 @@
 
 The connection is the lease: the kernel closes it, however the job's process ends. So a killed job
 leaves nothing running, and the other jobs go on. The owner ends with its JVM, or when no job has
-used it for a while. The JVM ends with the owner: its standard input closes.
+used it for a while. The JVM ends with the owner: its standard input closes. A JVM that hangs is
+killed, so that all its jobs fail and start again in another one.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from schemas.limits import (
     DRIVER_IDLE_SECONDS_MAX,
     DRIVER_LOG_BYTES_MAX,
+    DRIVER_SILENT_SECONDS_MAX,
     JOB_NICENESS,
     JOBS_PER_DRIVER_MAX,
 )
@@ -43,6 +45,7 @@ log = logging.getLogger(__name__)
 
 FULL = b"full\n"
 _TICK_SECONDS = 0.1
+_BEAT_SECONDS = 1.0
 _LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)])?", re.ASCII)
 _HEAP_MIB, _HEAP_MIB_PER_JOB = 1_024, 32  # the heap's limit, not what it takes
 # A new JVM helps all jobs, and one that is short of memory helps none. A young generation of fixed
@@ -74,6 +77,46 @@ def short_address(path: Path) -> Iterator[str]:
         os.close(directory)
 
 
+class Heartbeat:
+    """Calls the JVM once a second in a thread, to notice that it does not answer."""
+
+    def __init__(self, jvm: Any) -> None:
+        self._jvm = jvm
+        self._beats = self._seen = 0
+        self._silent = 0.0
+        self._checked = time.monotonic()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def start(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def measure_silence(self) -> float:
+        """Return for how many seconds the JVM has not answered; call it in each tick.
+
+        A tick counts as little more than it should take: if the whole machine was suspended, the
+        JVM could not answer.
+        """
+        now = time.monotonic()
+        passed, self._checked = now - self._checked, now
+        beats = self._beats
+        if beats != self._seen:
+            self._seen, self._silent = beats, 0.0
+        else:
+            self._silent += min(passed, 2 * _TICK_SECONDS)
+        return self._silent
+
+    def _beat(self) -> None:
+        while True:
+            try:
+                self._jvm.java.lang.System.nanoTime()
+            except Exception:
+                log.warning("the JVM answers no longer", exc_info=True)
+                return
+            self._beats += 1
+            time.sleep(_BEAT_SECONDS)
+
+
 @dataclass(slots=True)
 class SharedDriver:
     """The owner: lends sessions of its JVM to as many jobs as `jobs_max`."""
@@ -82,6 +125,7 @@ class SharedDriver:
     spark: SparkSession
     jobs_max: int
     _jobs: int = 0
+    _connections: set[socket.socket] = field(default_factory=set)  # of the jobs
     _idle_since: float = field(default_factory=time.monotonic)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _unfit: threading.Event = field(default_factory=threading.Event)
@@ -89,10 +133,14 @@ class SharedDriver:
 
     def serve(self) -> None:
         """Serve jobs until the JVM has ended or is unfit, or no job is connected for a while."""
-        jvm = self._gateway.proc
+        jvm, heartbeat = self._gateway.proc, Heartbeat(self._gateway.jvm).start()
         self.listener.settimeout(_TICK_SECONDS)
         while jvm.poll() is None and not self._unfit.is_set() and not self._is_idle():
             _bound_log()
+            if heartbeat.measure_silence() > DRIVER_SILENT_SECONDS_MAX:
+                self._report_to_jobs(f"did not answer for {DRIVER_SILENT_SECONDS_MAX:.0f} s")
+                jvm.kill()
+                return
             try:
                 connection, _ = self.listener.accept()
             except TimeoutError:
@@ -105,6 +153,14 @@ class SharedDriver:
                 self._jobs += 1
             threading.Thread(target=self._serve_job, args=(connection,), daemon=True).start()
 
+    def _report_to_jobs(self, reason: str) -> None:
+        """Send the reason for which the JVM is about to be killed to all jobs."""
+        log.error("the JVM %s, so it is killed", reason)
+        with self._lock:
+            for connection in self._connections:
+                with suppress(OSError):
+                    connection.sendall(reason.encode() + b"\n")
+
     @property
     def _gateway(self) -> Any:
         return self.spark.sparkContext._gateway
@@ -116,14 +172,17 @@ class SharedDriver:
 
     def _serve_job(self, connection: socket.socket) -> None:
         """Lend a session until the connection ends; in a thread for each job."""
+        with self._lock:
+            self._connections.add(connection)
         try:
-            with connection:
-                self._lend(connection, f"job-{next(self._numbers)}")
+            self._lend(connection, f"job-{next(self._numbers)}")
         except Exception:
             log.exception("the JVM cannot serve its jobs any longer")
             self._unfit.set()
         finally:
             with self._lock:
+                self._connections.remove(connection)
+                connection.close()
                 self._jobs -= 1
                 self._idle_since = time.monotonic()
 
