@@ -101,9 +101,10 @@ class SpecNote(msgspec.Struct, frozen=True):
 
 class Valid(msgspec.Struct, frozen=True):
     valid: bool
-    columns: list[ResultColumn]
+    columns: list[ResultColumn]  # of the job's own query
     notes: list[SpecNote]  # what may surprise in a valid spec
     spec: dict[str, Any]
+    views: dict[str, list[ResultColumn]] = {}
 
 
 class SqlAnswer(msgspec.Struct, frozen=True):
@@ -120,7 +121,8 @@ class PlanNode(msgspec.Struct, frozen=True):
 
 
 class JobPlan(msgspec.Struct, frozen=True):
-    nodes: list[PlanNode]
+    nodes: list[PlanNode]  # of the job's own query
+    views: dict[str, list[PlanNode]] = {}
 
 
 class LogLine(msgspec.Struct, frozen=True):

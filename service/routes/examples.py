@@ -51,6 +51,7 @@ JOBS = {"jobs": [_JOB], "next_cursor": None}
 VALID = {
     "valid": True,
     "columns": [{"name": "name", "type": "STRING"}],
+    "views": {"top": [{"name": "top", "type": "INT"}]},
     "notes": [],
     "spec": {"name": "items"},
 }
@@ -67,7 +68,8 @@ PLAN = {
             "predecessors": ["table"],
             "attributes": {"topic": "items-changes", "format": "changelog-json"},
         }
-    ]
+    ],
+    "views": {},
 }
 LOGS = {
     "lines": [

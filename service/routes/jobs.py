@@ -11,6 +11,7 @@ from fastapi.responses import Response
 
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.plan_nodes import list_nodes
+from jobs.core.plan.tree import Plan
 from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
 from service.access.requirements import require_role
 from service.access.tokens import Role
@@ -67,20 +68,28 @@ async def describe_job_status(runtime: Runtime, record: JobRecord) -> dict[str, 
     responses=describe_responses(Valid, VALID, 413, 422, 429),
 )
 async def validate(request: Request) -> Response:
-    """Check a spec; every error has its line and column."""
+    """Check a spec; every error has its line and column.
+
+    `columns` are those of the job's own query, `views` has those of each view.
+    """
     runtime = runtime_of(request)
     body = await request.body()
     checked = await runtime.check_spec(body)
-    types = {named.name: str(named.type) for named in checked.plan.group}
-    types |= {name: str(kind) for name, kind in checked.plan.results}
-    columns = [{"name": name, "type": types[name]} for name in checked.plan.output]
+    columns = {view: _list_columns(plan) for view, plan in checked.plans.items()}
     document = {
         "valid": True,
-        "columns": columns,
+        "columns": columns.pop("", []),
+        "views": columns,
         "notes": [describe_spec_problem(note) for note in checked.notes],
         "spec": checked.spec.document(),
     }
     return answer(document)
+
+
+def _list_columns(plan: Plan) -> list[dict[str, str]]:
+    types = {named.name: str(named.type) for named in plan.group}
+    types |= {name: str(kind) for name, kind in plan.results}
+    return [{"name": name, "type": types[name]} for name in plan.output]
 
 
 @router.get("/jobs", dependencies=[_viewer], responses=describe_responses(Jobs, JOBS))
@@ -157,13 +166,17 @@ async def get_job(request: Request, name: str) -> Response:
     "/jobs/{name}/plan", dependencies=[_viewer], responses=describe_responses(JobPlan, PLAN, 404)
 )
 async def get_plan(request: Request, name: str) -> Response:
-    """Return the operators of the job's current spec, in the order of the data flow."""
+    """Return the operators of the job's current spec, in the order of the data flow.
+
+    `nodes` are those of the job's own query, `views` has those of each view.
+    """
     runtime = runtime_of(request)
-    spec = runtime.jobs.parse_spec(runtime.jobs.find_record(name))
+    spec = runtime.jobs.parse_spec(find_view_record(runtime, name))
     spec = spec.with_idle_default(runtime.settings.idle_after_ms)
-    return answer(
-        {"nodes": await run_in_threadpool(lambda: list_nodes(spec.main, plan_of(spec.main)))}
+    nodes = await run_in_threadpool(
+        lambda: {view: list_nodes(own, plan_of(own)) for view, own in spec.view_specs.items()}
     )
+    return answer({"nodes": nodes.pop("", []), "views": nodes})
 
 
 @router.delete(

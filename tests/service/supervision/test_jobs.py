@@ -79,6 +79,31 @@ def test_a_valid_spec_is_described_and_not_kept(client: httpx.Client) -> None:
     assert client.get("/v1/jobs/dry").status_code == 404
 
 
+VIEWED = """\
+source: {topic: t}
+columns: {name: STRING, v: INT}
+views:
+  sums: {query: "SELECT name, SUM(v) AS total FROM t GROUP BY name"}
+  whole: {query: SELECT COUNT(*) AS n FROM t, sink: {topic: all-of-t}}
+"""
+
+
+def test_the_columns_and_the_operators_of_each_view_are_described(client: httpx.Client) -> None:
+    output = client.post("/v1/jobs:validate", content="name: many\n" + VIEWED).json()
+    sums = [{"name": "name", "type": "STRING"}, {"name": "total", "type": "INT"}]
+    assert output["views"] == {"sums": sums, "whole": [{"name": "n", "type": "BIGINT"}]}
+    assert output["columns"] == []
+    assert client.put("/v1/jobs/many", content=VIEWED).status_code == 201
+    plan = client.get("/v1/jobs/many/plan").json()
+    assert plan["nodes"] == []
+    sinks = {view: nodes[-1]["id"] for view, nodes in plan["views"].items()}
+    assert sinks == {"sums": "table", "whole": "sink"}
+    for view, nodes in plan["views"].items():
+        own = client.get(f"/v1/jobs/many/views/{view}/plan").json()
+        assert (own["nodes"], own["views"]) == (nodes, {})
+    problem(client.get("/v1/jobs/many/views/other/plan"), 404, "job-unknown")
+
+
 WINDOWED = """\
 source: {topic: t}
 columns: {name: STRING, at: TIMESTAMP(3)}
