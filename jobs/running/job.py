@@ -15,6 +15,7 @@ import logging
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -103,6 +104,8 @@ class JobProgress:
     messages_one_by_one: int = 0  # of these
     lag: int | None = None  # records, a few seconds ago
     published: int | None = None
+    # Of the messages read, those that one view refused; the others may have taken them.
+    refused: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -459,12 +462,14 @@ class Job:
         self.progress.newest = row
         self.progress.read += counts.read
         self.progress.quarantined += counts.quarantined
+        refused = row.refused if row.shares else {}
+        self.progress.refused.update(refused)
         self.progress.messages_one_by_one += counts.messages_one_by_one
         log.info(
             "epoch %d: %d messages%s, %d rows, %d changed groups' rows, %d groups, %.2f s",
             row.epoch,
             counts.read,
-            f" ({counts.quarantined} of them in quarantine)" if counts.quarantined else "",
+            _describe_refused(counts.quarantined, refused),
             counts.rows,
             counts.changelog_rows,
             row.groups,
@@ -484,3 +489,10 @@ class Job:
             return
         self.progress.lag = sum_lag(offsets, ends)
         log.info("lag %d records at epoch %d", self.progress.lag, pipeline.newest.epoch)
+
+
+def _describe_refused(quarantined: int, refused: Mapping[str, int]) -> str:
+    parts = [f"{quarantined} of them in quarantine"] if quarantined else []
+    for view, count in refused.items():
+        parts.append(f"{count} refused by {f'view {view}' if view else 'the query'}")
+    return f" ({', '.join(parts)})" if parts else ""

@@ -39,8 +39,9 @@ def _print_views(report: Document) -> None:
 def _print(name: str, report: Document) -> None:
     topics, odd = report["offsets"], report["odd"]
     read = sum(end - start for partitions in topics.values() for start, end in partitions.values())
+    groups = "1 group" if report["groups"] == 1 else f"{report['groups']} groups"
     print(
-        f"{name} at epoch {report['epoch']}: {report['groups']} groups, recomputed from "
+        f"{name} at epoch {report['epoch']}: {groups}, recomputed from "
         f"{read} offsets of {', '.join(topics)}"
     )
     if beyond := report["not_compared"]:

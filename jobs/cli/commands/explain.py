@@ -15,4 +15,5 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(document)
     else:
-        print_explanation(document)
+        name = f"{options.job}.{options.view}" if options.view else options.job
+        print_explanation({**document, "job": name})

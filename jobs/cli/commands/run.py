@@ -20,7 +20,10 @@ from schemas.spec.connections import load_connections
 from schemas.spec.values import instant_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from jobs.running.job import Job, JobProgress
+    from schemas.spec.job import JobSpec
 
 REDRAW_SECONDS = 0.25
 RATE_SECONDS = 10.0  # messages a second are those of the last so many seconds
@@ -63,11 +66,26 @@ def run(options: argparse.Namespace) -> None:
             newest.epoch,
             job.progress.read,
         )
-        if refused := job.progress.quarantined:
-            print_note(
-                f"{refused:,} of them {'is' if refused == 1 else 'are'} in quarantine: "
-                f"retally quarantine {spec.name} --data {options.data}"
-            )
+        for note in list_quarantine_notes(spec, job.progress, options.data):
+            print_note(note)
+
+
+def list_quarantine_notes(spec: JobSpec, progress: JobProgress, data: Path) -> list[str]:
+    """Return what is in quarantine, and the commands that show it."""
+    command = f"retally quarantine {spec.name} --data {data}"
+    notes = []
+    if count := progress.quarantined:
+        view = next(iter(spec.view_specs))
+        verb = "is" if count == 1 else "are"
+        notes.append(f"{count:,} of them {verb} in quarantine: {_at_view(command, view)}")
+    for view, count in progress.refused.items():
+        named = f"view {view}" if view else "the query"
+        notes.append(f"{named} refused {count:,} of them: {_at_view(command, view)}")
+    return notes
+
+
+def _at_view(command: str, view: str) -> str:
+    return f"{command} --view {view}" if view else command
 
 
 @contextmanager
@@ -114,8 +132,8 @@ def describe_progress(name: str, progress: JobProgress, rate: _RateMeter | None)
         return f"{name}: starting"
     parts = [f"epoch {newest.epoch}", f"{newest.groups:,} groups"]
     parts.append(f"{progress.read:,} messages")
-    if progress.quarantined:
-        parts.append(f"{progress.quarantined:,} in quarantine")
+    if count := progress.quarantined + progress.refused.total():
+        parts.append(f"{count:,} in quarantine")
     if rate is not None:
         parts.append(f"{rate.measure(progress.read):,.0f}/s")
     if progress.lag is not None:

@@ -50,6 +50,10 @@ FOLLOW_SECONDS = 0.1
 FOLLOW_REOPEN_SECONDS = 5.0
 
 
+class ViewRequired(LookupError):
+    """The job has only views, and the caller has named none."""
+
+
 class HistoryGone(LookupError):
     """The table has no such epoch, or retention has removed the history needed."""
 
@@ -93,6 +97,12 @@ class TableReader(TableVersion):
         handle = open_table(paths.table, version)
         resolve_next_spec(paths, handle)  # an evolve is running, or was killed
         spec = load_spec(paths.spec)
+        if not spec.query:
+            names = ", ".join(spec.view_specs)
+            raise ViewRequired(
+                f"job {paths.name!r} has no query of its own; name one of its views with --view: "
+                f"{names}"
+            )
         return cls(paths, spec, plan_of(spec), handle)
 
     @cached_property
