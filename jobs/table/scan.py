@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from jobs.core.values.change import Value
 from schemas.table.object_path import TablePath, source
-from schemas.table.parquet_file import READ, naming, rows_in
+from schemas.table.parquet_file import READ, rows_in
 
 _FILES_AT_ONCE = 64
 _READ_THREADS = 4
@@ -47,7 +47,7 @@ def scan_files(
     condition = _condition(wanted or {})
 
     def read(name: str) -> pa.Table | None:
-        return _read(root / name, wanted or {}, condition)
+        return _read(root, name, wanted or {}, condition)
 
     if len(names) == 1:
         tables = [read(names[0])]
@@ -74,18 +74,22 @@ def _condition(wanted: Wanted) -> pc.Expression | None:
     return found
 
 
-def _read(path: TablePath, wanted: Wanted, condition: pc.Expression | None) -> pa.Table | None:
+def _read(
+    root: TablePath, name: str, wanted: Wanted, condition: pc.Expression | None
+) -> pa.Table | None:
     """Return rows of a file, all that are wanted among them; None if no row is."""
-    with naming(path):
-        # Arrow finds out what kind of path it has, which takes longer than opening the file.
-        file = pq.ParquetFile(
-            pa.OSFile(str(path)) if isinstance(path, Path) else source(path), **READ
-        )
+    try:
+        # Without an object for its path, and without Arrow's search for what kind of path it is.
+        local = isinstance(root, Path)
+        opened = pa.OSFile(f"{root}/{name}") if local else source(root / name)
+        file = pq.ParquetFile(opened, **READ)
         if file.metadata.num_row_groups == 1 and _excludes(file, wanted):
             return None
         if file.metadata.num_rows <= _SMALL_ROWS:
             return file.read(use_threads=False)
-    return rows_in(path, filters=condition)
+    except (pa.ArrowException, OSError):
+        pass  # the next reader names the file, or finds that only the storage failed
+    return rows_in(root / name, filters=condition)
 
 
 def _excludes(file: pq.ParquetFile, wanted: Wanted) -> bool:
