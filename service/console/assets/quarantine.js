@@ -82,9 +82,13 @@ async function orError(work) {
 function show(text, others) {
   checked.textContent = text;
   refused.hidden = others.length === 0;
-  refused.replaceChildren(...others.map((each) => {
+  // One line for each reason: a page of messages often has a few reasons.
+  const reasons = new Map();
+  for (const each of others) reasons.set(each.refused, [...(reasons.get(each.refused) ?? []), each.id]);
+  refused.replaceChildren(...[...reasons].map(([reason, ids]) => {
     const item = document.createElement("li");
-    item.textContent = `${each.id}: ${each.refused}`;
+    const more = ids.length === 1 ? "" : ` and ${ids.length - 1} more`;
+    item.textContent = `${ids[0]}${more}: ${reason}`;
     return item;
   }));
   send.disabled = accepted.length === 0;

@@ -21,6 +21,7 @@ from jobs.core.explain.extreme_changes import (
     find_extreme_changes,
     newest_changes,
 )
+from jobs.core.fold.state import rank
 from jobs.core.values.change import Value
 from jobs.core.values.json_values import Json
 from jobs.table.json_columns import safe_renderer
@@ -41,7 +42,7 @@ from service.table.row_shape import RowShape
 
 _NOT_NUMBERS = {"argument", "used_by", "multiset"}
 _EXPLANATIONS_MAX = 3
-_VALUES_SHOWN = 12  # of each multiset of an epoch
+_VALUES_SHOWN = 8  # of each multiset of an epoch
 _WITHOUT_RECORDS = ("rewind", "evolve", "clone")  # kinds of epochs that read no records
 
 
@@ -273,10 +274,13 @@ class GroupView:
 def _compare_values(
     argument: str, steps: Sequence[ValueChange], write: Callable[[Value], Json]
 ) -> MultisetChange:
-    """Return what was added and what was removed, the most frequent values first."""
-    changes = [(step.after - step.before, _format(write(step.value))) for step in steps]
-    added = sorted(((times, value) for times, value in changes if times > 0), reverse=True)
-    removed = sorted((-times, value) for times, value in changes if times < 0)[::-1]
+    """Return what was added and what was removed, the most frequent and greatest values first."""
+    ordered = sorted(steps, key=lambda step: rank(step.value), reverse=True)
+    changes = [(step.after - step.before, _format(write(step.value))) for step in ordered]
+    added = [change for change in changes if change[0] > 0]
+    removed = [(-times, value) for times, value in changes if times < 0]
+    for side in (added, removed):
+        side.sort(key=lambda change: change[0], reverse=True)
     return MultisetChange(
         argument,
         tuple(added[:_VALUES_SHOWN]),

@@ -85,10 +85,10 @@ def _describe(runtime: Runtime, connection: str, name: str) -> dict[str, Any]:
 
 
 def _find_users(jobs: list[JobTopics], connection: str, topic: str) -> tuple[list[str], list[str]]:
-    """Return the jobs that read a topic, and those that write it."""
+    """Return the jobs that read a topic, and those that write it or their progress to it."""
     connected = (connection, topic)
     readers = [each.name for each in jobs if connected in each.sources]
-    return readers, [each.name for each in jobs if connected in each.sinks]
+    return readers, [each.name for each in jobs if connected in each.written]
 
 
 def _address(name: str, connection: str, path: str = "/topics/") -> str:

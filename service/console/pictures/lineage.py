@@ -15,6 +15,7 @@ import msgspec
 
 from schemas.spec.file import SpecError, load_spec
 from schemas.spec.job import JobSpec
+from schemas.table.changelog import progress_topic
 from service.supervision.register import JobRecord
 
 _WIDTH, _HEIGHT = 168, 40
@@ -35,6 +36,12 @@ class JobTopics:
     sources: tuple[ConnectedTopic, ...]
     sinks: tuple[ConnectedTopic, ...]
     query: str
+
+    @property
+    def written(self) -> set[ConnectedTopic]:
+        """Its sinks, and the topics of its progress beside them."""
+        progress = {(connection, progress_topic(topic)) for connection, topic in self.sinks}
+        return {*self.sinks, *progress}
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,14 @@ def test_a_long_multiset_is_shown_from_both_ends(tmp_path: Path) -> None:
     assert sum(int(bar.title.rpartition(" ")[2]) for bar in argument.histogram.bars) == 101
 
 
+def test_the_values_of_an_entry_are_in_the_order_of_numbers(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, QUERY, {"name": STRING, "v": INT})
+    table.epoch({("a",): (97, 747, 919, 747)})
+    (entry,) = GroupView(*read_group(table, "a"), highlighted=None).list_entries()
+    assert entry.multisets is not None
+    assert entry.multisets[0].added == ((2, "747"), (1, "919"), (1, "97"))
+
+
 def test_a_removed_group_shows_its_last_row(tmp_path: Path) -> None:
     table = WrittenTable(tmp_path, QUERY, {"name": STRING, "v": INT})
     table.epoch({("a",): (7,)})

@@ -48,6 +48,14 @@ def test_a_job_stands_beside_the_topic_that_it_reads() -> None:
     assert down["z"] == down["early"] == down["from-z"] < lineage.height
 
 
+def test_a_job_writes_its_progress_beside_its_changes() -> None:
+    job = JobTopics("items", (place("shop"),), (place("items-changes"),), "")
+    assert job.written == {place("items-changes"), place("items-changes-progress")}
+    lineage = draw_lineage([job, JobTopics("ages", (place("items-changes"),), (), "")])
+    assert lineage is not None
+    assert place("items-changes-progress")[1] not in {node.name for node in lineage.nodes}
+
+
 def test_jobs_in_a_circle_are_drawn_too() -> None:
     circle = [
         JobTopics("one", (place("b"),), (place("a"),), ""),
