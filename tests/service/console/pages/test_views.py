@@ -10,7 +10,12 @@ from playwright.sync_api import Page, expect
 
 from tests.support.console.shop import Shop, put
 from tests.support.console.viewed import LEAST, MOST, VIEWED, approve, put_views
-from tests.support.console.visits import Visits, assert_sound, assert_sound_everywhere
+from tests.support.console.visits import (
+    Visits,
+    assert_sound,
+    assert_sound_everywhere,
+    write_spec,
+)
 
 PATIENCE_MS = 60_000
 
@@ -79,3 +84,15 @@ def test_views_come_and_go_while_their_pages_are_open(workshop_visits: Visits) -
         expect(links).to_have_text(["the job's query", "least"])
         page = own.open("/jobs/viewed/views/least/results")
         assert picker(page) == ["the job's query", "least"]
+
+
+def test_the_preview_of_a_spec_names_the_view_that_it_shows(workshop_visits: Visits) -> None:
+    page = workshop_visits.open("/new")
+    write_spec(
+        page.get_by_role("textbox", name="Spec"),
+        "name: preview\nsource: {topic: t}\ncolumns: {name: STRING, v: INT}\n"
+        f"views:\n  least: {{query: '{LEAST}'}}\n  most: {{query: '{MOST}'}}\n",
+    )
+    preview = page.get_by_role("region", name="Preview of the spec")
+    title = preview.get_by_role("heading", name="Results")
+    expect(title).to_have_text("Results of view least, the first of 2; all are checked")
