@@ -18,6 +18,7 @@ const table = document.getElementById("changes");
 const befores = document.getElementById("befores");
 const tally = document.getElementById("tally");
 const waitingText = document.getElementById("waiting");
+const nothing = waitingText.textContent;
 const goneNotice = document.getElementById("gone");
 const pauseButton = document.getElementById("pause");
 const text = document.getElementById("text");
@@ -283,7 +284,7 @@ function updateTally() {
   if (dropped > 0) parts.push(`This page no longer keeps ${formatNumber(dropped)} older ones; the table has them.`);
   tally.textContent = parts.join(" ");
   waitingText.hidden = shown > 0;
-  waitingText.textContent = kept.length > 0 ? "No matching changes." : "No changes yet.";
+  waitingText.textContent = kept.length > 0 ? "No matching changes." : nothing;
   pauseButton.textContent = !paused ? "Pause" : aside.length === 0 ? "Resume" : `Resume (${formatNumber(aside.length)} new)`;
   pauseButton.setAttribute("aria-pressed", String(paused));
 }

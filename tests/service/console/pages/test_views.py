@@ -70,6 +70,8 @@ def test_views_come_and_go_while_their_pages_are_open(workshop_visits: Visits) -
         assert query_with_duckdb(own.open("/jobs/viewed/views/least")) == [("bolt", 7), ("nut", 1)]
 
         pages = [own.open(f"/jobs/viewed/views/most/{name}") for name in ("results", "changes")]
+        # The view was added by the newest epoch, from which its history starts.
+        expect(pages[1].get_by_text("No changes since epoch 2.")).to_be_visible()
         pages.append(own.open("/jobs/viewed"))
         put_views(client, least=LEAST)
         expect(pages[2].get_by_text("Removed columns and views: most")).to_be_visible()
