@@ -106,6 +106,11 @@ def cpu_ticks(pid: int) -> int:
     return sum(map(int, _stat(pid)[11:13]))
 
 
+def cpu_ticks_with_ended(pid: int) -> int:
+    """Return the ticks of a process and of all below it that it has waited for."""
+    return sum(map(int, _stat(pid)[11:15]))
+
+
 def _stat(pid: int) -> list[str]:
     """Return the fields of a process after its name (which may contain blanks)."""
     return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -49,6 +50,8 @@ class RetallyJob:
     minibatch: dict[str, Any] = field(default_factory=lambda: dict(MINIBATCH))
     overrides: dict[str, Any] = field(default_factory=dict)  # keys of the spec; None: omit it
     columns: dict[str, str] = field(default_factory=lambda: dict(COLUMNS))
+    flags: tuple[str, ...] = ()  # more of the command line
+    environment: dict[str, str] = field(default_factory=dict)  # more of it
     # Returns the time of the last record in the result topic; None: ignore the topic.
     published_ms: Callable[[str, str], int] | None = lambda *place: fold_changelog(*place).last_ms
     _running: subprocess.Popen[bytes] | None = None
@@ -162,7 +165,11 @@ class RetallyJob:
         with (
             self._log.open("ab") as log,
             subprocess.Popen(
-                [*command, self.brokers, *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*command, self.brokers, *self.flags, *flags],
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             ) as process,
         ):
             try:
