@@ -25,7 +25,7 @@ from jobs.table.files import live_files, open_table
 from schemas.table.epoch import EpochRow
 
 TITLE = "executors"
-SHAPE = Shape(changes=2_000_000, live_rows=300_000, groups=100_000)
+SHAPE = Shape(changes=1_500_000, live_rows=300_000, groups=100_000)
 # Shares of the topic: without a limit up to the first one, because the first epochs compile. Some
 # epochs later the measurement begins.
 LIMITED_FROM, MEASURED_FROM, MEASURED_TO = 0.15, 0.35, 0.95
@@ -53,8 +53,8 @@ class Setup:
 
 SETUPS = (
     *(Setup(workers, 0.25) for workers in (1, 2, 4)),
-    Setup(2, None, 1, 400_000),
-    Setup(2, None, 8, 400_000),
+    Setup(2, None, 1, 250_000),
+    Setup(2, None, 8, 250_000),
     *(Setup(workers, 0.5) for workers in (1, 2, 4)),
 )
 
