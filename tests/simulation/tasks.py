@@ -66,6 +66,11 @@ def read_epoch_rows(path: Place) -> list[EpochRow]:
     return [path.disk.files[path.name]]
 
 
+def read_epoch_files(root: Place, names: Sequence[str]) -> list[EpochRow]:
+    """The epoch rows in some files."""
+    return [row for name in names for row in read_epoch_rows(root / name)]
+
+
 def open_table(root: Place, version: int | None = None) -> Handle:
     return Handle(root.disk, version, split_root(root)[1])  # type: ignore[arg-type]
 

@@ -485,7 +485,9 @@ def patched(world: World) -> Iterator[None]:
             "write_file": tasks.write_file, "live_files": tasks.live_files,
             "open_table": tasks.open_table, "failpoint": world.point,
         }),
-        (epoch_rows, {"read_epoch_rows": tasks.read_epoch_rows}),
+        (epoch_rows, {
+            "read_epoch_rows": tasks.read_epoch_rows, "_read_files": tasks.read_epoch_files,
+        }),
         (bucket_states, {
             "live_files": tasks.live_files, "open_table": tasks.open_table,
             "open_shared": world.host.open_shared, "StateFiles": tasks.StateFiles,
