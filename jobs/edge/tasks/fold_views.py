@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.weighted_rows import TARGET, take_batches
 from jobs.edge.tasks.body import task_body
 from jobs.edge.tasks.fold import FoldTask, too_large_batch
@@ -32,6 +33,7 @@ class ViewsFold:
                 yield too_large_batch()
                 return
             for fold, own in zip(self.folds, self._sort(found), strict=True):
+                failpoint("fold_task")  # also between two views
                 if own:
                     yield from fold.fold_found(own)
 
