@@ -19,7 +19,7 @@ from service.problems import Problem, describe_spec_problem
 from service.routes.answering import answer
 from service.routes.documents import Job, JobPlan, Jobs, Logs, Valid
 from service.routes.examples import JOB, JOBS, LOGS, PLAN, SPEC_DOCUMENT, VALID, describe_responses
-from service.routes.views import find_view_record
+from service.routes.views import find_view_record, require_whole_job
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
 from service.supervision.evolution import describe_evolution
@@ -211,6 +211,7 @@ async def delete_job(
 
 def _add_action(action: str, desired: Desired, summary: str) -> None:
     async def act(request: Request, name: str) -> Response:
+        require_whole_job(name, action)
         runtime = runtime_of(request)
         runtime.jobs.find_record(name)
         again = action == "restart"
@@ -246,6 +247,7 @@ async def logs(
     level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Query()] = "DEBUG",
 ) -> Response:
     """Return the newest lines of a job's log, oldest first."""
+    require_whole_job(name, "logs")
     runtime = runtime_of(request)
     runtime.jobs.find_record(name)
     lines = await run_in_threadpool(

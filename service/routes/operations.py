@@ -27,7 +27,7 @@ from service.routes.bodies import make_body_problem, parse_body
 from service.routes.documents import Operation, Operations
 from service.routes.examples import describe_body, describe_responses
 from service.routes.progress import SAVEPOINT_NAME
-from service.routes.views import require_whole_job
+from service.routes.views import require_view, require_whole_job
 from service.runtime import Runtime, runtime_of
 from service.supervision import operations
 from service.supervision.jobs import JOB_NAME
@@ -244,6 +244,7 @@ async def replay(
     """
     runtime = runtime_of(request)
     live_table = await runtime.wait_until_ready(name)
+    require_view(request, name)
     position = parse_message_id(id)
     if (known := find_repeated(runtime, name, "quarantine", idempotency_key)) is not None:
         return answer_accepted(known)
@@ -262,7 +263,7 @@ async def replay(
             raise Problem(
                 "message-refused", 422, "the job cannot process this message", errors=errors
             )
-    sent = read_replay(runtime.jobs.find_paths(name).replayed, id)
+    sent = read_replay(live_table.paths.replayed, id)
     if sent is not None and sent.offset is not None and not body.again:
         detail = f"it was resent as offset {sent.offset} of {sent.topic}/{sent.partition}"
         raise Problem("message-replayed", 409, detail)
@@ -291,6 +292,7 @@ async def replay_all(request: Request, name: str, idempotency_key: RequestKey = 
     """
     runtime = runtime_of(request)
     await runtime.wait_until_ready(name)
+    require_view(request, name)
     if (known := find_repeated(runtime, name, "quarantine", idempotency_key)) is not None:
         return answer_accepted(known)
     body = await parse_body(request, ReplayAllBody)

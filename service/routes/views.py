@@ -85,7 +85,7 @@ def require_whole_job(name: str, what: str) -> None:
     """Raise a Problem if `name` is that of a view; `what` is the part of a job's address."""
     job, _, view = name.partition(".")
     if view:
-        detail = f"the views of a job change together; use /v1/jobs/{job}/{what}"
+        detail = f"the views of a job have this together; use /v1/jobs/{job}/{what}"
         raise Problem("job-unknown", 404, detail)
 
 

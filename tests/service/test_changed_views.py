@@ -65,6 +65,7 @@ def test_a_service_changes_all_views_of_a_job_together(job: RunningJob, served: 
         made = client.post(f"{JOB}/savepoints", json={"name": "now"}).json()
         assert made["groups"] == sum(map(len, after.values()))
         _views_alone_are_refused(client)
+        _a_view_must_be_named(client)
         python = Client(served.address)
         done = python.wait_until_ended(python.rewind("items", "half"))
         assert done.state == "DONE", done.reason
@@ -109,7 +110,16 @@ def _views_alone_are_refused(client: httpx.Client) -> None:
         ("POST", "rewind", {"to": "half"}),
         ("POST", "clone", {"name": "other"}),
         ("DELETE", "offsets", None),
+        ("GET", "logs", None),
+        ("POST", "stop", None),
     ):
         refused = client.request(method, f"{view}/{address}", json=body)
         detail = problem(refused, 404, "job-unknown")["detail"]
         assert f"/v1/jobs/items/{address}" in detail, address
+
+
+def _a_view_must_be_named(client: httpx.Client) -> None:
+    """A job with only views has no quarantine of its own to send messages from."""
+    one, several = "quarantine/1-t-0-0/replay", "quarantine/replay"
+    problem(client.post(f"{JOB}/{one}", json={}), 404, "view-required")
+    problem(client.post(f"{JOB}/{several}", json={"ids": ["1-t-0-0"]}), 404, "view-required")
