@@ -70,6 +70,10 @@ class Topic:
             for record in batch:
                 yield record.key.decode(), ChangelogRecord.decode(record.value)
 
+    def count_records(self) -> int:
+        """Return the number of records that the partitions have, if none was removed."""
+        return sum(self._consumer.end_offsets(self._partitions).values())
+
     def is_at_end(self) -> bool:
         ends = self._consumer.end_offsets(self._partitions)
         return all(
@@ -120,9 +124,9 @@ class Epochs:
         return sum(rows for _, rows in list(self._recent)[1:]) / max(seconds, 0.001)
 
     def count_unread(self, topic: str, sent: list[int]) -> int:
-        """Return the number of messages that are in the topic and in no epoch yet."""
+        """Return the number of sent messages that are in no epoch yet."""
         at = {} if self.newest is None else self.newest.offsets.get(topic, {})
-        return sum(end - at.get(str(partition), 0) for partition, end in enumerate(sent))
+        return sum(max(0, end - at.get(str(each), 0)) for each, end in enumerate(sent))
 
 
 @dataclass(slots=True)

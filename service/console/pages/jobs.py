@@ -160,7 +160,7 @@ def _describe(
     return {
         "actions": list_actions(visitor, job),
         "evolution": _find_evolution(runtime, job),
-        "advice": advise(job.record.failure, retried=job.record.retry_at is not None),
+        "advice": advise(job.record.failure, retried=job.retrying),
         "phases": list_phases(job, read_start(paths.start), now),
         "stopping_seconds": (now - job.record.since) / 1_000,
         "stop_seconds_max": JOB_STOP_SECONDS_MAX,

@@ -176,6 +176,7 @@ def _describe(runtime: Runtime, live_table: LiveTable, stored: dict[str, Any]) -
     dump = None if binary is None else dump_hex(base64.b64decode(binary)[:CONSOLE_RAW_BYTES])
     text = None if raw is None else raw[:CONSOLE_RAW_BYTES]
     resends = _find_resends(runtime, live_table.paths.name, found["id"])
+    sending = any(each["state"] in ("WAITING", "RUNNING") for each in resends)
     return {
         "message": found,
         "text": text,
@@ -185,9 +186,18 @@ def _describe(runtime: Runtime, live_table: LiveTable, stored: dict[str, Any]) -
         "counted": _find_counting_epoch(live_table, found["replayed"]),
         "groups": None if text is None or found["cut"] else _find_groups(live_table, text),
         "deduped": bool(live_table.shape.plan.primary_key),
-        "resending": any(each["state"] in ("WAITING", "RUNNING") for each in resends),
+        # The page refreshes itself until it can name the epoch that read the message.
+        "resending": sending or _is_unread(live_table, found["replayed"]),
         "fixable": raw is not None and not found["cut"] and len(raw) <= CONSOLE_RAW_BYTES,
     }
+
+
+def _is_unread(live_table: LiveTable, replayed: dict[str, Any] | None) -> bool:
+    """Return whether a resent message is in the topic, and the job has yet to read it."""
+    if replayed is None or replayed["offset"] is None or live_table.newest is None:
+        return False
+    offsets = live_table.newest.offsets.get(replayed["topic"], {})
+    return bool(offsets.get(str(replayed["partition"]), 0) <= replayed["offset"])
 
 
 def _find_counting_epoch(live_table: LiveTable, replayed: dict[str, Any] | None) -> int | None:

@@ -22,6 +22,7 @@ from jobs.demo.shop import RARE_GROUPS, Shop, Truth
 from jobs.demo.specs import AGES, ITEMS, compute_ages, read_items
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import SqlType
+from tests.support.jobs.running_job import produce
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 NOW_MS = 1_767_225_600_000
@@ -170,6 +171,33 @@ def test_demo_without_a_terminal_ends_exact_and_leaves_nothing(tmp_path: Path) -
     assert re.search(r"^epoch \d+ · .* rows/s · lag .* in quarantine", output, re.M)
     assert (tmp_path / "data" / "jobs" / "items" / "epochs" / "_delta_log").is_dir()
     assert _left(family) == []
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_demo_whose_visitor_writes_to_its_topic_ends_and_says_that_it_compares_nothing(
+    tmp_path: Path,
+) -> None:
+    # As a corrected message that is resent from the quarantine does.
+    with _running("--data", str(tmp_path / "data"), "--seconds", "10") as demo:
+        _family_when_it_runs(demo)
+        produce(_broker_of(demo), "shop.product", [(1, b"{}")])
+        output, errors = demo.communicate(timeout=250)
+    assert demo.returncode == 0, output + errors
+    assert re.search(r"^not compared: shop\.product has .* \(1\), for example", output, re.M), (
+        output
+    )
+    assert "WRONG" not in output
+
+
+def _broker_of(demo: subprocess.Popen[str]) -> str:
+    """Return the address of the demo's broker, from the command line of its jobs."""
+    for process in psutil.Process(demo.pid).children(recursive=True):
+        words = process.cmdline() if process.status() != psutil.STATUS_ZOMBIE else []
+        if "--brokers" in words:
+            return words[words.index("--brokers") + 1]
+    raise AssertionError("no process names the brokers")
 
 
 @pytest.mark.spark
