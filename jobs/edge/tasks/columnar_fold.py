@@ -8,7 +8,7 @@ rows ─► keys, words, order by bucket ─► per bucket: arrays at base ─�
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
 from typing import Any
 
@@ -76,6 +76,8 @@ class ColumnarFold:
         self.plan = task.plan.fingerprint
         self.source = StateSource(task, GROUP_STATE, "bucket")
         self.files = StateFiles(task.root, layout, GROUP_STATE)
+        # It has no thread before the first state that exceeds memory.
+        self.page_readers = ThreadPoolExecutor(PAGE_READERS)
 
     def run(self, rows: pa.Table) -> None:
         """Fold the rows, bucket by bucket, and write one file per part."""
@@ -90,12 +92,13 @@ class ColumnarFold:
         order = np.argsort(of_rows, kind="stable")
         edges = np.flatnonzero(np.diff(of_rows[order])) + 1
         buckets, folded = [], []
-        for start, end in pairwise([0, *edges.tolist(), len(order)]):
-            bucket = int(of_rows[order[start]])
-            found = self._fold_bucket(bucket, fold, weighted, order[start:end], keys)
-            self._count(found, groups)
-            buckets.append(bucket)
-            folded.append(found)
+        with self.page_readers:
+            for start, end in pairwise([0, *edges.tolist(), len(order)]):
+                bucket = int(of_rows[order[start]])
+                found = self._fold_bucket(bucket, fold, weighted, order[start:end], keys)
+                self._count(found, groups)
+                buckets.append(bucket)
+                folded.append(found)
         self._write(_Output(self, groups, buckets, folded))
 
     def _rows(self, rows: pa.Table, keys: PackedKeys) -> Rows:
@@ -120,10 +123,15 @@ class ColumnarFold:
         state = self._catch_up(bucket)
         with state.view(task.base) as table:
             if state.exceeds_memory:
-                _read_pages(table, fold, rows, order)
+                self._read_pages(table, fold, rows, order)
             folded = fold.fold(table, rows, order)
             state.remember(task.epoch, task.uuid, records_of(folded, keys))
         return folded
+
+    def _read_pages(self, table: Table, fold: BucketFold, rows: Rows, order: Array) -> None:
+        """Read what the fold needs with many threads: each waits for one page at a time."""
+        parts = np.array_split(order, PAGE_READERS)
+        wait([self.page_readers.submit(fold.touch, table, rows, part) for part in parts])
 
     def _catch_up(self, bucket: int) -> ColumnarState:
         """Bring the state of a bucket to the task's base and return it."""
@@ -163,13 +171,6 @@ class ColumnarFold:
         report.changelog_rows = len(ops)
         report.groups_delta = int((ops == _INSERT).sum()) - int((ops == _DELETE).sum())
         report.counters["misfits"] = report.counters.get("misfits", 0) + output.misfits
-
-
-def _read_pages(table: Table, fold: BucketFold, rows: Rows, order: Array) -> None:
-    """Read what the fold needs with many threads: each waits for one page of the disk at a time."""
-    with ThreadPoolExecutor(PAGE_READERS) as readers:
-        for part in np.array_split(order, PAGE_READERS):
-            readers.submit(fold.touch, table, rows, part)
 
 
 _INSERT, _DELETE = OPS.index(Op.INSERT), OPS.index(Op.DELETE)
