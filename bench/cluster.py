@@ -19,6 +19,7 @@ from typing import Self
 
 import pyspark
 
+from bench.control_group import remove_group
 from bench.outcome import BenchFailed
 from bench.process_tree import descendants
 from jobs.edge.machine.java import use_found_java
@@ -94,7 +95,7 @@ class Cluster:
         group = _groups_root() / f"retally-bench-{os.getpid()}-{number}"
         group.mkdir()
         self._groups.append(group)
-        self._closing.callback(_remove, group)
+        self._closing.callback(remove_group, group)
         cores = ["--cores", str(self._slots), "--memory", "1g", "--host", _HOST]
         within = ["sh", "-c", _ENTER, str(group)]
         name = f"worker-{number}"
@@ -156,13 +157,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
-
-
-def _remove(group: Path) -> None:
-    """Remove a control group; its last processes may take a moment to end."""
-    give_up = time.monotonic() + 10
-    while group.exists() and time.monotonic() < give_up:
-        with suppress(OSError):
-            group.rmdir()
-            return
-        time.sleep(0.1)

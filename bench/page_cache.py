@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from bench.control_group import remove_group
 
 # The directory of control groups and the file of the memory limit, for both versions.
 _CONTROLS = (
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
     (Path("/sys/fs/cgroup"), "memory.max"),
 )
-
-ENDED_SECONDS_MAX = 30
 
 
 def forget(directory: Path) -> None:
@@ -49,19 +48,7 @@ def room(limit_bytes: int) -> Iterator[Room | None]:
         yield None if group is None else Room(group)
     finally:
         if group is not None:
-            _remove(group)
-
-
-def _remove(group: Path) -> None:
-    """Remove the group after its last process has ended, which may be later than its parent."""
-    give_up = time.monotonic() + ENDED_SECONDS_MAX
-    while True:
-        try:
-            return group.rmdir()
-        except OSError:
-            if time.monotonic() > give_up:
-                raise
-            time.sleep(0.1)
+            remove_group(group)
 
 
 def _make_group(limit_bytes: int) -> Path | None:
