@@ -1,12 +1,8 @@
 """Read a spec from YAML, JSON or a mapping, and report all problems with positions.
 
-    text ──► parser events ──► values + the position of every key ──► JobSpec
-                                          └────────────┬────────────┘
-                                              problems: path, reason, line, column
-
-A small composer builds the values from the parser's events by the rules of YAML 1.2: `on`, `no` and
-`y` are text, and so are `1:30`, `08` and times. Tags and duplicate keys are errors. Size, depth and
-nodes are checked before a value is built.
+text ──► yaml_values ──► values + the position of every key ──► JobSpec
+                                     └────────────┬────────────┘
+                                         problems: path, reason, line, column
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from pydantic_core import ErrorDetails
 
 from schemas import limits
 from schemas.spec.job import JobSpec
+from schemas.spec.scalar_text import Scalar, TextPosition, locate_in_scalar
 from schemas.spec.unknown_names import (
     describe_unknown_key,
     describe_unknown_word,
@@ -34,19 +31,11 @@ from schemas.spec.unknown_names import (
 )
 from schemas.spec.values import KEYS_TAG, WORD_TAG, ElsewhereError, MisplacedError
 from schemas.spec.yaml_reasons import explain_yaml
+from schemas.spec.yaml_values import FLOAT, Composer, Keys, UnreadableError, position_of
 
-Keys = tuple[str, ...]
 Model = TypeVar("Model", bound=BaseModel)
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
 _KEY_ITSELF = "[key]"  # pydantic's mark for a problem of a mapping's key, not of its value
-
-
-@dataclass(frozen=True, slots=True)
-class TextPosition:
-    """A position in a text, both counted from 1."""
-
-    line: int
-    column: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,11 +260,13 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
 
 @dataclass(slots=True)
 class Document:
-    """The value of a text, and the position of each of its keys."""
+    """The value of a text, the position of each of its keys, and where each scalar starts."""
 
     name: str
     value: Any
     positions: dict[Keys, TextPosition] = field(default_factory=dict)
+    scalars: dict[Keys, Scalar] = field(default_factory=dict)
+    text: str = ""
 
     def position(self, keys: Keys) -> TextPosition | None:
         """Return the position of a key, or of the nearest key above it in the text."""
@@ -291,6 +282,14 @@ class Document:
         if position is None:
             return Problem(text, reason)
         return Problem(text, reason, position.line, position.column)
+
+    def problem_inside(self, keys: Keys, line: int, column: int, reason: str) -> Problem:
+        """Return a problem at a position in the text value of a key, counted from 1."""
+        scalar = self.scalars.get(keys)
+        position = scalar and locate_in_scalar(self.text, scalar, line, column)
+        if position is None:  # the value is an alias, for example
+            return self.problem(keys, f"line {line}, column {column}: {reason}")
+        return Problem(path_text(keys), reason, position.line, position.column)
 
     def below(self, key: str) -> Document:
         """Return the part of the document under one key of a mapping."""
@@ -328,15 +327,15 @@ def read_text(text: str, name: str, *, secret: bool = False) -> Document:
         limits.SPEC_BYTES_MAX
     ):
         raise SpecError(name, [Problem("", _TOO_LONG)])
-    composer = _Composer(secret)
+    composer = Composer(secret)
     problem: Problem | None = None
     try:
         value = composer.compose(_replace_tabs(text))
-    except _UnreadableError as error:
+    except UnreadableError as error:
         problem = Problem("", str(error), error.position.line, error.position.column)
     except yaml.MarkedYAMLError as error:
         reason, mark = explain_yaml(error, secret=secret)
-        position = _position(mark) if mark else TextPosition(1, 1)
+        position = position_of(mark) if mark else TextPosition(1, 1)
         problem = Problem("", reason, position.line, position.column)
     except yaml.YAMLError as error:  # a forbidden character; this error has no mark
         before = text[: getattr(error, "position", 0)]
@@ -344,7 +343,7 @@ def read_text(text: str, name: str, *, secret: bool = False) -> Document:
         problem = Problem("", "contains a character that YAML does not allow", line, column)
     if problem is not None:
         raise SpecError(name, [problem])
-    return Document(name, value, composer.positions)
+    return Document(name, value, composer.positions, composer.scalars, text)
 
 
 def _replace_tabs(text: str) -> str:
@@ -360,35 +359,7 @@ def _replace_tabs(text: str) -> str:
     return text.replace("\t", " ")
 
 
-class _UnreadableError(Exception):
-    def __init__(self, reason: str, position: TextPosition) -> None:
-        super().__init__(reason)
-        self.position = position
-
-
-def _position(mark: Any) -> TextPosition:
-    return TextPosition(mark.line + 1, mark.column + 1)
-
-
-_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,18})", re.ASCII)
-_FLOAT = re.compile(
-    r"[-+]?(?:(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?",
-    re.ASCII,
-)
-_WORDS: dict[str, bool | None] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
-
-
-def _scalar(text: str) -> bool | int | float | str | None:
-    """Return a plain scalar by YAML 1.2's core schema, without octal and hexadecimal."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    return float(text) if _FLOAT.fullmatch(text) else text
+# --- from values to text --------------------------------------------------------------------
 
 
 class _Dumper(yaml.SafeDumper):
@@ -399,98 +370,5 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Dumper.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(rf"^(?:{_FLOAT.pattern})$"), None
+    "tag:yaml.org,2002:float", re.compile(rf"^(?:{FLOAT.pattern})$"), None
 )
-
-
-class _Composer:
-    """Builds values from parser events. It checks the depth before each recursive call."""
-
-    def __init__(self, secret: bool) -> None:
-        self.positions: dict[Keys, TextPosition] = {}
-        self._secret = secret
-        self._nodes = 0
-        self._anchors: dict[str, tuple[Any, int]] = {}  # a value, and its number of nodes
-
-    def compose(self, text: str) -> Any:
-        self._events = yaml.parse(text, Loader=yaml.SafeLoader)
-        next(self._events)  # the start of the stream
-        event = next(self._events)
-        if isinstance(event, yaml.StreamEndEvent):
-            raise _UnreadableError(
-                "is empty; a mapping of keys is expected", _position(event.start_mark)
-            )
-        self.positions[()] = TextPosition(1, 1)
-        value = self._node(next(self._events), ())
-        next(self._events)  # the end of the document
-        after = next(self._events)
-        if not isinstance(after, yaml.StreamEndEvent):
-            raise _UnreadableError(
-                "a second document begins here; keep one to a file", _position(after.start_mark)
-            )
-        return value
-
-    def _node(self, event: Any, path: Keys) -> Any:
-        position = _position(event.start_mark)
-        if len(path) > limits.SPEC_DEPTH_MAX:
-            raise _UnreadableError(f"is nested deeper than {limits.SPEC_DEPTH_MAX}", position)
-        if isinstance(event, yaml.AliasEvent):
-            return self._alias(event.anchor or "", position)
-        if event.tag is not None:
-            raise _UnreadableError("tags (!...) are not allowed; write the plain value", position)
-        before = self._nodes
-        self._count(1, position)
-        if isinstance(event, yaml.MappingStartEvent):
-            value: Any = self._mapping(path)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            value = self._sequence(path)
-        else:
-            value = self._text(event.value, position)
-            if event.style is None:
-                value = _scalar(value)
-        if event.anchor is not None:
-            self._anchors[event.anchor] = (value, self._nodes - before)
-        return value
-
-    def _mapping(self, path: Keys) -> dict[str, Any]:
-        entries: dict[str, Any] = {}
-        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            position = _position(event.start_mark)
-            if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
-                raise _UnreadableError("a key must be plain text", position)
-            key = self._text(event.value, position)
-            if key in entries:
-                shown = "" if self._secret else f" {quote_key(key, chr(39))}"
-                raise _UnreadableError(f"key{shown} is written twice; keep one", position)
-            self._count(1, position)
-            self.positions[(*path, key)] = position
-            entries[key] = self._node(next(self._events), (*path, key))
-        return entries
-
-    def _sequence(self, path: Keys) -> list[Any]:
-        items: list[Any] = []
-        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            below = (*path, str(len(items)))
-            self.positions[below] = _position(event.start_mark)
-            items.append(self._node(event, below))
-        return items
-
-    def _alias(self, anchor: str, position: TextPosition) -> Any:
-        if anchor not in self._anchors:  # also an alias inside its own anchor, not yet built
-            raise _UnreadableError("an alias (*...) needs an anchor before it", position)
-        value, nodes = self._anchors[anchor]
-        self._count(nodes, position)
-        return value
-
-    def _count(self, nodes: int, position: TextPosition) -> None:
-        self._nodes += nodes
-        if self._nodes > limits.SPEC_NODES_MAX:
-            raise _UnreadableError(f"holds more than {limits.SPEC_NODES_MAX} values", position)
-
-    def _text(self, text: str, position: TextPosition) -> str:
-        """Join the surrogate pairs of JSON escapes; refuse half of a pair."""
-        try:
-            return text.encode("utf-16", "surrogatepass").decode("utf-16")
-        except UnicodeDecodeError:
-            pass
-        raise _UnreadableError("contains half of a surrogate pair; escape both halves", position)

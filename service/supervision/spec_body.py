@@ -1,9 +1,6 @@
-"""A job spec in the body of a request: YAML or JSON, checked up to the plan of its query.
+"""A job spec in the body of a request: YAML or JSON, checked up to the plans of its queries.
 
-    body ──► keys (schemas.spec.file) ──► JobSpec ──► query (jobs.core.sql.select) ──► Plan
-                      └──────────── every problem with its key, line and column ◄───┘
-
-Lines and columns refer to the body; a problem of the query also has a position in the query.
+Lines and columns of problems refer to the body.
 """
 
 from __future__ import annotations
@@ -12,15 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.core.job.job_plan import plan_of
-from jobs.core.job.time_rules import time_problems
-from jobs.core.job.views import find_type_conflicts, plans_of
-from jobs.core.job.window_rules import window_notes, window_problems
+from jobs.core.job.spec_check import check_spec, sort_problems
+from jobs.core.job.views import plans_of
+from jobs.core.job.window_rules import window_notes
 from jobs.core.plan.tree import Plan
-from jobs.core.sql.select import QueryError
 from schemas.spec.connections import Connections, UnknownConnectionError
-from schemas.spec.file import Document, Problem, SpecError, read_text, validate
-from schemas.spec.job import JobSpec, View
+from schemas.spec.file import Document, Problem, SpecError, read_text
+from schemas.spec.job import JobSpec
 
 _NAME = "<body>"
 
@@ -61,51 +56,15 @@ def read_spec(
         raise SpecError(_NAME, [Problem("", reason)]) from None
     document = read_text(text, _NAME)
     problems = [] if name is None else _check_name(document, name)
-    try:
-        spec = validate(JobSpec, document)
-    except SpecError as error:
-        problems += [*error.problems, *_check_query_alone(document)]
-        raise SpecError(_NAME, _sort(problems)) from None
-    plans: dict[str, Plan] = {}
-    for view, own in spec.view_specs.items():
-        above = ("views", view) if view else ()
-        try:
-            plans[view] = plan_of(own)
-        except QueryError as error:
-            problems += _locate_query_problems(document, (*above, "query"), error)
-        else:
-            wrong = window_problems(own, plans[view])
-            problems += [
-                document.problem((*above, *keys) if keys[0] in View.model_fields else keys, reason)
-                for keys, reason in wrong.items()
-            ]
-    for view, reason in find_type_conflicts(plans).items():
-        problems.append(document.problem(("views", view, "query"), reason))
-    for keys, wrong_sql in time_problems(spec):
-        problems += _locate_query_problems(document, keys, wrong_sql)
-    problems += _check_connections(document, spec, connections)
-    if problems:
-        raise SpecError(_NAME, _sort(problems))
-    noted = window_notes(spec.with_idle_default(idle_after_ms))
+    found = check_spec(document)
+    problems += found.problems
+    if found.spec is not None:
+        problems += _check_connections(document, found.spec, connections)
+    if found.spec is None or problems:
+        raise SpecError(_NAME, sort_problems(problems))
+    noted = window_notes(found.spec.with_idle_default(idle_after_ms))
     notes = tuple(document.problem(keys, reason) for keys, reason in noted.items())
-    return CheckedSpec(spec, plans, notes)
-
-
-def _check_query_alone(document: Document) -> list[Problem]:
-    """Return the query's problems in an invalid spec, as far as its columns are valid."""
-    value: Any = document.value
-    needed = ("columns", "query")
-    if not isinstance(value, dict) or not all(key in value for key in needed):
-        return []
-    minimal = {"name": "unnamed", "source": {"topic": "unnamed"}}
-    minimal |= {key: value[key] for key in needed}
-    try:
-        plan_of(validate(JobSpec, replace(document, value=minimal)))
-    except SpecError:
-        return []  # validate() has reported these problems
-    except QueryError as error:
-        return _locate_query_problems(document, ("query",), error)
-    return []
+    return CheckedSpec(found.spec, found.plans, notes)
 
 
 def _check_name(document: Document, name: str) -> list[Problem]:
@@ -118,17 +77,6 @@ def _check_name(document: Document, name: str) -> list[Problem]:
         return []
     reason = f"differs from the name in the address, {name!r}; change or remove it"
     return [document.problem(("name",), reason)]
-
-
-def _locate_query_problems(
-    document: Document, keys: tuple[str, ...], error: QueryError
-) -> list[Problem]:
-    found = []
-    for each in error.problems:
-        hint = f" (try: {each.hint})" if each.hint else ""
-        reason = f"line {each.line}, column {each.column}: {each.message}{hint}"
-        found.append(document.problem(keys, reason))
-    return found
 
 
 def _check_connections(document: Document, spec: JobSpec, known: Connections) -> list[Problem]:
@@ -144,8 +92,3 @@ def _check_connections(document: Document, spec: JobSpec, known: Connections) ->
         except UnknownConnectionError as error:
             problems.append(document.problem((*section, "connection"), str(error)))
     return problems
-
-
-def _sort(problems: list[Problem]) -> list[Problem]:
-    printable = [replace(each, reason=" ".join(each.reason.split())) for each in problems]
-    return sorted(printable, key=lambda each: (each.line or 0, each.column or 0))

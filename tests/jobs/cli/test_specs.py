@@ -110,7 +110,7 @@ def test_a_marker_is_checked_with_the_query(tmp_path: Path) -> None:
         "query: SELECT z, COUNT(*) FROM t GROUP BY z\n"
     )
     assert [line.split(" (try")[0] for line in refused(tmp_path, text)[:2]] == [
-        ":6:3: watermark.marker: line 1, column 1: unknown column `kk`",
+        ":6:11: watermark.marker: unknown column `kk`",
         ":7:15: query: unknown column `z`",
     ]
 

@@ -67,8 +67,9 @@ def test_every_mistake_of_a_spec_is_told_with_its_place(client: httpx.Client) ->
     output = problem(
         client.post("/v1/jobs:validate", content="name: x\n" + query), 422, "spec-invalid"
     )
-    assert output["errors"][0]["path"] == "query"
-    assert output["errors"][0]["line"] == 4
+    wrong = output["errors"][0]
+    assert (wrong["path"], wrong["line"]) == ("query", 4)
+    assert query.splitlines()[2][wrong["column"] - 1 :].startswith("w)")
     assert client.get("/v1/jobs/bad").status_code == 404
 
 

@@ -1,0 +1,149 @@
+"""Build values from the events of PyYAML's parser, with the position of each key and scalar.
+
+    name: items            ("name",)  -> line 1, column 1; its scalar starts at character 6
+    query: SELECT ...      ("query",) -> line 2, column 1; ...
+
+The rules are those of YAML 1.2: `on`, `no` and `y` are text, and so are `1:30`, `08` and times.
+Tags and duplicate keys are errors. Depth and nodes are checked before a value is built.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from schemas import limits
+from schemas.spec.scalar_text import Scalar, TextPosition
+from schemas.spec.unknown_names import quote_key
+
+Keys = tuple[str, ...]
+
+
+class UnreadableError(Exception):
+    """The text is valid YAML, but has what a spec must not have."""
+
+    def __init__(self, reason: str, position: TextPosition) -> None:
+        super().__init__(reason)
+        self.position = position
+
+
+def position_of(mark: Any) -> TextPosition:
+    return TextPosition(mark.line + 1, mark.column + 1)
+
+
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,18})", re.ASCII)
+FLOAT = re.compile(
+    r"[-+]?(?:(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?",
+    re.ASCII,
+)
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+def _scalar(text: str) -> bool | int | float | str | None:
+    """Return a plain scalar by YAML 1.2's core schema, without octal and hexadecimal."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if FLOAT.fullmatch(text) else text
+
+
+class Composer:
+    """Builds values from parser events. It checks the depth before each recursive call."""
+
+    def __init__(self, secret: bool) -> None:
+        self.positions: dict[Keys, TextPosition] = {}
+        self.scalars: dict[Keys, Scalar] = {}
+        self._secret = secret
+        self._nodes = 0
+        self._anchors: dict[str, tuple[Any, int]] = {}  # a value, and its number of nodes
+
+    def compose(self, text: str) -> Any:
+        self._events = yaml.parse(text, Loader=yaml.SafeLoader)
+        next(self._events)  # the start of the stream
+        event = next(self._events)
+        if isinstance(event, yaml.StreamEndEvent):
+            raise UnreadableError(
+                "is empty; a mapping of keys is expected", position_of(event.start_mark)
+            )
+        self.positions[()] = TextPosition(1, 1)
+        value = self._node(next(self._events), ())
+        next(self._events)  # the end of the document
+        after = next(self._events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            raise UnreadableError(
+                "a second document begins here; keep one to a file", position_of(after.start_mark)
+            )
+        return value
+
+    def _node(self, event: Any, path: Keys) -> Any:
+        position = position_of(event.start_mark)
+        if len(path) > limits.SPEC_DEPTH_MAX:
+            raise UnreadableError(f"is nested deeper than {limits.SPEC_DEPTH_MAX}", position)
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event.anchor or "", position)
+        if event.tag is not None:
+            raise UnreadableError("tags (!...) are not allowed; write the plain value", position)
+        before = self._nodes
+        self._count(1, position)
+        if isinstance(event, yaml.MappingStartEvent):
+            value: Any = self._mapping(path)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = self._sequence(path)
+        else:
+            value = self._text(event.value, position)
+            self.scalars[path] = Scalar(value, event.start_mark.index, event.style)
+            if event.style is None:
+                value = _scalar(value)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = (value, self._nodes - before)
+        return value
+
+    def _mapping(self, path: Keys) -> dict[str, Any]:
+        entries: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            position = position_of(event.start_mark)
+            if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
+                raise UnreadableError("a key must be plain text", position)
+            key = self._text(event.value, position)
+            if key in entries:
+                shown = "" if self._secret else f" {quote_key(key, chr(39))}"
+                raise UnreadableError(f"key{shown} is written twice; keep one", position)
+            self._count(1, position)
+            self.positions[(*path, key)] = position
+            entries[key] = self._node(next(self._events), (*path, key))
+        return entries
+
+    def _sequence(self, path: Keys) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            below = (*path, str(len(items)))
+            self.positions[below] = position_of(event.start_mark)
+            items.append(self._node(event, below))
+        return items
+
+    def _alias(self, anchor: str, position: TextPosition) -> Any:
+        if anchor not in self._anchors:  # also an alias inside its own anchor, not yet built
+            raise UnreadableError("an alias (*...) needs an anchor before it", position)
+        value, nodes = self._anchors[anchor]
+        self._count(nodes, position)
+        return value
+
+    def _count(self, nodes: int, position: TextPosition) -> None:
+        self._nodes += nodes
+        if self._nodes > limits.SPEC_NODES_MAX:
+            raise UnreadableError(f"holds more than {limits.SPEC_NODES_MAX} values", position)
+
+    def _text(self, text: str, position: TextPosition) -> str:
+        """Join the surrogate pairs of JSON escapes; refuse half of a pair."""
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            pass
+        raise UnreadableError("contains half of a surrogate pair; escape both halves", position)

@@ -1,0 +1,72 @@
+"""The check of a spec: each mistake in an SQL text has its position in the whole text."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.core.job.spec_check import check_spec, sort_problems
+from schemas.spec.file import read_text
+
+HEAD = "name: items\nsource: {topic: shop}\ncolumns: {name: STRING, cnt: INT}\n"
+
+
+def check(text: str) -> list[str]:
+    """The problems of a spec, each as `line:column key: reason`, without suggestions."""
+    return [
+        f"{each.line}:{each.column} {each.path}: {each.reason.split(' (try')[0]}"
+        for each in sort_problems(check_spec(read_text(text, "<spec>")).problems)
+    ]
+
+
+def test_a_valid_spec_has_its_spec_and_the_plan_of_each_view() -> None:
+    text = HEAD + "views:\n  one: {query: SELECT COUNT(*) AS n FROM t}\n"
+    found = check_spec(read_text(text, "<spec>"))
+    assert found.spec is not None
+    assert (list(found.plans), found.problems) == (["one"], ())
+
+
+def test_a_mistake_in_a_view_is_found_in_its_own_query() -> None:
+    text = HEAD + (
+        "views:\n"
+        "  right: {query: SELECT name, COUNT(*) AS n FROM t GROUP BY name}\n"
+        "  wrong:\n"
+        "    query: |\n"
+        "      SELECT name,\n"
+        "        SUM(cntt) AS s\n"
+        "      FROM t GROUP BY name\n"
+    )
+    assert check(text) == ["9:13 views.wrong.query: unknown column `cntt`"]
+
+
+def test_a_mistake_in_a_marker_of_a_topic_is_found_in_the_marker() -> None:
+    text = (
+        "name: items\n"
+        "source:\n"
+        "  topics:\n"
+        "    - a\n"
+        "    - topic: b\n"
+        "      watermark: {generator: punctuated, marker: nam = 'end'}\n"
+        "columns: {name: STRING}\n"
+        "query: SELECT name, COUNT(*) AS n FROM t GROUP BY name\n"
+    )
+    assert [each.rpartition(": ")[2] for each in check(text)] == ["unknown column `nam`"]
+    assert check(text)[0].startswith("6:50 ")
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ("query: SELECT cntt FROM t\nminibach: 3\n", ["4:15 query", "5:1 minibach"]),
+        ("views: {a: {query: SELECT cntt FROM t, ttl: x}}\n", ["4:27 views.a.query"]),
+    ],
+)
+def test_an_invalid_spec_has_the_mistakes_of_its_queries_too(
+    keys: str, expected: list[str]
+) -> None:
+    found = [each.partition(": ")[0] for each in check(HEAD + keys)]
+    assert [each for each in found if each in expected] == expected
+
+
+def test_a_query_that_is_an_alias_has_the_position_inside_it() -> None:
+    text = "name: &a SELECT x FROM t\n" + HEAD.partition("\n")[2] + "query: *a\n"
+    assert "4:1 query: line 1, column 8: unknown column `x`" in check(text)
