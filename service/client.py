@@ -98,13 +98,18 @@ class Client(Connection):
         path = f"{_job_path(name)}?replace=true" if replace else _job_path(name)
         return self._request("PUT", path, of.Job, _encode_spec(spec), headers)
 
-    def approve(self, name: str, state: Literal["keep", "replay"] | None = None) -> of.Operation:
+    def approve(
+        self, name: str, state: Literal["keep", "replay"] | None = None
+    ) -> of.Operation | of.Job:
         """Approve the pending spec; the job keeps its state, or replays its topic.
 
-        Without `state`, the service keeps the state if it fits the new query.
+        Without `state`, the service keeps the state if it fits the new query. The answer is an
+        operation, or the job if it has no state yet.
         """
         query = "" if state is None else f"?state={state}"
-        return self._request("POST", f"{_job_path(name)}/approve{query}", of.Operation)
+        text = self._send("POST", f"{_job_path(name)}/approve{query}")
+        is_operation = "kind" in msgspec.json.decode(text)
+        return msgspec.json.decode(text, type=of.Operation if is_operation else of.Job)
 
     def begin_anew(self, name: str) -> of.Job:
         """Approve the pending spec, and drop the table of the stopped job."""

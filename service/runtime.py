@@ -15,11 +15,10 @@ import msgspec
 from fastapi import Request
 
 from jobs.core.job.job_plan import plan_of
-from jobs.table.files import FormatUnknown
+from jobs.table.files import UNREADABLE
 from schemas.limits import INDEX_POLL_SECONDS, SETTLE_SECONDS_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
-from schemas.table.parquet_file import TableDamaged
 from service.access.audit_log import AuditLog
 from service.access.requirements import Access
 from service.access.tokens import Tokens
@@ -114,7 +113,7 @@ class Runtime:
         if self.jobs.find_paths(record.name).view_specs.is_dir():
             try:
                 self.jobs.adopt_evolved_spec(record.name)
-            except (FormatUnknown, TableDamaged, OSError) as error:
+            except UNREADABLE as error:
                 log.warning("cannot read the table of job %s: %s", record.name, error)
         return self.jobs.find_record(record.name)
 
@@ -239,7 +238,11 @@ class Runtime:
         Return whether this replaced the live table, which has another query.
         """
         job = live_table.paths.name
-        spec = self.jobs.adopt_evolved_spec(job)
+        try:
+            spec = self.jobs.adopt_evolved_spec(job)
+        except UNREADABLE as error:
+            log.warning("cannot read the table of job %s: %s", job, error)
+            return False
         if spec is None:
             return False
         with self._lock:

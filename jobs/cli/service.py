@@ -260,19 +260,27 @@ class Service:
 
     def approve(self, state: str | None) -> Document:
         """Approve the pending spec; without `state` the job keeps a state that fits."""
-        return self._run_operation(lambda: self._client.approve(self._job, state))
+        answer = self._begin(lambda: self._client.approve(self._job, state))
+        if not hasattr(answer, "result"):  # the job itself, which had no state yet
+            return {"job": self._job, "state": "drop"}
+        return self._wait_until_ended(answer)
 
     def audit(self) -> Document:
         return self._run_operation(lambda: self._client.audit(self._job))
 
     def _run_operation(self, begin: Callable[[], Any]) -> Document:
         """Begin an operation, wait until it ends, and return its result."""
+        return self._wait_until_ended(self._begin(begin))
+
+    def _begin(self, begin: Callable[[], Any]) -> Any:
         try:
-            operation = begin()
+            return begin()
         except _library.Refused as error:
             if error.code == "job-not-stopped":  # as the lock of the writer says it
                 raise OwnedElsewhere(escape_controls(error.detail)) from None
             raise
+
+    def _wait_until_ended(self, operation: Any) -> Document:
         with show_waiting(f"{operation.kind} of {operation.job} (operation {operation.id})"):
             operation = self._client.wait_until_ended(operation)
         if operation.state == "FAILED":

@@ -49,6 +49,10 @@ class FormatTooOld(FormatUnknown):
     """A retally from before the first release wrote the table."""
 
 
+# A table is there, but cannot be read. NoTable is an OSError too, so catch it before.
+UNREADABLE = (FormatUnknown, TableDamaged, DeltaError, OSError)
+
+
 @dataclass(frozen=True, slots=True)
 class LiveFile:
     """A file of the table's current version, with the range of its epochs."""

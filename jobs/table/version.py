@@ -201,10 +201,13 @@ def read_again(open_newest: Callable[[], Table], read: Callable[[Table], Answer]
 
 
 def newest_whole_row(root: TablePath) -> EpochRow | None:
-    """Return the same row with all views."""
+    """Return the row of the newest epoch with all views; None without a table.
+
+    Raise what UNREADABLE lists if the table is there: it is no reason to forget its state.
+    """
     try:
         return at_newest(root, lambda table: newest_of_job(table.root, table.files))
-    except (NoTable, DeltaError):
+    except NoTable:
         return None
 
 

@@ -84,11 +84,11 @@ async def approve(
 
 def _choose(runtime: Runtime, record: JobRecord, spec: JobSpec, state: State | None) -> State:
     """Return what to do with the state; raise a Problem that names the alternatives."""
+    if state == "drop":
+        return state
     found = describe_evolution(runtime.jobs, record, spec)
     if found is None:  # there is no state yet
         return "drop"
-    if state == "drop":
-        return state
     wanted = state or "keep"
     possible = {"keep": found["continues"], "replay": found["replays"]}
     if not possible[wanted]:

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from jobs.core.job.views import fingerprints_of
+from jobs.table.files import UNREADABLE
 from jobs.table.version import newest_whole_row
 from schemas.limits import OPERATION_SECONDS_MAX
 from schemas.spec.file import SpecError, load_spec
@@ -76,7 +77,10 @@ class Evolver:
     ) -> Outcome | None:
         held, ended = job.held_by == record.id, record.pid is not None
         holder, reader = (job_process.find_writer(each.lock) for each in (paths, paths.shadow))
-        newest = newest_whole_row(paths.table)
+        try:
+            newest = newest_whole_row(paths.table)
+        except UNREADABLE:  # the next tick tries again
+            return self._check_deadline(record)
         if newest is not None and newest.plans == fingerprints_of(spec):
             return self._finish(record, spec, paths, newest, start, holder)
         if ended and (held or read_outcome()[0] is None):

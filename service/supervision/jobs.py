@@ -24,7 +24,7 @@ from deltalake.exceptions import DeltaError
 from jobs.core.job.job_evolution import JobEvolution, compare_specs
 from jobs.core.job.views import fingerprints_of, plans_of
 from jobs.table.epoch_rows import newest_of_job
-from jobs.table.files import FormatUnknown, NoTable
+from jobs.table.files import UNREADABLE, FormatUnknown, NoTable
 from jobs.table.version import TableVersion, at_newest, newest_whole_row
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec, spec_text
@@ -183,10 +183,10 @@ class JobCatalog:
                 paths.table, lambda table: (newest_of_job(table.root, table.files), table.refusing)
             )
             old = None if newest is None else load_spec(paths.spec)
-        except (NoTable, DeltaError):
+        except NoTable:
             return None
-        except (FormatUnknown, FileNotFoundError, SpecError) as error:
-            raise Problem("table-unreadable", 409, str(error)[:300]) from None
+        except (*UNREADABLE, SpecError) as error:
+            raise _make_unreadable_problem(error) from None
         if newest is None or old is None:
             return None
         return compare_specs(old, spec, newest, refusing)
@@ -307,8 +307,8 @@ class JobCatalog:
         paths = self.find_paths(name)
         try:
             newest = newest_whole_row(paths.table)
-        except FormatUnknown as error:
-            raise Problem("table-unreadable", 409, str(error)) from None
+        except UNREADABLE as error:
+            raise _make_unreadable_problem(error) from None
         if newest is None:
             return
         if newest.plans != {name: plan.fingerprint for name, plan in checked.plans.items()}:
@@ -390,6 +390,10 @@ class JobCatalog:
         with suppress(FileNotFoundError):  # the cache may be on another disk than the trash
             moved.append(hot_state.rename(hot_state.with_name(f"deleted-{uuid4().hex}")))
         return moved
+
+
+def _make_unreadable_problem(error: Exception) -> Problem:
+    return Problem("table-unreadable", 409, str(error)[: limits.REASON_CHARACTERS_MAX])
 
 
 def _find_hot_state(paths: JobPaths) -> Path:

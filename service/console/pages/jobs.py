@@ -216,15 +216,29 @@ def _list_views(job: JobView, spec: JobSpec) -> list[dict[str, Any]]:
     return found
 
 
+_NO_EFFECT: dict[str, Any] = {
+    "unreadable": None,  # why nobody can say what the effect is
+    "continues": False,
+    "replays": False,
+    "reasons": [],
+    "added": [],
+    "dropped": [],
+    "of_views": False,
+}
+
+
 def _find_evolution(runtime: Runtime, job: JobView) -> dict[str, Any] | None:
     """Return the effect of the pending spec on the job's state; None without a state."""
     if job.record.pending is None:
         return None
-    with suppress(Problem):
+    try:
         spec = runtime.jobs.require_pending(job.record)
         found = describe_evolution(runtime.jobs, job.record, spec)
-        return None if found is None else {**found, "of_views": bool(job.views or spec.views)}
-    return None
+    except Problem as problem:
+        return _NO_EFFECT | {"unreadable": problem.detail}
+    if found is None:
+        return None
+    return _NO_EFFECT | found | {"of_views": bool(job.views or spec.views)}
 
 
 def _draw_dataflow(job: JobView, spec: JobSpec) -> Dataflow | None:

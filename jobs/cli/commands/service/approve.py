@@ -10,8 +10,7 @@ from jobs.cli.service import Service, service_client
 
 def run(options: argparse.Namespace) -> None:
     with service_client(options) as client:
-        fresh = options.state is None and client.job(options.name).epoch is None
-        if options.state == "drop" or fresh:
+        if options.state == "drop":
             client.begin_anew(options.name)
             done = {"job": options.name, "state": "drop"}
         else:
