@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from jobs.edge.tasks.range_reading import RangeReport
@@ -28,6 +28,7 @@ class InputLimits:
                 "columns of the job, or set on_schema_change: continue"
             )
         rejects = [report.first_reject for report in reports if report.first_reject]
+        rejects += [refused.first for report in reports for refused in report.refused]
         if rejects and spec.on_error == "fail":
             raise InputRefused(
                 f"{rejects[0]}; the job stops (on_error: fail); correct the source, or set "
@@ -43,10 +44,16 @@ class InputLimits:
     def _count_recent(self, reports: Sequence[RangeReport]) -> tuple[int, int]:
         """Add an epoch, and count the messages and bad messages of the last epochs.
 
-        These are the fewest epochs that have BAD_FRACTION_MESSAGES_MIN messages.
+        These are the fewest epochs that have BAD_FRACTION_MESSAGES_MIN messages. Of several views
+        that refuse messages, the one that refuses the most counts.
         """
         recent = self._recent
-        recent.append((sum(r.read for r in reports), sum(r.quarantined for r in reports)))
+        by_view = Counter[int]()  # bad messages that the other views take
+        for report in reports:
+            for refused in report.refused:
+                by_view[refused.view] += refused.count
+        bad = sum(r.quarantined for r in reports) + max(by_view.values(), default=0)
+        recent.append((sum(r.read for r in reports), bad))
         read = sum(read for read, _ in recent)
         while len(recent) > 1 and read - recent[0][0] >= BAD_FRACTION_MESSAGES_MIN:
             read -= recent.popleft()[0]

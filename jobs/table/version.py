@@ -19,16 +19,17 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from jobs.core.values.change import Row
+from jobs.core.values.change import RejectCode, Row
 from jobs.table.epoch_rows import counted_rows, epoch_rows, newest_epoch, newest_of_job, start_row
 from jobs.table.files import LiveFile, NoTable, live_files, log_entry, open_table
-from jobs.table.parts import ACCUMULATORS, CHANGELOG
+from jobs.table.parts import ACCUMULATORS, CHANGELOG, QUARANTINE
 from schemas.limits import TABLE_READ_TRIES_MAX
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, rows_in, table_file
 
 Key = Row
+_CODE = "quarantine_code"
 Answer = TypeVar("Answer")
 Table = TypeVar("Table")
 
@@ -95,7 +96,15 @@ class TableVersion:
         return [file for file in self.files if file.part == part and file.epoch_max > after]
 
     def read(self, file: LiveFile, columns: Sequence[str] | None = None) -> pa.Table:
-        return rows_in(self.root / file.path, columns)
+        path = self.root / file.path
+        if not file.is_shared or file.part != QUARANTINE:
+            return rows_in(path, columns)
+        # A message on which only the job's own query fails has been taken by the other views.
+        rows = rows_in(path)
+        if _CODE in rows.column_names:  # not in files of older versions
+            of_query = pc.equal(rows[_CODE], pa.scalar(RejectCode.EXPRESSION.value))
+            rows = rows.filter(pc.invert(pc.fill_null(of_query, False)))
+        return rows if columns is None else rows.select(columns)
 
     def batches(self, file: LiveFile, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
         """Read a file in batches, because a merged file may be larger than memory."""

@@ -107,7 +107,8 @@ def _refuse(
         refused.setdefault(offset, reasons[int(numbers[row])])
         taken[begin:end] = False
     records = {record.offset: record for _, record in run.kept}
-    rejects = RejectWriter(part, run.writer)
+    # The job's own query has the table for a root, where the range has a quarantine too.
+    rejects = RejectWriter(part, f"{run.writer}-v{view.number}")
     for offset, reason in sorted(refused.items()):
         named = f"view {view.name}: {reason}" if view.name else reason
         rejects.add(

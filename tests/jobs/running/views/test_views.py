@@ -19,7 +19,12 @@ from jobs.edge.process import failpoints
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.failpoints import FailpointError
 from jobs.edge.table.reading import TableReader
+from jobs.edge.tasks.range_reading import RangeReport
+from jobs.edge.tasks.reject_writer import ViewRejects
+from jobs.running.input_limits import InputLimits
+from jobs.running.outcome import InputRefused
 from jobs.table.parts import CHANGELOG, QUARANTINE
+from schemas.limits import BAD_FRACTION_MESSAGES_MIN
 from tests.support.histories.judge import QUERIES, Judge
 from tests.support.histories.products import COLUMNS, history, live_rows
 from tests.support.jobs.canal_messages import insert, row
@@ -38,6 +43,7 @@ EVALUATED = {
     "sets": "SELECT region, name, COUNT(*) AS n FROM product "
     "GROUP BY GROUPING SETS ((region), (name), ())",
 }
+VIEW_A = {"a": {"query": "SELECT COUNT(*) AS n FROM t"}}
 BATCH = 40
 
 
@@ -138,6 +144,57 @@ def test_a_message_on_which_one_view_fails_is_in_the_quarantine_of_that_view_onl
     job.restart()
     job.epoch_of([(0, insert(row("a", "5")))])
     assert numbers.results() == {("a",): (7,), ("b",): (4,)}
+
+
+def test_what_the_own_query_refuses_is_beside_what_all_refuse_and_unseen_by_the_views(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    views = {
+        "": "SELECT k, SUM(CAST(v AS INT)) AS s FROM t GROUP BY k",
+        "all": "SELECT COUNT(*) AS n FROM t",
+    }
+    columns = {"k": "STRING", "v": "STRING"}
+    job = open_views(spark, broker, topic, tmp_path, views, columns=columns, max_bad_fraction=1.0)
+    bad = insert(row("a", "three"))
+    job.epoch_of([(0, b"no"), (0, insert(row("a", "2"))), (0, bad)])
+    whole = job.at_view("all")
+    assert (job.results(), whole.results()) == ({("a",): (2,)}, {(): (2,)})
+    assert {each["raw"] for each in job.quarantine()} == {bad, b"no"}
+    seen = {
+        view: {each["raw"] for each in TableReader.open(job.at_view(view).place).part(QUARANTINE)}
+        for view in views
+    }
+    assert seen == {"": {bad, b"no"}, "all": {b"no"}}
+    assert job.epochs()[-1].counts.quarantined == 2
+    assert whole.epochs()[-1].counts.quarantined == 1
+
+
+@pytest.mark.parametrize("view", ["", "numbers"])
+def test_with_on_error_fail_an_expression_of_any_view_stops_the_job(
+    view: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    views = {
+        view: "SELECT k, SUM(CAST(v AS INT)) AS s FROM t GROUP BY k",
+        "all": "SELECT COUNT(*) AS n FROM t",
+    }
+    columns = {"k": "STRING", "v": "STRING"}
+    job = open_views(spark, broker, topic, tmp_path, views, columns=columns, on_error="fail")
+    with pytest.raises(InputRefused, match=r"CAST\(v AS INT\).*on_error: fail"):
+        job.epoch_of([(0, insert(row("a", "2"))), (0, insert(row("a", "three")))])
+    assert job.at_view("all").results() == {}
+
+
+def test_bad_messages_of_the_view_that_refuses_the_most_count_for_max_bad_fraction() -> None:
+    keys = {"source": {"topic": "t"}, "columns": {"k": "STRING"}, "max_bad_fraction": 0.5}
+    limits = InputLimits(spec_of({**keys, "views": VIEW_A}, buckets=None))
+    read = BAD_FRACTION_MESSAGES_MIN
+    refused = [ViewRejects(view, read // 2, [], f"view {view}") for view in range(2)]
+    limits.check([RangeReport(number=0, read=read, refused=refused)])
+    refused[1].count += 1
+    with pytest.raises(InputRefused, match=f"{read // 2 + 1} of the last {read} messages are bad"):
+        limits.check([RangeReport(number=0, read=read, refused=refused)])
 
 
 def test_views_with_windows_that_close_and_groups_that_expire_have_their_own_time(
