@@ -19,6 +19,7 @@ FORMAT_VERSION = 4
 OLDEST_FORMAT = 3  # without images; readable as it is
 # Epochs of these kinds do not continue the state of the previous one.
 RESTART_KINDS = ("rewind", "clone", "evolve")
+_COMPUTED_KINDS = ("data", "time")
 
 # The watermark of a drained job, in milliseconds: 9999-12-31 23:59:59.999, the last TIMESTAMP.
 END_OF_TIME = 253_402_300_799_999
@@ -298,7 +299,8 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def fresh(self) -> bool:
         """Whether nothing was computed yet, so that there is no time to continue from."""
-        return self.kind == "start" or (self.kind in ("evolve", "offsets") and not self.watermarks)
+        # Every epoch with data or due work has watermarks; an operation keeps those it found.
+        return self.kind == "start" or (self.kind not in _COMPUTED_KINDS and not self.watermarks)
 
     @property
     def replaces_state(self) -> bool:
