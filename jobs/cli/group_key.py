@@ -9,7 +9,7 @@ from typing import Any
 from jobs.cli.errors import UsageError
 from jobs.core.fold.state import Key
 from jobs.core.plan.tree import Named, Plan
-from jobs.core.values.json_values import parser
+from jobs.core.values.json_values import exact_parser
 from schemas.types.sql_types import Kind
 
 
@@ -63,7 +63,7 @@ def _load_json(text: str) -> Any:
 
 def _convert(field: Any, column: Named) -> Any:
     try:
-        return parser(column.type)(field)
+        return exact_parser(column.type)(field)
     except (ValueError, TypeError) as error:
         raise UsageError(f"group column {column.name!r} is {column.type}: {error}") from None
 

@@ -15,7 +15,7 @@ from operator import ge, gt, le, lt
 from typing import TypeVar
 
 from jobs.core.values.change import Value
-from jobs.core.values.json_values import parser
+from jobs.core.values.json_values import exact_parser
 from jobs.core.values.order_key import value_encoder
 from schemas.limits import CONDITIONS_MAX, ORDER_COLUMNS_MAX
 from schemas.types.sql_types import Kind, SqlType
@@ -89,7 +89,7 @@ def parse_text(text: str, column: str, kind: SqlType) -> Value:
     if kind.kind is Kind.BOOLEAN:
         field = {"true": True, "false": False}.get(text, text)
     try:
-        return parser(kind)(field)
+        return exact_parser(kind)(field)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{column} is {kind}: {error}") from None
 

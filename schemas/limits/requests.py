@@ -47,8 +47,6 @@ QUARANTINE_PREVIEW_BYTES = 1_024
 # Conditions and sort columns of one listing: more is work for a query engine.
 CONDITIONS_MAX = 20
 ORDER_COLUMNS_MAX = 8
-# A cursor has the values of the sort columns of one row.
-CURSOR_CHARACTERS_MAX = 64 * 1024
 # A query of results is cancelled after this; longer ones are for a query engine on the table.
 QUERY_SECONDS_MAX = 5.0
 

@@ -95,7 +95,7 @@ def _encode_field(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return _quote(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return _quote(value if isinstance(value, str) else msgspec.json.encode(value).decode())
 
 
 def _quote(text: str) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Value
-from jobs.core.values.json_values import parser
+from jobs.core.values.json_values import exact_parser
 from jobs.core.values.order_key import value_encoder
 from jobs.table import row_shape as table_shape
 from jobs.table.json_columns import SAFE, render_column, render_rows, safe_renderer
@@ -87,7 +87,7 @@ class RowShape(table_shape.RowShape):
                 key.append(_parse_text(field, name, kind, "key-invalid"))
                 continue
             try:
-                key.append(parser(kind)(field))
+                key.append(exact_parser(kind)(field))
             except (ValueError, TypeError) as error:
                 raise Problem("key-invalid", 422, f"{name} is {kind}: {error}") from None
         return tuple(key)

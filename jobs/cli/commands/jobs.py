@@ -20,13 +20,13 @@ _COLUMNS = [
     ("lag", True),
     ("reason", False),
 ]
-# The state of a job when the action is done.
+# The states of a job when the action is done; one with a pending spec rests in AWAITING_APPROVAL.
 _GOALS = {
-    "start": "RUNNING",
-    "resume": "RUNNING",
-    "restart": "RUNNING",
-    "pause": "PAUSED",
-    "stop": "STOPPED",
+    "start": ("RUNNING",),
+    "resume": ("RUNNING",),
+    "restart": ("RUNNING",),
+    "pause": ("PAUSED", "AWAITING_APPROVAL"),
+    "stop": ("STOPPED", "AWAITING_APPROVAL"),
 }
 
 
@@ -58,9 +58,9 @@ def _run_action(client: Any, options: argparse.Namespace) -> None:
     else:
         job = client.job(name) if action == "show" else getattr(client, action)(name)
         if options.wait and action in _GOALS:
-            with show_waiting(f"waiting until {name} is {_GOALS[action]}"):
+            with show_waiting(f"waiting until {name} is {_GOALS[action][0]}"):
                 try:
-                    job = client.until(name, _GOALS[action], "FAILED", seconds=options.wait)
+                    job = client.until(name, *_GOALS[action], "FAILED", seconds=options.wait)
                 except TimeoutError as error:
                     raise CommandFailed(f"{error}; see retally logs {name}") from None
         _print([job], options.json)

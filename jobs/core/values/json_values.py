@@ -94,6 +94,24 @@ def parser(sql_type: SqlType) -> Converter:
     return convert_typed
 
 
+def exact_parser(sql_type: SqlType) -> Converter:
+    """Return a `parser` for values to compare with: it refuses what the other one rounds."""
+    convert = parser(sql_type)
+    if sql_type.kind is not Kind.DECIMAL:
+        return convert
+    scale = sql_type.scale or 0
+
+    def convert_exactly(field: object) -> Value:
+        units = convert(field)
+        if units is not None:
+            text = _scalar_text(field, str(sql_type))
+            if Decimal(text) != Decimal(units).scaleb(-scale, _WIDE):
+                raise ValueError(f"{describe(field)} has more than {scale} digits after the point")
+        return units
+
+    return convert_exactly
+
+
 def parse(field: object, sql_type: SqlType) -> Value:
     """Parse one value of typed JSON. In a loop, use a `parser`."""
     return parser(sql_type)(field)

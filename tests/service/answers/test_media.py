@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import pytest
@@ -40,6 +41,12 @@ def test_csv_tells_null_from_an_empty_text() -> None:
     rows = [b'{"a":null,"b":""}', b'{"a":"x,\\"y\\"\\n","b":true}', b'{"a":1.5,"b":"=1+1"}']
     lines = 'a,b\r\n,""\r\n"x,""y""\n",true\r\n1.5,=1+1\r\n'
     assert encode_csv(["a", "b"], rows).decode() == lines
+
+
+def test_a_list_is_one_field_of_csv() -> None:
+    rows = [b'{"k":"a","vs":[1,2]}', b'{"k":"b","vs":["x,y"]}', b'{"k":"c","vs":[1]}']
+    found = list(csv.reader(encode_csv(["k", "vs"], rows, head=False).decode().splitlines()))
+    assert found == [["a", "[1,2]"], ["b", '["x,y"]'], ["c", "[1]"]]
 
 
 @pytest.mark.parametrize("text", ["-12.50", "-9007199254740993", "+1", "-1.5E-7", "a-b", ""])
