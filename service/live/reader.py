@@ -44,13 +44,14 @@ _RETRY_SECONDS = 1.0
 
 
 class IndexOpened(msgspec.Struct, frozen=True, tag=True):
-    """The index is ready, with the epochs up to it.
+    """The index is ready, with the epochs up to it. `table_id` is Delta's id of the table.
 
     `refilled`: it was filled from the table, so there are no changes that lead to it.
     """
 
     row: EpochRow
     rows: list[EpochRow]
+    table_id: str
     refilled: bool
 
 
@@ -174,7 +175,7 @@ class Reader:
         self._problem = None
         rows = table.epochs(row.epoch - HISTORY_EPOCHS_MAX)
         rows = [each for each in rows if each.epoch <= row.epoch]
-        self._client.send(IndexOpened(row, rows, refilled))
+        self._client.send(IndexOpened(row, rows, table.id, refilled))
 
     def _catch_up(self, table: TableVersion) -> None:
         """Apply the epochs after the index, in pieces that fit in memory."""

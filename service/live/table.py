@@ -102,6 +102,7 @@ class LiveTable:
         self.recent = RecentChanges()
         self.history = EpochHistory(paths.history)
         self.newest: EpochRow | None = None
+        self.table_id = ""  # of Delta; a table that is dropped and made again has another
         self.problem: str | None = None
         self.totals: Counter[str] = Counter()  # of the epochs since the start
         self.commit_latencies = Histogram(LATENCY_BOUNDS)  # of the same epochs
@@ -236,7 +237,8 @@ class LiveTable:
 
     def _handle(self, event: ReaderEvent) -> None:
         match event:
-            case IndexOpened(row, rows, refilled):
+            case IndexOpened(row, rows, table_id, refilled):
+                self.table_id = table_id
                 if refilled:
                     self.recent.clear()
                 self.problem = None

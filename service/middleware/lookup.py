@@ -47,6 +47,6 @@ def answer_lookup(runtime: Runtime, scope: Scope) -> Response | None:
         return None
     if document is None:
         return None
-    headers = make_epoch_headers(epoch, newest.watermark)
+    headers = make_epoch_headers(live_table, epoch, newest.watermark)
     body = b'{"epoch":%d,"row":%b}' % (epoch, document)
     return Response(body, headers=headers, media_type="application/json")

@@ -94,7 +94,7 @@ async def explain(request: Request, name: str, key: str) -> Response:
         return explain_group(GroupReader(table, live_table.shape, group, buckets))
 
     document = await run_in_threadpool(runtime.table_reads.read, live_table, read)
-    headers = make_epoch_headers(document["epoch"])
+    headers = make_epoch_headers(live_table, document["epoch"])
     return answer({"job": name, **document}, headers=headers)
 
 
@@ -131,7 +131,7 @@ async def history(
         }
 
     document = await run_in_threadpool(runtime.table_reads.read, live_table, read)
-    return answer(document, headers=make_epoch_headers(document["epoch"]))
+    return answer(document, headers=make_epoch_headers(live_table, document["epoch"]))
 
 
 @router.get(

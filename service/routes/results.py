@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -25,7 +26,7 @@ from service.routes.answering import make_epoch_headers, parse_key
 from service.routes.documents import Listings, Result
 from service.routes.examples import NOT_MODIFIED, ROW, describe_responses
 from service.routes.views import read_views, require_view
-from service.runtime import Runtime, runtime_of
+from service.runtime import Runtime, runtime_of, view_name
 
 router = APIRouter(
     prefix="/v1/jobs/{name}", tags=["results"], dependencies=[Depends(require_role(Role.VIEWER))]
@@ -111,12 +112,12 @@ def _parse_record(live_table: LiveTable, text: str) -> tuple[str, str, int]:
     return found[1] or topics[0], str(int(found[2])), int(found[3])
 
 
-def is_unchanged(if_none_match: str | None, epoch: int) -> bool:
-    """Return whether the client has the results of this epoch."""
+def is_unchanged(if_none_match: str | None, headers: Mapping[str, str]) -> bool:
+    """Return whether the client has what the response with these headers has."""
     if if_none_match is None:
         return False
     tags = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
-    return "*" in tags or f'"{epoch}"' in tags
+    return "*" in tags or headers["ETag"].removeprefix("W/") in tags
 
 
 _MEDIA: dict[str, str | None] = {
@@ -168,18 +169,16 @@ async def list_results(
     asked = parse_listing(live_table.shape, [each for each in where or [] if each], order, as_of)
     await wait_for_data(request, live_table, min_epoch, after_offset, wait)
     now = live_table.newest
-    if (
-        now is not None
-        and as_of is None
-        and cursor is None
-        and is_unchanged(if_none_match, now.epoch)
-    ):
-        return Response(status_code=304, headers=make_epoch_headers(now.epoch))
+    if now is not None and as_of is None and cursor is None:
+        headers = make_epoch_headers(live_table, now.epoch)
+        if is_unchanged(if_none_match, headers):
+            return Response(status_code=304, headers=headers)
     page = await run_in_threadpool(
         runtime.results.read_page, live_table, asked, limit, as_of, cursor
     )
-    if is_unchanged(if_none_match, page.epoch):
-        return Response(status_code=304, headers=make_epoch_headers(page.epoch, page.watermark))
+    headers = make_epoch_headers(live_table, page.epoch, page.watermark)
+    if is_unchanged(if_none_match, headers):
+        return Response(status_code=304, headers=headers)
     return await run_in_threadpool(_encode, request, live_table, page, media, spreadsheet)
 
 
@@ -193,15 +192,15 @@ async def _list_views(
         for view, page in pages.items()
     )
     body = b'{"epoch":%d,"views":{%b}}' % (epoch, named)
-    return Response(
-        body, headers=make_epoch_headers(epoch, watermark), media_type="application/json"
-    )
+    one = runtime.find_live_table(view_name(name, next(iter(pages))))  # all have one table
+    headers = make_epoch_headers(one, epoch, watermark)
+    return Response(body, headers=headers, media_type="application/json")
 
 
 def _encode(
     request: Request, live_table: LiveTable, page: ResultPage, media: Media, spreadsheet: bool
 ) -> Response:
-    headers = make_epoch_headers(page.epoch, page.watermark, Vary="Accept")
+    headers = make_epoch_headers(live_table, page.epoch, page.watermark, Vary="Accept")
     if page.cursor is not None:
         query = [(k, v) for k, v in request.query_params.multi_items() if k != "cursor"]
         query.append(("cursor", page.cursor))
@@ -254,8 +253,8 @@ async def get_result(
     if document is None:
         detail = f"no such group exists at epoch {epoch}"
         raise Problem("group-unknown", 404, detail, epoch=epoch, headers={"X-Epoch": str(epoch)})
-    headers = make_epoch_headers(epoch, watermark)
-    if is_unchanged(if_none_match, epoch):
+    headers = make_epoch_headers(live_table, epoch, watermark)
+    if is_unchanged(if_none_match, headers):
         return Response(status_code=304, headers=headers)
     body = b'{"epoch":%d,"row":%b}' % (epoch, document)
     return Response(body, headers=headers, media_type="application/json")

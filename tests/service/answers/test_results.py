@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from jobs.table.version import TableVersion
 from schemas.types.sql_types import INT, STRING, SqlType
 from tests.support.service.served import Served, eventually, problem
 from tests.support.service.tables import WatchedTable, shown
@@ -64,7 +65,8 @@ def test_the_listing_is_the_table(client: httpx.Client, watched: WatchedTable) -
     answer = client.get(RESULTS)
     assert shown(answer) == watched.live()
     assert answer.json()["epoch"] == watched.newest
-    assert answer.headers["etag"] == f'W/"{watched.newest}"'
+    table_id = TableVersion(watched.table.place.table).id
+    assert answer.headers["etag"] == f'W/"{watched.newest}-{table_id[:8]}"'
     assert answer.headers["x-epoch"] == str(watched.newest)
 
 
@@ -92,7 +94,9 @@ def test_an_unchanged_epoch_is_304(client: httpx.Client, watched: WatchedTable) 
     for path in (RESULTS, f"{RESULTS}/a"):
         same = client.get(path, headers={"If-None-Match": tag})
         assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
-        assert client.get(path, headers={"If-None-Match": 'W/"1"'}).status_code == 200
+        of_another_table = f'W/"{watched.newest}-00000000"'
+        for other in ('W/"1"', of_another_table):
+            assert client.get(path, headers={"If-None-Match": other}).status_code == 200
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 12, 100])
