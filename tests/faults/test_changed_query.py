@@ -13,7 +13,7 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from service.client import Client, Columns, Progress, Refused
-from service.routes.documents import Change
+from service.routes.documents import Change, Operation
 from tests.support.command.shop import QUERY, Shop, ordered, spec_text
 from tests.support.service.served import Served, end_jobs, eventually
 
@@ -87,6 +87,7 @@ def test_a_topic_is_read_again_beside_its_job_over_kills_of_the_service(
             client.approve("items")
         assert choose.value.document["choices"] == ["replay", "drop"]
         operation = client.approve("items", "replay")
+        assert isinstance(operation, Operation)
         home = tmp_path / "jobs" / "items"
         eventually((home / "next" / "jobs" / "items" / "epochs").exists, SECONDS)
         assert client.job("items").actual == "RUNNING"  # read again beside it

@@ -12,6 +12,7 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from service.client import Client
+from service.routes.documents import Operation
 from tests.support.command.shop import COLUMN_TYPES, Shop
 from tests.support.jobs.running_job import consumed
 from tests.support.service.served import Served, end_jobs, eventually
@@ -98,9 +99,9 @@ def test_a_running_job_takes_other_queries_under_load(broker: Broker, tmp_path: 
             goes_on(client)
             for told, (way, query) in CHANGES.items():
                 client.put("items", spec(name, sink, query), replace=True)
-                done = client.wait_until_ended(
-                    client.approve("items", "replay" if way == "replay" else None)
-                )
+                operation = client.approve("items", "replay" if way == "replay" else None)
+                assert isinstance(operation, Operation)
+                done = client.wait_until_ended(operation)
                 assert done.state == "DONE", (told, done)
                 goes_on(client)
                 assert client.job("items").actual == "RUNNING", told

@@ -13,6 +13,7 @@ from deltalake.exceptions import TableNotFoundError
 from jobs.edge.process.broker import Broker
 from schemas.directory.paths import JobDirectory
 from service.client import Client, Refused
+from service.routes.documents import Operation
 from tests.support.jobs.canal_messages import delete, insert, row
 from tests.support.jobs.published_records import fold_topic
 from tests.support.jobs.running_job import create_topic, produce
@@ -50,6 +51,7 @@ def test_approved_views_join_and_leave_a_running_job(
         pending = client.put("items", spec, replace=True)
         assert pending.evolution is not None and pending.evolution.dropped == ["whole"]
         operation = client.approve("items", "replay")
+        assert isinstance(operation, Operation)
         produce(broker.address, topic, [(0, delete(row("a", 5)))])
         done = client.wait_until_ended(operation, 2 * SECONDS)
         assert (done.state, done.reason) == ("DONE", None)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
+from jobs.cli.main import main
 from schemas.spec.file import load_spec
 from service.client import Client, Refused
-from service.routes.documents import ReplayFrom
+from service.routes.documents import Job, Operation, ReplayFrom
 from service.supervision import job_process
 from tests.support.service.served import Served, eventually
 from tests.support.service.tables import WatchedTable
@@ -66,6 +69,63 @@ def test_a_changed_query_waits_and_begins_anew_once_it_is_approved(served: Serve
             client.result("items", "a")
         assert gone.value.code == "job-has-no-table"
         assert client.start("items").desired == "RUNNING"
+    finally:
+        served.stop()
+
+
+@pytest.mark.slow
+def test_a_table_that_cannot_be_read_is_dropped_only_if_that_is_said(served: Served) -> None:
+    watched = WatchedTable(served)
+    watched.write({"a": (1, 5)})
+    watched.seen()
+    client = Client(served.address)
+    place = watched.table.place
+    old = load_spec(place.spec).document()
+    try:
+        client.put("items", old | {"query": LOWEST}, replace=True)
+        newest = max((place.table / "_delta_log").glob("*.json"))
+        whole = newest.read_bytes()
+        newest.write_text("no entry")
+        for wanted in (None, "keep", "replay"):
+            with pytest.raises(Refused) as refused:
+                client.approve("items", wanted)
+            assert (refused.value.status, refused.value.code) == (409, "table-unreadable")
+        with pytest.raises(Refused) as other:
+            client.put("items", old | {"query": OTHER})
+        assert other.value.code == "table-unreadable"
+        with served.client() as browser:
+            page = browser.get("/jobs/items").text
+        assert "The state of the job cannot be read" in page
+        assert "approve-dialog" not in page.partition("</section>")[0]
+        newest.write_bytes(whole)
+        assert client.job("items").evolution is not None
+        newest.write_text("no entry")
+        assert client.begin_anew("items").revision == 2
+        assert not place.table.exists()
+    finally:
+        served.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["client", "command"])
+def test_without_a_table_a_spec_is_approved_at_once(
+    way: str, served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watched = WatchedTable(served)
+    watched.write({"a": (1, 5)})
+    watched.seen()
+    client = Client(served.address)
+    try:
+        old = load_spec(watched.table.place.spec).document()
+        client.put("items", old | {"query": OTHER}, replace=True)
+        shutil.rmtree(watched.table.place.table)
+        if way == "client":
+            assert isinstance(client.approve("items"), Job)
+        else:
+            assert main(["approve", "items", "--service", served.address, "--json"]) == 0
+            assert json.loads(capsys.readouterr().out) == {"job": "items", "state": "drop"}
+        job = client.job("items")
+        assert (job.revision, job.pending) == (2, None)
     finally:
         served.stop()
 
@@ -141,7 +201,9 @@ def test_a_stopped_job_goes_on_with_its_state_once_that_is_approved(served: Serv
     old = load_spec(watched.table.place.spec).document()
     try:
         client.put("items", old | {"query": LOWEST, "retention": "1d"}, replace=True)
-        done = client.wait_until_ended(client.approve("items"))
+        operation = client.approve("items")
+        assert isinstance(operation, Operation)
+        done = client.wait_until_ended(operation)
         assert done.state == "DONE", done
         assert done.result == {"job": "items", "epoch": 2, "changelog_rows": 2}
         assert done.arguments["state"] == "keep"
@@ -174,7 +236,9 @@ class Starting:
         self.client.start("items")
         self.pid = eventually(self.holder)
         self.client.put("items", self.old | {"query": LOWEST}, replace=True)
-        self.operation = self.client.approve("items", "keep")
+        operation = self.client.approve("items", "keep")
+        assert isinstance(operation, Operation)
+        self.operation = operation
         eventually(lambda: self.client.job("items").actual == "STOPPING")
 
     def holder(self) -> int | None:
