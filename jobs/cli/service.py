@@ -7,6 +7,7 @@ Nothing in jobs imports the package service; it is loaded by name, as in jobs.cl
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -282,7 +283,8 @@ class Service:
 
     def _wait_until_ended(self, operation: Any) -> Document:
         with show_waiting(f"{operation.kind} of {operation.job} (operation {operation.id})"):
-            operation = self._client.wait_until_ended(operation)
+            # As in a directory: the operation goes on even if this command does not.
+            operation = self._client.wait_until_ended(operation, math.inf)
         if operation.state == "FAILED":
             reason = escape_controls(operation.reason or "")
             raise CommandFailed(f"the {operation.kind} of {operation.job} failed: {reason}")

@@ -2,7 +2,8 @@
 
     offsets of the newest epoch ◄──► end offsets, every few seconds, one connection for each name
 
-A broker that does not respond delays this thread only; the lag is unknown then.
+A broker that does not respond delays this thread only; the lag is unknown then. A missing topic is
+a problem of its job, and the other jobs of the connection go on.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from typing import Any
 
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import OffsetSpec
+from kafka.errors import (
+    NotLeaderForPartitionError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 
 from schemas.limits import LAG_ANSWER_MS_MAX
 from schemas.spec.broker_address import require_allowed_brokers
@@ -30,6 +36,11 @@ _FIRST_SECONDS = 0.5
 _STALE_SECONDS = 30.0
 _AFTER_FAILURE_SECONDS = 30.0  # no request to an unresponsive broker for this time
 _READ_COMMITTED = 1
+_OF_TOPIC = (
+    NotLeaderForPartitionError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 
 # Return name, spec and newest epoch of each job to measure.
 ListJobs = Callable[[], list[tuple[str, JobSpec, EpochRow]]]
@@ -45,7 +56,7 @@ class Lags:
         self._list_jobs = list_jobs
         self._on_ends = on_ends
         self._clients: dict[str, Any] = {}
-        self._failed: dict[str, float] = {}
+        self._retry_at: dict[tuple[str, str], float] = {}  # by connection, or by job
         self._found: dict[str, tuple[float, Offsets]] = {}
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lags", daemon=True)
@@ -89,7 +100,8 @@ class Lags:
 
     def _request_ends(self, name: str, spec: JobSpec, newest: EpochRow) -> None:
         connection = spec.source.connection
-        if time.monotonic() - self._failed.get(connection, -1e9) < _AFTER_FAILURE_SECONDS:
+        now = time.monotonic()
+        if any(now < self._retry_at.get(each, 0) for each in ((connection, ""), ("", name))):
             return
         try:
             client = self._connect(connection)
@@ -101,7 +113,11 @@ class Lags:
             offsets = client.list_partition_offsets(wanted, _READ_COMMITTED) if wanted else {}
         except Exception as error:
             log.debug("the lag of job %s is unknown: %s", name, type(error).__name__)
-            self._failed[connection] = time.monotonic()
+            of_topic = isinstance(error, _OF_TOPIC)  # the other jobs of the connection go on
+            failed = ("", name) if of_topic else (connection, "")
+            self._retry_at[failed] = time.monotonic() + _AFTER_FAILURE_SECONDS
+            if of_topic:
+                return
             with suppress(Exception):
                 self._clients.pop(connection).close()
             return

@@ -36,6 +36,7 @@ from service.supervision.register import OperationRecord, Register
 log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.2
+_TOO_LONG = f"killed after {limits.OPERATION_SECONDS_MAX / 3_600:.0f} hours"
 WAITING, RUNNING, DONE, FAILED = "WAITING", "RUNNING", "DONE", "FAILED"
 
 
@@ -196,6 +197,8 @@ class Operations:
         if not ended:
             ran = now_ms() - (record.began_at or 0)
             if ran > limits.OPERATION_SECONDS_MAX * 1_000 and record.pid is not None:
+                with self._file(record.id, "err").open("a") as said:
+                    said.write(f"\nretally: {_TOO_LONG}\n")
                 job_process.kill(record.pid)
             return
         self._children.pop(record.id, None)

@@ -265,9 +265,7 @@ class Supervisor:
                 self._register.report(name, Actual(record.desired))
         elif record.actual == Actual.STARTING:
             self._start_process(record)
-        elif record.actual == Actual.RUNNING or (
-            record.retry_at is not None and now_ms() >= record.retry_at
-        ):
+        elif record.actual == Actual.RUNNING or is_retry_due(record, now_ms()):
             self._register.report(name, Actual.STARTING, record.reason)
 
     def _report_stopped(self, record: JobRecord) -> None:
@@ -373,6 +371,13 @@ class Supervisor:
 
     def _holder(self, paths: JobPaths) -> int | None:
         return job_process.find_writer(paths.lock)
+
+
+def is_retry_due(record: JobRecord, now: int) -> bool:
+    """Return whether a failed job starts again, also if the clock was set back meanwhile."""
+    if record.retry_at is None:
+        return False
+    return not 0 < record.retry_at - now <= limits.RESTART_PAUSE_SECONDS_MAX * 1_000
 
 
 def _describe_exit(code: int | None) -> str:

@@ -33,6 +33,10 @@ def test_a_copy_of_a_running_job_is_the_epoch_at_which_its_log_was_copied(
     for number in range(40):
         items.change(insert("bolt", number))
     epoch = items.newest.epoch
+    of_views = ("views/top.yaml", "epochs/view=top/part=changelog/1.parquet")
+    for name in of_views:
+        (home / name).parent.mkdir(parents=True)
+        (home / name).touch()
 
     make, log, files, kept, read = block("recovery.md", "sh", "_delta_log").splitlines()
     shell(make)
@@ -42,6 +46,7 @@ def test_a_copy_of_a_running_job_is_the_epoch_at_which_its_log_was_copied(
         items.merge(merge)
     shell(files)
     shell(kept)
+    assert all((tmp_path / "backup" / "jobs" / "items" / name).exists() for name in of_views)
     assert command.main([*read.split()[1:], "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert ordered(rows) == items.results(epoch) != items.results()

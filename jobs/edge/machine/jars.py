@@ -111,7 +111,7 @@ def class_archive_option() -> str:
     """Return the JVM option that maps the archive into memory; empty if there is no archive."""
     found = class_archive()
     # Without the second option, a JVM that the archive does not fit logs so at every start.
-    return f"-XX:SharedArchiveFile={found} -Xlog:cds*=off" if found.is_file() else ""
+    return f'"-XX:SharedArchiveFile={found}" -Xlog:cds*=off' if found.is_file() else ""
 
 
 def fetched_key() -> str | None:

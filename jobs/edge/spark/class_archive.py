@@ -33,7 +33,7 @@ def write_archive() -> None:
     found = class_archive()
     partial = found.with_suffix(".partial")
     found.unlink(missing_ok=True)
-    os.environ["RETALLY_JAVA_OPTIONS"] = f"-XX:ArchiveClassesAtExit={partial} -Xlog:cds*=off"
+    os.environ["RETALLY_JAVA_OPTIONS"] = f'"-XX:ArchiveClassesAtExit={partial}" -Xlog:cds*=off'
     spark = session("classes")
     run_batch(spark)
     run_streams(spark)

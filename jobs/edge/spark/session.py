@@ -94,7 +94,8 @@ def session(
     # Executors connect to the address that Spark finds, or that SPARK_LOCAL_IP names. They have our
     # files at the driver's paths. With its own settings, Spark would log 20 lines per epoch.
     more = os.environ.get(JAVA_OPTIONS, "")
-    options = f"{_JVM} {_SERIAL_FILTER} -Dlog4j2.configurationFile=file:{_LOGGING} {more}".strip()
+    logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"  # without blanks, as a path may be
+    options = f"{_JVM} {_SERIAL_FILTER} {logging} {more}".strip()
     of_driver = f"{options} {class_archive_option()}".strip()
     builder = builder.config("spark.driver.extraJavaOptions", of_driver)
     builder = builder.config("spark.executor.extraJavaOptions", options)

@@ -1,4 +1,7 @@
-"""The archive of classes: a start with it has it in memory, one without it is as before."""
+"""The archive of classes: a start with it has it in memory, one without it is as before.
+
+The checkout and the jars are in a directory with a blank in its name.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import pytest
 
 from jobs.edge.machine import jars
 from jobs.edge.machine.java import java
+from tests.support.command.lab import CHECKOUT
 
 # Of a session: whether its JVM has mapped the archive, and whether it works.
 _LOOK = """
@@ -35,49 +39,54 @@ def java_home() -> Path:
     return Path(home)
 
 
-def look() -> tuple[list[str], str]:
+def look(home: Path) -> tuple[list[str], str]:
+    command = [sys.executable, "-c", _LOOK]
     done = subprocess.run(
-        [sys.executable, "-c", _LOOK], capture_output=True, text=True, timeout=120, check=True
+        command, cwd=home, capture_output=True, text=True, timeout=120, check=True
     )
     return done.stdout.split("\n")[:2], done.stderr
 
 
 @pytest.fixture
-def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with the jars of this checkout, and no archive yet."""
-    kept = jars.directory()
-    (tmp_path / "manifest.json").symlink_to(kept / "manifest.json")
-    for kind in ("spark", "broker"):
-        (tmp_path / kind).symlink_to(kept / kind)
-    monkeypatch.setenv("RETALLY_JARS", str(tmp_path))
-    return tmp_path
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with the packages and the jars of this checkout, and no archive yet."""
+    home, kept = tmp_path / "my projects", jars.directory()
+    found = home / "jars"
+    found.mkdir(parents=True)
+    for name in ("jobs", "schemas"):
+        (home / name).symlink_to(CHECKOUT / name)
+    for name in ("manifest.json", "spark", "broker"):
+        (found / name).symlink_to(kept / name)
+    monkeypatch.setenv("RETALLY_JARS", str(found))
+    return home
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a JVM maps is seen in /proc")
-def test_a_start_maps_the_archive_that_was_made_for_it(ours: Path) -> None:
+def test_a_start_maps_the_archive_that_was_made_for_it(home: Path) -> None:
     if not (java_home() / "lib" / "server" / "classes.jsa").exists():
         pytest.skip("this Java came without an archive of its own classes, which ours adds to")
     done = subprocess.run(
         [sys.executable, "-m", "jobs.edge.spark.class_archive"],
+        cwd=home,
         capture_output=True,
         text=True,
         timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert jars.class_archive() == ours / "spark.jsa"
-    assert look()[0] == ["mapped", "3"]
+    assert jars.class_archive() == home / "jars" / "spark.jsa"
+    assert look(home)[0] == ["mapped", "3"]
 
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_an_archive_that_does_not_fit_is_passed_over_without_a_word(ours: Path) -> None:
-    without, said = look()
+def test_an_archive_that_does_not_fit_is_passed_over_without_a_word(home: Path) -> None:
+    without, said = look(home)
     assert without == ["not mapped", "3"]
-    (ours / "spark.jsa").write_bytes(b"made by another Java")
-    found, said_more = look()
+    (home / "jars" / "spark.jsa").write_bytes(b"made by another Java")
+    found, said_more = look(home)
     assert found == ["not mapped", "3"]
     assert _words(said_more) == _words(said)
 

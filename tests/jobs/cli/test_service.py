@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +41,8 @@ class FakeClient:
     def audit(self, name: str) -> Any:
         return SimpleNamespace(kind="audit", job=name, id="1")
 
-    def wait_until_ended(self, operation: Any) -> Any:
+    def wait_until_ended(self, operation: Any, seconds: float) -> Any:
+        assert seconds == math.inf, "the operation goes on, however long it takes"
         return SimpleNamespace(**vars(operation), state="FAILED", reason="no \x1b broker")
 
 

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from service.supervision import job_process
+from service.supervision.register import Actual, Desired, JobRecord
+from service.supervision.supervisor import is_retry_due
 from tests.support.service.served import CHECKOUT, SPEC, Served, end_jobs, eventually
 
 pytestmark = pytest.mark.slow
@@ -74,6 +76,26 @@ def test_a_job_that_ended_with_its_service_starts_again_without_a_failure(data: 
     finally:
         second.stop()
         end_jobs(data)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "due"), [(None, False), (-1, True), (0, True), (5, False), (8 * 3_600, True)]
+)
+def test_a_failed_job_does_not_wait_for_a_clock_that_was_set_back(
+    seconds: int | None, due: bool
+) -> None:
+    now = 1_000_000
+    retry_at = None if seconds is None else now + 1_000 * seconds
+    record = JobRecord(
+        name="items",
+        revision=1,
+        spec="",
+        desired=Desired.RUNNING,
+        actual=Actual.FAILED,
+        since=0,
+        retry_at=retry_at,
+    )
+    assert is_retry_due(record, now) is due
 
 
 def test_a_job_that_dies_starts_again_after_a_pause_and_says_why(data: Path) -> None:

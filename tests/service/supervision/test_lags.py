@@ -1,0 +1,57 @@
+"""The lags of jobs: one without its topic does not hide those of the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.edge.process.broker import Broker
+from schemas.spec.connections import load_connections
+from schemas.spec.file import load_spec
+from schemas.spec.job import JobSpec
+from schemas.table.epoch import EpochRow
+from service.supervision.lags import Lags
+from tests.support.jobs.canal_messages import insert, row
+from tests.support.jobs.running_job import create_topic, produce
+from tests.support.service.served import eventually
+
+pytestmark = pytest.mark.broker
+
+
+def job(name: str, topic: str) -> tuple[str, JobSpec, EpochRow]:
+    spec = load_spec(
+        {
+            "name": name,
+            "source": {"topic": topic},
+            "columns": {"k": "STRING"},
+            "query": "SELECT k, COUNT(*) AS n FROM t GROUP BY k",
+        }
+    )
+    newest = EpochRow(
+        epoch=1,
+        uuid="u",
+        generation=0,
+        kind="data",
+        committed_at=0,
+        plan="p",
+        offsets={topic: {"0": 0}},
+    )
+    return name, spec, newest
+
+
+def test_a_job_without_its_topic_leaves_the_lags_of_the_others(broker: Broker, topic: str) -> None:
+    create_topic(broker.address, topic, 1)
+    produce(broker.address, topic, [(0, insert(row("a", 1)))])
+    jobs = [job("a-gone", f"{topic}-gone"), job("b-there", topic), job("c-there", topic)]
+    measured: set[str] = set()
+    lags = Lags(load_connections(None, broker.address), lambda: jobs, measured.add)
+    lags.start()
+    try:
+        eventually(lambda: measured == {"b-there", "c-there"})
+        assert lags.compute_lag("a-gone", jobs[0][2]) is None
+        for name, _, newest in jobs[1:]:
+            assert lags.compute_lag(name, newest) == {
+                "records": 1,
+                "partitions": {f"{topic}/0": 1},
+            }
+    finally:
+        lags.close()
