@@ -45,7 +45,7 @@ from jobs.table.parts import (
     TIMERS,
 )
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import REFUSED, EpochRow
+from schemas.table.epoch import REFUSED, REFUSED_BEFORE, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, table_file
 from schemas.table.view_path import SHARED, view_root
@@ -163,6 +163,8 @@ class ReplayedState:
             tables = read_part(shadow, part, mine)
             if part == QUARANTINE and self._shared is not None:
                 tables = chain(tables, self._shared.list_new(name_of_view, shadow))
+                if unknown := self._shared.count_unknown(shadow):
+                    self.carried = {**self.carried, REFUSED_BEFORE: unknown}
             schema, name = view.layout.schema(part), view.name_of(part)
             files += write_part(view.to.epoch, view.root, name, schema, tables, view.to.durable)
         return files

@@ -7,11 +7,16 @@ The views of a job share the messages that no view could decode. After a replay 
 others still have what they decoded then. So a message that only the replay refused is in the
 quarantine of the replayed view. If only the job refused it, the view has it and the others do not,
 and sending it again would count it twice: then there is no right quarantine.
+
+Retention removes messages from the quarantine, and the topic may still have them. So what the job
+has done with an old message may be unknown. It then counts as refused by all views, as most are,
+and the replayed view gives its state to no other view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,6 +25,7 @@ from jobs.changing.clone import write_part
 from jobs.core.values.change import RejectCode
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.table.reading import TableReader
+from jobs.table.epoch_rows import counted_rows
 from jobs.table.files import LiveFile
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
@@ -38,13 +44,17 @@ class SharedQuarantine:
     """The messages that a job refused for all its views."""
 
     codes: dict[Message, str | None]  # why; an expression is of the job's own query
+    known_from: Offsets  # before these offsets, refused messages may be missing
 
     @classmethod
     def read(cls, table: TableVersion) -> SharedQuarantine:
         codes: dict[Message, str | None] = {}
+        listed = Counter[int]()
         for file in table.of_part(QUARANTINE):
-            codes.update(_codes_in(table.read(file)))
-        return cls(codes)
+            rows = table.read(file)
+            codes.update(_codes_in(rows))
+            listed.update(to_list(rows["epoch"]))
+        return cls(codes, _find_known_start(table, listed))
 
     def find_conflict(self, view: str, shadow: TableReader) -> str | None:
         """Return why the job cannot take the view of a shadow job; None if it can."""
@@ -63,7 +73,7 @@ class SharedQuarantine:
         if view:
             return None
         for message, code in refused.items():
-            if code != RejectCode.EXPRESSION and message not in self.codes:
+            if code != RejectCode.EXPRESSION and self._took(message):
                 return (
                     f"the replay for the query refused message {_name(message)}, which the other "
                     "views have taken; give the query to a job of its own"
@@ -74,11 +84,27 @@ class SharedQuarantine:
         """Yield the rows of the shared part of a shadow job that belong to this view only."""
         for table in _shared_tables(shadow):
             codes = _codes_in(table)
-            own = [
-                message not in self.codes and (not view or code != RejectCode.EXPRESSION)
-                for message, code in codes
-            ]
+            own = [self._is_new(view, message, code) for message, code in codes]
             yield table.filter(pa.array(own, pa.bool_()))
+
+    def count_unknown(self, shadow: TableReader) -> int:
+        """Count the refused messages of a shadow job which other views may have taken."""
+        codes = (each for table in _shared_tables(shadow) for each in _codes_in(table))
+        return sum(
+            code != RejectCode.EXPRESSION and message not in self.codes and not self._took(message)
+            for message, code in codes
+        )
+
+    def _is_new(self, view: str, message: Message, code: str | None) -> bool:
+        """Return whether a message that a shadow job refused for all is of this view only."""
+        if view:
+            return code != RejectCode.EXPRESSION and self._took(message)
+        # `find_conflict` allows no other message of the query.
+        return code == RejectCode.EXPRESSION and message not in self.codes
+
+    def _took(self, message: Message) -> bool:
+        """Return whether the job has certainly not refused a message for all its views."""
+        return message not in self.codes and not _is_between(message, {}, self.known_from)
 
 
 def write_shared(
@@ -93,6 +119,20 @@ def count_own(shadow: TableReader) -> int:
     """Count the messages on which an expression of the job's own query fails."""
     codes = (code for table in _shared_tables(shadow) for _, code in _codes_in(table))
     return sum(code == RejectCode.EXPRESSION for code in codes)
+
+
+def _find_known_start(table: TableVersion, listed: Mapping[int, int]) -> Offsets:
+    """Return the offsets from which on the quarantine has each message that the job refused.
+
+    `listed` has the number of its messages by epoch. The counters of an epoch stay if retention
+    removes its messages, at last as a part of the start row. A clone counts none of its original.
+    """
+    known: Offsets = {}
+    rows = counted_rows(table.root, table.files)
+    for row, following in zip(rows, [*rows[1:], rows[-1]], strict=True):
+        if row.counts.quarantined > listed.get(row.epoch, 0) or row.counts.cloned is not None:
+            known = following.offsets  # a start row has the sums of all epochs before the next row
+    return known
 
 
 def _is_shared(view: str, file: LiveFile) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
+from jobs.changing.clone import clone
 from jobs.changing.evolve import CannotEvolve, activate_replay, prepare_replay
 from jobs.changing.quarantine_replay import CannotReplay
 from jobs.changing.quarantine_replay import replay as send_again
@@ -15,6 +17,10 @@ from jobs.core.job.refused_message import identity_of, position_in
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.reading import TableReader
+from jobs.edge.table.retention import expire_history
+from jobs.table.parts import QUARANTINE
+from jobs.table.version import TableVersion
+from schemas.directory.paths import JobDirectory
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from tests.support.jobs.canal_messages import insert, row
@@ -32,6 +38,7 @@ TIMED: dict[str, Any] = {
     "columns": {"k": "STRING", "t": "TIMESTAMP(3)"},
     "watermark": {"time": {"column": "t"}, "delay": "1s", "future_skew": "1m"},
 }
+LONG_AFTER_US = 10**18
 EARLY_MS = 10_000  # the time of the hour 00:10 is then in the future
 
 
@@ -57,6 +64,15 @@ def replay(job: EpochsByHand, spec: JobSpec, now_ms: int | None = None) -> None:
 def timed(k: str) -> bytes:
     data = {"k": k, "t": "1970-01-01 00:10:00.000"}
     return json.dumps({"type": "INSERT", "data": [data]}).encode()
+
+
+def expire(job: EpochsByHand, epoch: int) -> None:
+    """Remove the history up to an epoch, as if it were older than the job's retention."""
+    table = job.pipeline.table
+    old = expire_history(table, LONG_AFTER_US, epoch, uuid4().hex)
+    assert old is not None and old.epoch_max == epoch
+    table.commit(old.added, old.removed, uuid=uuid4().hex, what="retention")
+    job.restart()
 
 
 def results(job: EpochsByHand, name: str) -> dict[Any, Any]:
@@ -160,3 +176,88 @@ def test_a_replay_that_disagrees_with_the_quarantine_of_all_views_is_refused(
     with pytest.raises(CannotEvolve, match=rf"{topic}/0 offset 0.*{reason}|{reason}"):
         replay(job, with_keys(job, **changed), now_ms=then)
     assert [each.kind for each in job.epochs()] == ["start", "data"]
+
+
+@pytest.mark.parametrize("name", ["", "whole"])
+def test_a_message_that_retention_has_removed_from_the_quarantine_is_no_conflict_and_not_new(
+    name: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    columns = {"k": "STRING", "v": "STRING"}
+    job = open_views(
+        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0
+    )
+    job.epoch_of([(0, insert(row("a", "2"))), (0, b"no")])
+    job.epoch_of([(0, insert(row("a", "3")))])
+    job.epoch_of([(0, b"neither"), (0, insert(row("a", "four")))])
+    expire(job, 1)
+    assert listed(job.at_view("by-key")) == [(3, 3, "message")]
+    changed: dict[str, Any] = {"query": NUMBERS}
+    if name:
+        changed = {"views": {"by-key": view(BY_KEY), name: view(NUMBERS)}}
+    replay(job, with_keys(job, **changed))
+    new = job.at_view(name)
+    assert results(job, name) == {("a",): (5,)}
+    assert listed(new) == [(3, 3, "message"), (4, 4, "expression")]
+    assert new.pipeline.newest.of_view(name).counts.quarantined == 1
+    # Whether another view has taken the message is unknown, so no view may get this state.
+    assert name in TableVersion(job.root).refusing
+    assert new.pipeline.newest.refused[name] == 2
+
+
+def test_a_merged_file_of_epoch_rows_hides_no_message_that_retention_has_removed(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    columns = {"k": "STRING"}
+    job = open_views(
+        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0
+    )
+    job.epoch_of([(0, insert(row("a", 1))), (0, b"no")])
+    job.epoch_of([(0, insert(row("a", 2)))])
+    table = job.pipeline.table
+    old = [file for file in table.live_files() if file.part == QUARANTINE]
+    table.commit((), old, uuid=uuid4().hex, what="retention")  # of the epoch rows none is removed
+    job.restart()
+    replay(job, with_keys(job, query=WHOLE))
+    assert job.at_view("").results() == {(): (2,)}
+    assert listed(job.at_view("")) == []
+
+
+@pytest.mark.parametrize("name", ["", "whole"])
+def test_retention_that_has_removed_no_refused_message_hides_none_that_a_view_refuses(
+    name: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    job = open_views(
+        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, max_bad_fraction=1.0, **TIMED
+    )
+    job.epoch_of([(0, timed("a"))])
+    job.epoch_of([(0, b"no")])
+    expire(job, 1)
+    if name:
+        views = {"by-key": view(BY_KEY), name: view(WHOLE + " WHERE k <> 'b'")}
+        replay(job, with_keys(job, views=views), now_ms=EARLY_MS)
+        assert listed(job.at_view(name)) == [(3, 0, "future"), (2, 1, "message")]
+        return
+    with pytest.raises(CannotEvolve, match="which the other views have taken"):
+        replay(job, with_keys(job, query=WHOLE + " WHERE k <> 'b'"), now_ms=EARLY_MS)
+
+
+def test_a_clone_does_not_know_which_messages_its_original_has_refused(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    columns = {"k": "STRING"}
+    job = open_views(
+        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0
+    )
+    job.epoch_of([(0, insert(row("a", 1))), (0, b"no")])
+    job.epoch_of([(0, insert(row("a", 2)))])
+    expire(job, 1)
+    spec = load_spec(job.spec.document() | {"name": "copied"})
+    clone(job.place.at_view(""), JobDirectory(tmp_path, "copied"), spec, None)
+    copied = EpochsByHand(spark, broker.address, tmp_path, spec)
+    replay(copied, with_keys(copied, query=WHOLE))
+    assert copied.at_view("").results() == {(): (2,)}
+    assert listed(copied.at_view("")) == []
