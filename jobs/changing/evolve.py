@@ -53,9 +53,9 @@ from jobs.edge.table.job_specs import (
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.table_location import prepare_new_table
 from jobs.running.job_table import count_nothing, unite_schemas
-from jobs.running.shadow_job import discard_hot_state, discard_shadow
+from jobs.running.shadow_job import discard_hot_state, discard_shadow, read_newest_of_shadow
 from jobs.table.epoch_rows import newest_of_job, start_row
-from jobs.table.files import LiveFile, live_files, open_table
+from jobs.table.files import LiveFile, open_table
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
 from schemas.directory.paths import JobDirectory
@@ -172,7 +172,7 @@ def prepare_replay(paths: JobDirectory, spec: JobSpec) -> Replay:
 
 def _continues(shadow: JobDirectory, spec: JobSpec, goal: Offsets | None) -> bool:
     """Return whether the table of a shadow job is of this spec, and not beyond the goal."""
-    begun = newest_of_job(shadow.table, live_files(open_table(shadow.table)))
+    begun = read_newest_of_shadow(shadow)
     return (
         begun is not None
         and begun.plans == fingerprints_of(spec)  # else it is of an earlier spec

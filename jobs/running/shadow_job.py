@@ -1,6 +1,8 @@
 """Discard the shadow job of an evolve, which has read the topic again, once nobody needs it.
 
-evolve --replay ──► shadow job ──► commit of the job ──► discard
+evolve --replay ──► shadow job ──► commit of the job ──► discard: rename ──► delete
+                         │             │                             └─ killed: the next start or
+                         │             │                                evolve deletes the rest
                          │             └─ killed: the next start of the job discards it
                          └─ killed: the same command continues it, for a week
 """
@@ -13,28 +15,38 @@ import time
 from contextlib import suppress
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.table.epoch_rows import newest_of_job
-from jobs.table.files import live_files, open_table
+from jobs.table.files import UNREADABLE, FormatUnknown, live_files, open_table
+from jobs.table.version import TableVersion
 from schemas.directory.paths import JobDirectory, discard
 from schemas.limits import SHADOW_UNUSED_SECONDS_MAX
 from schemas.table.epoch import EpochRow
+from schemas.table.parquet_file import TableDamaged
 
 log = logging.getLogger(__name__)
 
+# The table is no table to continue. If only its storage fails (OSError), it may be whole.
+_BROKEN = (FileNotFoundError, FormatUnknown, TableDamaged, DeltaError, ValueError)
+
 
 def discard_shadow(paths: JobDirectory) -> None:
-    """Delete the shadow job with its hot states on this host."""
+    """Delete the shadow job with its hot states on this host, and the rest of earlier ones.
+
+    The directory is renamed before it is deleted: a kill leaves it whole, or no shadow job.
+    """
     shadow = paths.shadow
     if shadow.has_table:
-        with suppress(FileNotFoundError):
-            handle = open_table(shadow.table)
-            views = [path.stem for path in shadow.view_specs.glob("*.yaml")]
-            for view in ("", *views):
-                discard_hot_state(shadow.at_view(view), handle)
-    discard(shadow.data)
+        with suppress(*UNREADABLE, ValueError):  # without the table's id they cannot be found
+            for hot_state in shadow.list_hot_states(TableVersion(shadow.table).id):
+                shutil.rmtree(hot_state, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        shadow.data.rename(paths.make_discarded_shadow())
+    for left in paths.list_discarded_shadows():
+        discard(left)
 
 
 def discard_hot_state(paths: JobDirectory, handle: DeltaTable) -> None:
@@ -48,9 +60,11 @@ def discard_left_shadow(paths: JobDirectory, newest: EpochRow) -> None:
     Hold the job's lock. A failure costs only disk space; the next start tries again.
     """
     shadow = paths.shadow
-    if not shadow.data.exists():
-        return
     try:
+        for left in paths.list_discarded_shadows():
+            discard(left)
+        if not shadow.data.exists():
+            return
         used_at = _find_last_use(shadow)  # before the lock, which changes the directory
         lock = WriterLock(shadow.lock, shadow.name)
     except OwnedElsewhere:
@@ -59,10 +73,11 @@ def discard_left_shadow(paths: JobDirectory, newest: EpochRow) -> None:
         log.warning("cannot inspect the shadow job of an evolve, trying again later: %s", error)
         return
     try:
-        row = _read_newest(shadow)
+        row = read_newest_of_shadow(shadow)
         known = used_at if row is None else max(used_at, row.committed_at / 1e6)
         taken = row is not None and row.plans.items() <= newest.plans.items()
-        if taken or time.time() - known > SHADOW_UNUSED_SECONDS_MAX:
+        broken = row is None and shadow.has_table
+        if taken or broken or time.time() - known > SHADOW_UNUSED_SECONDS_MAX:
             discard_shadow(paths)
             log.info("deleted the shadow job that an evolve has left")
     except Exception as error:
@@ -77,7 +92,12 @@ def _find_last_use(shadow: JobDirectory) -> float:
     return max(path.stat().st_mtime for path in paths)
 
 
-def _read_newest(shadow: JobDirectory) -> EpochRow | None:
+def read_newest_of_shadow(shadow: JobDirectory) -> EpochRow | None:
+    """Return the newest epoch of a shadow job; None if there is no table to continue."""
     if not shadow.has_table:
         return None  # it was killed while it created the table
-    return newest_of_job(shadow.table, live_files(open_table(shadow.table)))
+    try:
+        return newest_of_job(shadow.table, live_files(open_table(shadow.table)))
+    except _BROKEN as error:
+        log.warning("the shadow job of an evolve cannot be continued: %s", error)
+        return None

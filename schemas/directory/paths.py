@@ -9,6 +9,7 @@ DIR/jobs/<name>/epochs          the table, the source of truth
                /spec.next.yaml  the spec that an evolve is about to activate
                /savepoints      named epochs
                /next            the shadow job, which reads the topic again for another query
+               /next.discarded-*  shadow jobs that are being deleted
                /replayed        quarantined messages that were sent again
                /failure.json    the failure of the last run, if it failed
                /start.json      the phases of the last start
@@ -28,11 +29,13 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Self
+from uuid import uuid4
 
 from schemas.table.object_path import ObjectPath, TablePath
 from schemas.table.view_path import view_root
 
 HOT_STATE_NAME_CHARACTERS = 12
+_DISCARDED = ".discarded-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,14 @@ class JobDirectory:
         """The paths of the shadow job, which reads the topic again for another query."""
         return JobDirectory(self.home / "next", self.name)
 
+    def list_discarded_shadows(self) -> list[Path]:
+        """Return the directories of shadow jobs whose deletion has begun."""
+        return sorted(self.home.glob(f"{self.shadow.data.name}{_DISCARDED}*"))
+
+    def make_discarded_shadow(self) -> Path:
+        """Return a new path for the shadow job while it is deleted."""
+        return self.shadow.data.with_name(f"{self.shadow.data.name}{_DISCARDED}{uuid4().hex}")
+
     @property
     def replayed(self) -> Path:
         return self.home / "replayed"
@@ -144,6 +155,11 @@ class JobDirectory:
         known = sha256(f"{table_id} {self.table}".encode()).hexdigest()
         return self.cache / known[:HOT_STATE_NAME_CHARACTERS]
 
+    def list_hot_states(self, table_id: str) -> list[Path]:
+        """Return the directories of the hot states of the job's query and of all its views."""
+        views = ["", *(path.stem for path in self.view_specs.glob("*.yaml"))]
+        return [self.at_view(view).hot_state(table_id) for view in views]
+
 
 def on_this_host(hot_state: Path) -> Path:
     """Return the path of the same hot state on this host, which may have another cache."""
@@ -156,7 +172,7 @@ def discard(directory: Path) -> None:
 
     If object storage is unreachable, the directory stays, so that the caller can try again.
     """
-    for below in ("", "jobs/*/", "next/jobs/*/"):
+    for below in ("", "jobs/*/", "next*/jobs/*/"):
         for pointer in directory.glob(f"{below}epochs.url*"):
             with suppress(ValueError):  # truncated by a kill: there is no table yet
                 ObjectPath.of(pointer.read_text().strip()).remove_tree()
