@@ -7,8 +7,8 @@
 
 Each step inspects the table and the processes, so a service that was killed between two steps
 continues with the next one. The table decides whether the operation has succeeded, never the exit
-of a process. If it has failed, the job is released with its old spec. The writer lock prevents two
-writers.
+of a process. If it has failed, whatever the reason, the job is released with its old spec. The
+writer lock prevents two writers.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ import msgspec
 from jobs.core.job.views import fingerprints_of
 from jobs.table.files import UNREADABLE
 from jobs.table.version import newest_whole_row
-from schemas.limits import OPERATION_SECONDS_MAX
+from schemas.limits import REASON_CHARACTERS_MAX
 from schemas.spec.file import SpecError, load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
-from service.moments import now_ms
 from service.paths import JobPaths
 from service.supervision import job_process
 from service.supervision.jobs import JobCatalog
-from service.supervision.register import ALIVE, Desired, JobRecord, OperationRecord, Register
+from service.supervision.register import ALIVE, Desired, OperationRecord, Register
 
 Outcome = tuple[str | None, str | None]  # the result as JSON, or the reason of the failure
 StartCommand = Callable[[OperationRecord, list[str]], None]
@@ -59,28 +58,12 @@ class Evolver:
         if job is None:
             return None, "the job was deleted"
         paths = self._jobs.find_paths(record.job)
-        held = job.held_by == record.id
-        outcome = self._take_step(record, spec, job, paths, start, read_outcome)
-        if outcome is not None and outcome[0] is None and held:
-            self._register.release(job.name, record.id)
-            self._wake()
-        return outcome
-
-    def _take_step(
-        self,
-        record: OperationRecord,
-        spec: JobSpec,
-        job: JobRecord,
-        paths: JobPaths,
-        start: StartCommand,
-        read_outcome: Callable[[], Outcome],
-    ) -> Outcome | None:
         held, ended = job.held_by == record.id, record.pid is not None
         holder, reader = (job_process.find_writer(each.lock) for each in (paths, paths.shadow))
         try:
             newest = newest_whole_row(paths.table)
-        except UNREADABLE:  # the next tick tries again
-            return self._check_deadline(record)
+        except UNREADABLE as error:  # the next tick tries again
+            return self._check_deadline(record, f"the table cannot be read: {error}")
         if newest is not None and newest.plans == fingerprints_of(spec):
             return self._finish(record, spec, paths, newest, start, holder)
         if ended and (held or read_outcome()[0] is None):
@@ -101,6 +84,11 @@ class Evolver:
             self._register.change_operation(record.id, pid=None, pid_born=None)
         self._wake()
         return None
+
+    def release(self, record: OperationRecord) -> None:
+        """Return the job of an operation that has failed to its desired state."""
+        self._register.release(record.job, record.id)
+        self._wake()
 
     def _finish(
         self,
@@ -127,10 +115,10 @@ class Evolver:
         arguments = ["evolve", "--replay"] if _replays(record) else ["evolve"]
         return [*arguments, "--beside"] if beside else arguments
 
-    def _check_deadline(self, record: OperationRecord) -> Outcome | None:
-        if now_ms() - (record.began_at or 0) > OPERATION_SECONDS_MAX * 1_000:
-            return None, "the job did not stop in time"
-        return None
+    def _check_deadline(
+        self, record: OperationRecord, reason: str = "the job did not stop in time"
+    ) -> Outcome | None:
+        return (None, reason[:REASON_CHARACTERS_MAX]) if record.is_overdue else None
 
 
 def _is_command(holder: int | None) -> bool:

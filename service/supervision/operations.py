@@ -57,6 +57,7 @@ class Operations:
         self._on_done = on_done
         self._home = settings.paths.home / "operations"
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._failing: set[str] = set()  # operations whose last step raised an error
         self._wake = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="operations", daemon=True)
@@ -132,10 +133,30 @@ class Operations:
         unfinished = sorted(self._register.list_unfinished(), key=lambda each: each.created_at)
         running = [each for each in unfinished if each.state == RUNNING]
         for each in running:
-            self._check(each)
+            self._try(each, self._check)
         free = limits.OPERATIONS_AT_ONCE_MAX - len(running)
-        for each in [each for each in unfinished if each.state == WAITING][: max(free, 0)]:
-            self._start(each)
+        for each in unfinished:
+            if each.state == WAITING and free > 0 and self._try(each, self._start):
+                free -= 1
+        self._failing &= {each.id for each in unfinished}
+
+    def _try(self, record: OperationRecord, step: Callable[[OperationRecord], None]) -> bool:
+        """Take a step of an operation, and return whether it worked.
+
+        An error is logged once; the others go on, and each tick tries again until the deadline.
+        """
+        try:
+            step(record)
+        except Exception as error:
+            if record.id not in self._failing:
+                log.exception("operation %s (%s of job %s)", record.id, record.kind, record.job)
+                self._failing.add(record.id)
+            if record.is_overdue:
+                reason = f"the service cannot process the operation: {error}"
+                self._end(record, None, reason[: limits.REASON_CHARACTERS_MAX])
+            return False
+        self._failing.discard(record.id)
+        return True
 
     def _start(self, record: OperationRecord) -> None:
         if record.kind == "evolve":  # has steps; the first may not be a command
@@ -195,8 +216,7 @@ class Operations:
         else:
             ended = record.pid is None or not job_process.is_alive(record.pid, record.pid_born)
         if not ended:
-            ran = now_ms() - (record.began_at or 0)
-            if ran > limits.OPERATION_SECONDS_MAX * 1_000 and record.pid is not None:
+            if record.is_overdue and record.pid is not None:
                 with self._file(record.id, "err").open("a") as said:
                     said.write(f"\nretally: {_TOO_LONG}\n")
                 job_process.kill(record.pid)
@@ -213,6 +233,12 @@ class Operations:
                 self._on_done(record, result)  # before DONE: a killed service repeats it
             except Problem as problem:
                 result, reason = None, problem.detail
+        self._end(record, result, reason)
+
+    def _end(self, record: OperationRecord, result: str | None, reason: str | None) -> None:
+        """Record the end of an operation; if it has failed, release the job that it holds."""
+        if result is None:
+            self._evolver.release(record)
         self._register.change_operation(
             record.id,
             state=DONE if result else FAILED,

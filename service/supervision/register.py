@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from schemas.limits import FAILURES_KEPT
+from schemas.limits import FAILURES_KEPT, OPERATION_SECONDS_MAX
 from service.moments import now_ms
 from service.transaction import transaction
 
@@ -87,6 +87,12 @@ class OperationRecord(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     request_key: str | None = None  # the client's Idempotency-Key
     asked_by: str | None = None  # the name of the token
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it has been running for longer than any operation may."""
+        ran = 0 if self.began_at is None else now_ms() - self.began_at
+        return ran > OPERATION_SECONDS_MAX * 1_000
 
 
 class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
