@@ -19,12 +19,11 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
-from deltalake.exceptions import DeltaError
 
 from jobs.core.job.job_evolution import JobEvolution, compare_specs
 from jobs.core.job.views import fingerprints_of, plans_of
 from jobs.table.epoch_rows import newest_of_job
-from jobs.table.files import UNREADABLE, FormatUnknown, NoTable
+from jobs.table.files import UNREADABLE, NoTable
 from jobs.table.version import TableVersion, at_newest, newest_whole_row
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec, spec_text
@@ -372,7 +371,7 @@ class JobCatalog:
         """Move a job's data to the trash at once, under the writer lock; return the new paths."""
         trash = self._settings.paths.trash
         trash.mkdir(mode=0o700, parents=True, exist_ok=True)
-        hot_state = _find_hot_state(paths)
+        hot_states = _find_hot_states(paths)
         moved = []
         with suppress(FileNotFoundError):
             lock = os.open(paths.lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -387,8 +386,9 @@ class JobCatalog:
                 os.close(lock)
         with suppress(FileNotFoundError):
             moved.append(paths.home.rename(trash / uuid4().hex))
-        with suppress(FileNotFoundError):  # the cache may be on another disk than the trash
-            moved.append(hot_state.rename(hot_state.with_name(f"deleted-{uuid4().hex}")))
+        for each in hot_states:
+            with suppress(FileNotFoundError):  # the cache may be on another disk than the trash
+                moved.append(each.rename(each.with_name(f"deleted-{uuid4().hex}")))
         return moved
 
 
@@ -396,18 +396,19 @@ def _make_unreadable_problem(error: Exception) -> Problem:
     return Problem("table-unreadable", 409, str(error)[: limits.REASON_CHARACTERS_MAX])
 
 
-def _find_hot_state(paths: JobPaths) -> Path:
-    """Return a job's directory in the cache of this host.
+def _find_hot_states(paths: JobPaths) -> list[Path]:
+    """Return a job's directories in the cache of this host.
 
     A cache below the data directory has one directory for each job name. A cache that several data
-    directories share has one for each table.
+    directories share has one for each table and view.
     """
     if paths.cache.is_relative_to(paths.data):
-        return paths.cache
-    try:
-        return paths.hot_state(TableVersion(paths.table).id)
-    except (NoTable, FormatUnknown, DeltaError):  # its id is unknown without a table
-        return paths.hot_state("")
+        return [paths.cache]
+    found: list[Path] = []
+    for owner in (paths, paths.shadow):
+        with suppress(*UNREADABLE, ValueError):  # without its table's id they cannot be found
+            found += owner.list_hot_states(TableVersion(owner.table).id)
+    return found
 
 
 def _find_spec(plans: dict[str, str], path: Path) -> JobSpec | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -218,22 +219,64 @@ def test_what_becomes_of_the_data_has_to_be_said(client: httpx.Client) -> None:
     problem(client.delete("/v1/jobs/gone?data=drop"), 404, "job-unknown")
 
 
-def test_a_deleted_job_leaves_the_hot_states_of_other_tables_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache that several data directories share."""
     monkeypatch.setenv("RETALLY_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("way", ["delete", "approve"])
+def test_a_job_without_its_data_has_no_hot_state_and_leaves_those_of_other_tables_alone(
+    way: str, tmp_path: Path, cache: Path
+) -> None:
     served = Served.start(tmp_path / "data")
     try:
         watched = WatchedTable(served)
         place = watched.table.place
-        own, other = (
-            place.hot_state(i) for i in (TableVersion(place.table).id, "of another table")
-        )
-        for directory in (own, other):
+        shutil.copytree(place.own_table, place.shadow.own_table)
+        for of in (place, place.shadow):
+            of.view_specs.mkdir()
+            (of.view_specs / "top.yaml").write_text(place.spec.read_text())
+        table_id = TableVersion(place.own_table).id
+        own = [
+            of.at_view(view).hot_state(table_id)
+            for of in (place, place.shadow)
+            for view in ("", "top")
+        ]
+        other = place.hot_state("of another table")
+        assert len({*own, other}) == 5
+        for directory in (*own, other):
             directory.mkdir(parents=True)
         with served.client() as client:
-            assert client.delete("/v1/jobs/items?data=drop").status_code == 204
+            if way == "delete":
+                assert client.delete("/v1/jobs/items?data=drop").status_code == 204
+            else:
+                spec = SPEC.replace("SUM(v)", "MIN(v)")
+                assert client.put("/v1/jobs/items?replace=true", content=spec).status_code == 200
+                assert client.post("/v1/jobs/items/approve?state=drop").status_code == 200
         assert [path.name for path in place.cache.iterdir()] == [other.name]
+    finally:
+        served.stop()
+
+
+@pytest.mark.parametrize("damage", ["log", "checkpoint", "URL"])
+def test_a_job_whose_table_is_damaged_is_deleted(damage: str, tmp_path: Path, cache: Path) -> None:
+    served = Served.start(tmp_path / "data")
+    try:
+        place = WatchedTable(served).table.place
+        log = place.own_table / "_delta_log"
+        if damage == "log":
+            for entry in log.glob("*.json"):
+                entry.write_text("nonsense")
+        elif damage == "checkpoint":
+            (log / "_last_checkpoint").write_text('{"version": 0, "size": 3}')
+            (log / f"{0:020d}.checkpoint.parquet").write_bytes(b"PAR1 nonsense PAR1")
+        else:
+            place.pointer.write_text("nonsense")
+        with served.client() as client:
+            assert client.delete("/v1/jobs/items?data=drop").status_code == 204
+        assert not place.home.exists()
     finally:
         served.stop()
 
