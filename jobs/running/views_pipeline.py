@@ -37,6 +37,7 @@ from jobs.edge.rows.weighted_rows import (
 )
 from jobs.edge.spark.bucket_column import bucket_column
 from jobs.edge.spark.expressions import project
+from jobs.edge.spark.kept_rows import keep_rows
 from jobs.edge.spark.weighted_schema import OWN_COLUMNS, weighted_schema
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import EpochTable
@@ -216,12 +217,9 @@ class ViewsPipeline(Pipeline):
         if self._all_plain:
             fold, target = ViewsFold(tuple(folds), targets), F.col(TARGET) % targets
             return self._collect(self._plan_parcels(decode, fold, targets, target))
-        numbered = self._number_ranges(decode.ranges)
-        sent = numbered.mapInArrow(decode, SPARK_PARCELS).persist()
-        try:
+        sent = self._number_ranges(decode.ranges).mapInArrow(decode, SPARK_PARCELS)
+        with keep_rows(sent):
             return self._collect(self._plan_branches(sent, decode, folds, targets))
-        finally:
-            sent.unpersist()
 
     def _make_inputs(
         self,

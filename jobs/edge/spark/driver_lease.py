@@ -28,8 +28,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from jobs.edge.spark.kept_rows import LeasedSession
 from jobs.edge.spark.session import JAVA_OPTIONS
-from jobs.edge.spark.shared_driver import FULL, short_address
+from jobs.edge.spark.shared_driver import FULL, KEPT, SESSION, short_address
 from schemas.limits import DRIVER_START_SECONDS_MAX
 
 _OWNER = "jobs.edge.spark.shared_driver"
@@ -172,9 +173,13 @@ def _open_session(lease: _Lease) -> SparkSession:
     finally:
         for name in given:  # a secret is not for the processes that the job starts
             del os.environ[name]
-    context = gateway.jvm.JavaSparkContext(gateway.entry_point.sparkContext())
+    lent = gateway.entry_point
+    session = lent.get(SESSION)
+    context = gateway.jvm.JavaSparkContext(session.sparkContext())
     interrupt = signal.getsignal(signal.SIGINT)
     spark = SparkContext(gateway=gateway, jsc=context, conf=SparkConf(_jconf=context.getConf()))
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupt)  # pyspark's cancels the work of all jobs
-    return SparkSession(spark, jsparkSession=gateway.entry_point)
+    leased = LeasedSession(spark, jsparkSession=session)
+    leased.kept = lent.get(KEPT)
+    return leased

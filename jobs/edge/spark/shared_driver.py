@@ -3,7 +3,8 @@
     a job's process ──connects──► owner ──► a session, a scheduler pool, a job tag and a gateway
                     ◄─port, secret─┘        server for this job only, in the one JVM
                     └──────── its Spark calls ─────► its gateway server
-    the connection ends ──► cancel the job's tasks, close its gateway server, stop its queries
+    the connection ends ──► cancel the job's tasks, close its gateway server, stop its queries,
+                            remove from Spark's memory the rows that the job still keeps there
 
 The connection is the lease: the kernel closes it, however the job's process ends. So a killed job
 leaves nothing running, and the other jobs go on. The owner ends with its JVM, or when no job has
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FULL = b"full\n"
+SESSION, KEPT = "session", "kept"  # what a job gets: its session, and a queue for frames
 _TICK_SECONDS = 0.1
 _BEAT_SECONDS = 1.0
 _LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)])?", re.ASCII)
@@ -197,8 +199,9 @@ class SharedDriver:
         context.setInterruptOnCancel(True)
         session = self.spark._jsparkSession.newSession()
         self.spark._get_j_spark_session_class(self._gateway.jvm).setActiveSession(session)
+        kept = self._gateway.jvm.java.util.concurrent.ConcurrentLinkedQueue()
         secret = secrets.token_hex(32)
-        server = self._start_gateway(session, secret)
+        server = self._start_gateway({SESSION: session, KEPT: kept}, secret)
         try:
             answer = {"port": server.getJavaServer().getListeningPort(), "secret": secret}
             _await_end(connection, json.dumps(answer).encode() + b"\n")
@@ -208,11 +211,16 @@ class SharedDriver:
             for query in session.streams().active():
                 with suppress(Exception):  # its client is gone, which may be what it reports
                     query.stop()
+            while (frame := kept.poll()) is not None:  # after the queries, which may still add one
+                frame.unpersist()
 
-    def _start_gateway(self, session: Any, secret: str) -> Any:
-        """Start what a Python process calls the JVM through; its entry point is the session."""
+    def _start_gateway(self, lent: dict[str, Any], secret: str) -> Any:
+        """Start what a Python process calls the JVM through; its entry point is a map of `lent`."""
         jvm = self._gateway.jvm
-        builder = jvm.py4j.ClientServer.ClientServerBuilder(session)
+        entry = jvm.java.util.HashMap()
+        for name, value in lent.items():
+            entry.put(name, value)
+        builder = jvm.py4j.ClientServer.ClientServerBuilder(entry)
         builder.authToken(secret).javaPort(0)
         builder.javaAddress(jvm.java.net.InetAddress.getLoopbackAddress())
         server = builder.build()
