@@ -60,8 +60,8 @@ class AuditLog:
         """Return the newest lines, newest first; of one job if it is given."""
         both = (self._changes.backwards(), self._of_viewers.backwards())
         lines = merge(*both, key=itemgetter("at"), reverse=True)
-        path = f"/v1/jobs/{job}"
-        wanted = (each for each in lines if not job or f"{each['path']}/".startswith(f"{path}/"))
+        paths = f"/v1/jobs/{job}/", f"/v1/jobs/{job}."  # the second is that of a view
+        wanted = (each for each in lines if not job or f"{each['path']}/".startswith(paths))
         return list(islice(wanted, limit))
 
 

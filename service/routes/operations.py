@@ -122,6 +122,12 @@ def find_repeated(runtime: Runtime, job: str, kind: str, key: str | None) -> Ope
     return known
 
 
+def _split_view(name: str) -> tuple[str, dict[str, Any]]:
+    """Return the job that an operation belongs to, and the argument that names its view."""
+    job, _, view = name.partition(".")
+    return job, {"view": view} if view else {}
+
+
 def _parse_goal(to: str | int) -> str:
     goal = str(to)
     if SAVEPOINT_NAME.fullmatch(goal) is None:
@@ -142,10 +148,9 @@ async def audit(request: Request, name: str, idempotency_key: RequestKey = None)
     """
     runtime = runtime_of(request)
     require_newest(await runtime.wait_until_ready(name))
-    job, _, view = name.partition(".")
+    job, arguments = _split_view(name)
     if (known := find_repeated(runtime, job, "audit", idempotency_key)) is not None:
         return answer_accepted(known)
-    arguments = {"view": view} if view else {}
     return await submit_operation(request, job, "audit", arguments, idempotency_key)
 
 
@@ -246,7 +251,8 @@ async def replay(
     live_table = await runtime.wait_until_ready(name)
     require_view(request, name)
     position = parse_message_id(id)
-    if (known := find_repeated(runtime, name, "quarantine", idempotency_key)) is not None:
+    job, of_view = _split_view(name)
+    if (known := find_repeated(runtime, job, "quarantine", idempotency_key)) is not None:
         return answer_accepted(known)
     body = await parse_body(request, ReplayBody)
     fixed = _parse_message(body)
@@ -267,8 +273,8 @@ async def replay(
     if sent is not None and sent.offset is not None and not body.again:
         detail = f"it was resent as offset {sent.offset} of {sent.topic}/{sent.partition}"
         raise Problem("message-replayed", 409, detail)
-    arguments = {"id": id, "fixed": fixed is not None, "again": body.again}
-    return await submit_operation(request, name, "quarantine", arguments, idempotency_key, fixed)
+    arguments = {"id": id, "fixed": fixed is not None, "again": body.again} | of_view
+    return await submit_operation(request, job, "quarantine", arguments, idempotency_key, fixed)
 
 
 @router.post(
@@ -293,7 +299,8 @@ async def replay_all(request: Request, name: str, idempotency_key: RequestKey = 
     runtime = runtime_of(request)
     await runtime.wait_until_ready(name)
     require_view(request, name)
-    if (known := find_repeated(runtime, name, "quarantine", idempotency_key)) is not None:
+    job, of_view = _split_view(name)
+    if (known := find_repeated(runtime, job, "quarantine", idempotency_key)) is not None:
         return answer_accepted(known)
     body = await parse_body(request, ReplayAllBody)
     if not 0 < len(body.ids) <= RESENT_AT_ONCE_MAX:
@@ -302,8 +309,8 @@ async def replay_all(request: Request, name: str, idempotency_key: RequestKey = 
         parse_message_id(each)  # or 404
     ids = list(dict.fromkeys(body.ids))
     one: dict[str, Any] = {"id": ids[0], "fixed": False}
-    arguments = (one if len(ids) == 1 else {"ids": ids}) | {"again": body.again}
-    return await submit_operation(request, name, "quarantine", arguments, idempotency_key)
+    arguments = (one if len(ids) == 1 else {"ids": ids}) | {"again": body.again} | of_view
+    return await submit_operation(request, job, "quarantine", arguments, idempotency_key)
 
 
 def _parse_message(body: ReplayBody) -> bytes | None:

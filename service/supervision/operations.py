@@ -188,10 +188,9 @@ class Operations:
     def _make_command(self, record: OperationRecord) -> list[str]:
         arguments = msgspec.json.decode(record.arguments)
         command = [record.kind, record.job, "--data", str(self._settings.paths.data), "--json"]
+        command += ["--view", arguments["view"]] if arguments.get("view") else []
         input_file = str(self._file(record.id, "in"))
         match record.kind:
-            case "audit":
-                command += ["--view", arguments["view"]] if arguments.get("view") else []
             case "rewind":
                 return [*command, "--to", str(arguments["to"]), *self._settings.kafka_arguments]
             case "offsets":

@@ -58,8 +58,8 @@ async def activity_page(request: Request, name: str) -> Response:
     visitor = require_visitor(request)
     runtime = runtime_of(request)
     job = find_job(request, name)
-    records = runtime.register.list_operations(name, CONSOLE_AUDITS)
-    failures = runtime.register.list_failures(name, CONSOLE_FAILURES)
+    records = runtime.register.list_operations(job.name, CONSOLE_AUDITS)
+    failures = runtime.register.list_failures(job.name, CONSOLE_FAILURES)
     return await render_page(
         request,
         visitor,
@@ -117,8 +117,8 @@ async def operation_page(request: Request, name: str, id: str) -> Response:
     visitor = require_visitor(request)
     job = find_job(request, name)
     record = runtime_of(request).register.find_operation(id)
-    if record is None or record.job != name:
-        raise Problem("operation-unknown", 404, f"job {name!r} has no such operation")
+    if record is None or record.job != job.name:
+        raise Problem("operation-unknown", 404, f"job {job.name!r} has no such operation")
     operation = operations.describe_operation(record)
     result = operation["result"] or {}
     audited = record.kind == "audit" and "verdict" in result

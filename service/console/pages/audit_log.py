@@ -40,8 +40,8 @@ async def audit_log_page(
 def _find_job(path: str, jobs: Container[str]) -> str | None:
     """Return the job of a request's path, if it is still there."""
     parts = path.split("/")
-    of_job = len(parts) > 3 and parts[:3] == ["", "v1", "jobs"] and parts[3] in jobs
-    return parts[3] if of_job else None
+    job = parts[3].partition(".")[0] if len(parts) > 3 else ""  # JOB.VIEW is a view
+    return job if parts[:3] == ["", "v1", "jobs"] and job in jobs else None
 
 
 @router.get("/trail")

@@ -47,7 +47,7 @@ def test_views_come_and_go_while_their_pages_are_open(workshop_visits: Visits) -
     overview, results = own.open("/jobs/viewed"), own.open("/jobs/viewed/results")
     assert not picker(results)
     with own.served.client() as client:
-        put_views(client, least=LEAST, most=MOST)
+        put_views(client, {"least": LEAST, "most": MOST})
         notice = overview.get_by_role("region", name="A changed spec is pending approval")
         expect(notice).to_contain_text("New columns and views: least, most")
         notice.get_by_role("button", name="Approve").click()
@@ -73,7 +73,7 @@ def test_views_come_and_go_while_their_pages_are_open(workshop_visits: Visits) -
         # The view was added by the newest epoch, from which its history starts.
         expect(pages[1].get_by_text("No changes since epoch 2.")).to_be_visible()
         pages.append(own.open("/jobs/viewed"))
-        put_views(client, least=LEAST)
+        put_views(client, {"least": LEAST})
         expect(pages[2].get_by_text("Removed columns and views: most")).to_be_visible()
         approve(client)
         for page in pages[:2]:

@@ -1,0 +1,71 @@
+"""A job that has only views: its quarantine and its operations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from schemas.limits import CONSOLE_RAW_BYTES
+from tests.support.console.viewed import VIEWED, put_only_views, refuse
+from tests.support.service.served import Served
+
+JOB = f"/v1/jobs/{VIEWED}"
+PAGES = f"/jobs/{VIEWED}"
+VIEWS = {"least": [("bolt", 7), ("nut", 1)], "times": [("bolt", 1), ("nut", 2)]}  # and their rows
+NEWEST = 4  # two epochs, the change to views, and the refused messages
+
+
+def insert(v: object, name: str = "bolt") -> bytes:
+    return json.dumps({"type": "INSERT", "data": [{"name": name, "v": v}]}).encode()
+
+
+@pytest.fixture(scope="module")
+def refused(served: Served) -> Iterator[dict[str, str]]:
+    """The ids of a message that no view could decode, and of one that `least` alone refused."""
+    put_only_views(served, VIEWED)
+    shared = insert("x", "y" * CONSOLE_RAW_BYTES)
+    yield refuse(served, VIEWED, {"": shared, "least": insert("7")})
+
+
+def read_page(client: httpx.Client, path: str, status: int = 200) -> str:
+    answer = client.get(path)
+    assert answer.status_code == status, path
+    return answer.text
+
+
+# --- quarantine -----------------------------------------------------------------------------------
+
+
+def test_a_message_of_a_view_is_resent_by_an_operation_of_its_job(
+    client: httpx.Client, refused: dict[str, str]
+) -> None:
+    shared, key = refused[""], {"Idempotency-Key": "once"}
+    one, many = (f"views/{v}/quarantine" for v in VIEWS)
+    sent = client.post(f"{JOB}/{one}/{shared}/replay", json={}, headers=key)
+    repeated = client.post(f"{JOB}/{many}/replay", json={"ids": [shared]}, headers=key)
+    again = client.post(f"{JOB}/{many}/replay", json={"ids": [shared]})
+    assert [each.status_code for each in (sent, repeated, again)] == [202, 202, 202], sent.text
+    found = client.get(f"{JOB}/operations").json()["operations"]
+    by_id = {each["id"]: (each["job"], each["arguments"]["view"]) for each in found}
+    assert by_id[sent.json()["id"]] == (VIEWED, "least")
+    assert by_id[again.json()["id"]] == (VIEWED, "times")
+    assert repeated.json()["id"] == sent.json()["id"]
+    for base in (PAGES, f"{PAGES}/views/times"):
+        listed = read_page(client, f"{base}/activity")
+        assert f"view least, {shared}" in listed and f"view times, {shared}" in listed
+    operation = f"{PAGES}/views/times/activity/{sent.json()['id']}"
+    assert "resend message" in read_page(client, operation).lower()
+    assert "Resending" in read_page(client, f"{PAGES}/views/times/quarantine/{shared}")
+
+
+def test_the_audit_log_of_a_job_has_the_requests_to_its_views(
+    client: httpx.Client, refused: dict[str, str]
+) -> None:
+    client.post(f"{JOB}/views/least/quarantine/nonsense/replay", json={})
+    path = f"/v1/jobs/{VIEWED}.least/quarantine/nonsense/replay"
+    page = read_page(client, f"/audit-log?job={VIEWED}")
+    assert f'POST {path} <a href="{PAGES}">{VIEWED}</a>' in page
+    assert path not in read_page(client, "/audit-log?job=view")
