@@ -18,6 +18,7 @@ from jobs.table.parts import QUARANTINE
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
+from schemas.table.view_path import split_part
 from service.console.formatting import base_of
 from service.live.epoch_history import LagPoint
 from service.live.table import LiveTable
@@ -70,11 +71,21 @@ class JobView:
     read_size: Callable[[], StateSize | None]  # reads the table's log: in a thread
 
     @property
-    def quarantined(self) -> int:
-        """The number of messages in quarantine."""
+    def refused(self) -> dict[str, int]:
+        """The messages in quarantine by view; "" has those that all views share."""
         size = self.read_size()
         parts = () if size is None else size.parts
-        return sum(part.rows for part in parts if part.part == QUARANTINE)
+        counts = [(*split_part(each.part), each.rows) for each in parts]
+        return {view: rows for view, part, rows in counts if part == QUARANTINE}
+
+    @property
+    def quarantined(self) -> int:
+        """The number of messages in quarantine, of all views."""
+        return sum(self.refused.values())
+
+    def count_quarantined(self, view: str) -> int:
+        """Return the number of messages that the page of a view's quarantine lists."""
+        return sum(count for owner, count in self.refused.items() if owner in ("", view))
 
     @property
     def name(self) -> str:

@@ -39,6 +39,42 @@ def read_page(client: httpx.Client, path: str, status: int = 200) -> str:
 # --- quarantine -----------------------------------------------------------------------------------
 
 
+def test_each_view_has_pages_of_its_quarantine(
+    client: httpx.Client, refused: dict[str, str]
+) -> None:
+    shared, own = refused[""], refused["least"]
+    for address, view in ((PAGES, "least"), *((f"{PAGES}/views/{v}", v) for v in VIEWS)):
+        base = f"{PAGES}/views/{view}"
+        listed = read_page(client, f"{address}/quarantine")
+        assert f'href="{base}/quarantine/{shared}"' in listed
+        assert (f'href="{base}/quarantine/{own}"' in listed) == (view == "least")
+        assert f'data-base="{base}"' in listed and f'action="{base}/quarantine"' in listed
+        for other in VIEWS:
+            assert f'href="{PAGES}/views/{other}/quarantine"' in listed
+        message = read_page(client, f"{base}/quarantine/{shared}")
+        assert message.count(f'data-url="/v1{base}/quarantine/{shared}/replay"') == 2
+        whole = f"/v1{base}/quarantine/{shared}"
+        assert f'href="{whole}"' in message
+        assert client.get(whole).json()["id"] == shared
+    read_page(client, f"{PAGES}/views/times/quarantine/{own}", 404)
+
+
+def test_the_tab_counts_the_messages_of_all_views_and_the_links_those_of_each(
+    client: httpx.Client, refused: dict[str, str]
+) -> None:
+    page = read_page(client, f"{PAGES}/views/times/quarantine")
+    tabs, picker = page.split("<nav")[-2:]
+
+    def link(text: str, count: int) -> str:
+        unseen = '<span class="unseen">'
+        noun = "message" if count == 1 else "messages"
+        badge = f'<span class="badge">{unseen}with </span>{count}{unseen} {noun}</span></span>'
+        return f">{text} {badge}</a>"
+
+    assert link("Quarantine", 2) in tabs
+    assert link("least", 2) in picker and link("times", 1) in picker
+
+
 def test_a_message_of_a_view_is_resent_by_an_operation_of_its_job(
     client: httpx.Client, refused: dict[str, str]
 ) -> None:

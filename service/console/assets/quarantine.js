@@ -15,7 +15,7 @@ const checked = document.getElementById("checked");
 const refused = document.getElementById("refused");
 const error = form.querySelector(".refusal");
 const send = form.querySelector("[type=submit]");
-const job = encodeURIComponent(dialog.dataset.job);
+const { base } = dialog.dataset;
 
 let accepted = [];
 
@@ -46,7 +46,7 @@ button?.addEventListener("click", async () => {
   showError("");
   dialog.showModal();
   await orError(async () => {
-    const response = await sendChange("POST", `/jobs/${job}/quarantine/check`, JSON.stringify(selected()));
+    const response = await sendChange("POST", `${base}/quarantine/check`, JSON.stringify(selected()));
     if (!response.ok) return showError(await describeRefusal(response));
     const found = await response.json();
     accepted = found.filter((each) => each.refused === null).map((each) => each.id);
@@ -62,9 +62,9 @@ form.addEventListener("submit", async (event) => {
   form.ariaBusy = "true";
   await orError(async () => {
     const body = JSON.stringify({ ids: accepted });
-    const response = await sendChange("POST", `/v1/jobs/${job}/quarantine/replay`, body);
+    const response = await sendChange("POST", `/v1${base}/quarantine/replay`, body);
     if (!response.ok) return showError(await describeRefusal(response));
-    return location.assign(`/jobs/${job}/activity`);
+    return location.assign(`${base}/activity`);
   });
   form.ariaBusy = "false";
   await refresh();

@@ -9,7 +9,15 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from tests.support.console.shop import Shop, put
-from tests.support.console.viewed import LEAST, MOST, VIEWED, approve, put_views
+from tests.support.console.viewed import (
+    LEAST,
+    MOST,
+    VIEWED,
+    approve,
+    put_only_views,
+    put_views,
+    refuse,
+)
 from tests.support.console.visits import (
     Visits,
     assert_sound,
@@ -98,3 +106,37 @@ def test_the_preview_of_a_spec_names_the_view_that_it_shows(workshop_visits: Vis
     preview = page.get_by_role("region", name="Preview of the spec")
     title = preview.get_by_role("heading", name="Results")
     expect(title).to_have_text("Results of view least, the first of 2; all are checked")
+
+
+def test_messages_of_a_view_are_checked_and_resent_from_its_page(workshop_visits: Visits) -> None:
+    """There is no broker, so that the operation is only submitted."""
+    own, job = workshop_visits, "refused-views"
+    put_only_views(own.served, job)
+    fits = b'{"type": "INSERT", "data": [{"name": "nut", "v": "1"}]}'
+    unfit = b'{"type": "INSERT", "data": [{"name": "nut", "v": "x"}]}'
+    ids = refuse(own.served, job, {"": fits, "least": unfit})
+    page = own.open(f"/jobs/{job}")
+    tabs = page.get_by_role("navigation", name=f"Pages of job {job}")
+    tabs.get_by_role("link", name="Quarantine with 2 messages").click()
+    rows = page.get_by_role("region", name="Messages in quarantine").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    views = page.get_by_role("navigation", name=f"Views of job {job}")
+    views.get_by_role("link", name="times with 1 message").click()
+    expect(rows).to_have_count(1)
+    assert_sound(page, "view-quarantine")
+    tabs.get_by_role("link", name="Results").click()
+    page.wait_for_url("**/views/times/results")
+    page.go_back()
+    page.get_by_label("Select all messages of this page").check()
+    page.get_by_role("button", name="Resend selected").click()
+    dialog = page.get_by_role("dialog", name="Resend the selected messages?")
+    expect(dialog).to_contain_text("can process 1 of 1 messages now")
+    dialog.get_by_role("button", name="Resend 1").click()
+    page.wait_for_url("**/activity")
+    operations = page.get_by_role("region", name="Operations").locator("tbody tr")
+    expect(operations.first).to_contain_text(f"view times, {ids['']}")
+    page.goto(f"/jobs/{job}/views/least/quarantine/{ids['']}")
+    page.get_by_role("button", name="Resend unchanged").click()
+    dialog = page.get_by_role("dialog", name="Resend unchanged?")
+    dialog.get_by_role("button", name="Resend").click()
+    expect(page.locator("#sent").get_by_text("Resending")).to_have_count(2)
