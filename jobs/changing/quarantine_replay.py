@@ -25,7 +25,12 @@ from uuid import uuid4
 import msgspec
 import pyarrow.compute as pc
 
-from jobs.core.job.refused_message import MessagePosition, parse_message_id, why_refused
+from jobs.core.job.refused_message import (
+    MessagePosition,
+    job_decoder,
+    parse_message_id,
+    why_refused,
+)
 from jobs.core.values.change import RejectCode
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.single_records import find_replayed, read_record, send_record
@@ -67,8 +72,9 @@ def replay(
             f"{paths.name} lists the ids"
         )
     table, row, own = found
+    whole = load_spec(paths.at_view("").spec)
     expression = row.get("quarantine_code") == RejectCode.EXPRESSION
-    if own or (expression and (paths.view or load_spec(paths.spec).views)):
+    if own or (expression and (paths.view or whole.views)):
         raise CannotReplay(
             "only one view refused this message; sent again, it would count twice in the others"
         )
@@ -77,7 +83,7 @@ def replay(
     require_same_topics(admin, known)
     original = read_record(connection, topic, partition, offset)
     value = fixed if fixed is not None else _read_bytes(identity, row, original)
-    refused = why_refused(table.spec, table.plan, value)
+    refused = why_refused(job_decoder(whole), value)
     if refused is not None:
         reason, path = refused
         raise CannotReplay(f"the job would refuse that message again: {reason} (at {path})")

@@ -15,10 +15,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.core.job.cloning import clone_problems, clone_spec
-from jobs.core.job.refused_message import why_refused
+from jobs.core.job.refused_message import job_decoder, why_refused
 from schemas.directory.replayed import read_replay
 from schemas.limits import JOB_NAME_CHARACTERS_MAX, REQUEST_KEY_CHARACTERS_MAX, RESENT_AT_ONCE_MAX
 from schemas.spec.file import load_spec, spec_text
+from schemas.spec.job import JobSpec
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.problems import Problem
@@ -260,15 +261,8 @@ async def replay(
         runtime.table_reads.read, live_table, lambda table: read_message(table, position)
     )  # or 404
     if fixed is not None:
-        refused = await run_in_threadpool(
-            why_refused, live_table.spec, live_table.shape.plan, fixed
-        )
-        if refused is not None:
-            reason, path = refused
-            errors = [{"path": path, "message": reason}]
-            raise Problem(
-                "message-refused", 422, "the job cannot process this message", errors=errors
-            )
+        spec = runtime.jobs.parse_spec(runtime.jobs.find_record(job))
+        await run_in_threadpool(_require_accepted, spec, fixed)
     sent = read_replay(live_table.paths.replayed, id)
     if sent is not None and sent.offset is not None and not body.again:
         detail = f"it was resent as offset {sent.offset} of {sent.topic}/{sent.partition}"
@@ -311,6 +305,15 @@ async def replay_all(request: Request, name: str, idempotency_key: RequestKey = 
     one: dict[str, Any] = {"id": ids[0], "fixed": False}
     arguments = (one if len(ids) == 1 else {"ids": ids}) | {"again": body.again} | of_view
     return await submit_operation(request, job, "quarantine", arguments, idempotency_key)
+
+
+def _require_accepted(spec: JobSpec, message: bytes) -> None:
+    """Raise a Problem if the job cannot process a message."""
+    refused = why_refused(job_decoder(spec), message)
+    if refused is not None:
+        reason, path = refused
+        errors = [{"path": path, "message": reason}]
+        raise Problem("message-refused", 422, "the job cannot process this message", errors=errors)
 
 
 def _parse_message(body: ReplayBody) -> bytes | None:

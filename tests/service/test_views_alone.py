@@ -10,7 +10,7 @@ import pytest
 
 from schemas.limits import CONSOLE_RAW_BYTES
 from tests.support.console.viewed import VIEWED, put_only_views, refuse
-from tests.support.service.served import Served
+from tests.support.service.served import Served, problem
 
 JOB = f"/v1/jobs/{VIEWED}"
 PAGES = f"/jobs/{VIEWED}"
@@ -105,3 +105,16 @@ def test_the_audit_log_of_a_job_has_the_requests_to_its_views(
     page = read_page(client, f"/audit-log?job={VIEWED}")
     assert f'POST {path} <a href="{PAGES}">{VIEWED}</a>' in page
     assert path not in read_page(client, "/audit-log?job=view")
+
+
+def test_a_message_that_another_view_cannot_decode_is_not_resent(
+    client: httpx.Client, refused: dict[str, str]
+) -> None:
+    """The view `times` does not read the column v, but the job decodes it for `least`."""
+    quarantine, shared = "views/times/quarantine", refused[""]
+    body = {"message": insert("x").decode()}
+    answer = client.post(f"{JOB}/{quarantine}/{shared}/replay", json=body)
+    (error,) = problem(answer, 422, "message-refused")["errors"]
+    assert "v: 'x'" in error["message"]
+    (checked,) = client.post(f"{PAGES}/{quarantine}/check", json=[shared]).json()
+    assert "v: 'x'" in checked["refused"]

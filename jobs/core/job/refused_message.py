@@ -7,7 +7,8 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.core.formats.registry import MessageRules
+from jobs.core.formats.registry import MessageDecoder, MessageRules
+from jobs.core.job.views import plans_of, reading_plan
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.values.change import Changes, ColumnGone, Filtered, Rejected
 from jobs.core.values.json_values import Json, render
@@ -60,12 +61,21 @@ def message_document(row: Mapping[str, Any], bytes_max: int | None = None) -> di
         return document | {"raw_base64": b64encode(shown).decode()}
 
 
-def why_refused(spec: JobSpec, plan: Plan, value: bytes) -> tuple[str, str] | None:
+def job_decoder(spec: JobSpec) -> MessageDecoder:
+    """Return the decoder of a job; `spec` is that of the whole job, not of one view.
+
+    All views share the decoded rows, so a message must fit the columns of each view.
+    """
+    plan = reading_plan(plans_of(spec))
+    return MessageRules.of(spec).decoder(plan.columns, plan.used)
+
+
+def why_refused(decoder: MessageDecoder, value: bytes) -> tuple[str, str] | None:
     """Return the reason and the path for which the job refuses a message; None if it accepts it.
 
     Expressions are not evaluated: a row on which one fails goes into quarantine again.
     """
-    decoded = MessageRules.of(spec).decoder(plan.columns, plan.used).explain(value)
+    decoded = decoder.explain(value)
     if isinstance(decoded, Changes):
         return None if decoded.changes else ("the message has no rows", "$")
     if isinstance(decoded, Rejected):

@@ -14,7 +14,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from jobs.core.job.refused_message import groups_of, why_refused
+from jobs.core.formats.registry import MessageDecoder
+from jobs.core.job.refused_message import groups_of, job_decoder, why_refused
 from jobs.table.version import TableVersion, at_newest
 from schemas.limits import CONSOLE_AFFECTED_GROUPS, CONSOLE_QUARANTINE_ROWS, CONSOLE_RAW_BYTES
 from schemas.table.epoch import EpochRow
@@ -114,7 +115,7 @@ def _encode(reason: str, find: str, before: str = "") -> str:
 async def check_messages(request: Request, name: str) -> Response:
     """Return which messages the job would process now, with the reasons of the others."""
     require_visitor(request, Role.ADMIN)
-    live_table, _ = await find_followed_job(request, name)
+    live_table, job = await find_followed_job(request, name)
     try:
         names = msgspec.json.decode(await request.body(), type=list[str])
     except msgspec.MsgspecError:
@@ -122,19 +123,20 @@ async def check_messages(request: Request, name: str) -> Response:
     wanted = [parse_message_id(each) for each in names[:CONSOLE_QUARANTINE_ROWS]]
 
     def check(table: TableVersion) -> list[dict[str, Any]]:
-        return [_check_message(live_table, read_message(table, each)) for each in wanted]
+        decoder = job_decoder(job.spec)
+        return [_check_message(decoder, read_message(table, each)) for each in wanted]
 
     checked = await run_in_threadpool(runtime_of(request).table_reads.read, live_table, check)
     return Response(msgspec.json.encode(checked), 200, HEADERS, "application/json")
 
 
-def _check_message(live_table: LiveTable, found: dict[str, Any]) -> dict[str, Any]:
+def _check_message(decoder: MessageDecoder, found: dict[str, Any]) -> dict[str, Any]:
     document = {"id": found["id"], "refused": None}
     if found["cut"]:
         return {**document, "refused": "only its beginning was kept; resend it by itself"}
     raw = found.get("raw")
     value = base64.b64decode(found.get("raw_base64", "")) if raw is None else raw.encode()
-    refused = why_refused(live_table.spec, live_table.shape.plan, value)
+    refused = why_refused(decoder, value)
     return {**document, "refused": None if refused is None else f"{refused[0]} ({refused[1]})"}
 
 

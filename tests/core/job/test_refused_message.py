@@ -1,4 +1,4 @@
-"""What is known of a refused message: which groups lack it."""
+"""What is known of a refused message: which groups lack it, and whether the job takes it now."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.core.job.job_plan import plan_of
-from jobs.core.job.refused_message import groups_of
+from jobs.core.job.refused_message import groups_of, job_decoder, why_refused
 from schemas.spec.file import load_spec
 
 QUERY = "SELECT name, SUM(v) AS s FROM t GROUP BY name"
@@ -41,3 +41,15 @@ def test_the_groups_of_both_images_are_named_whatever_another_column_has(
 def test_groups_that_cannot_be_read_are_unknown() -> None:
     assert groups(QUERY, "INSERT", {"v": "7"}) is None
     assert groups(QUERY, "TRUNCATE") is None
+
+
+def test_a_message_must_fit_the_columns_that_any_view_reads() -> None:
+    views = {"times": {"query": "SELECT name, COUNT(*) AS n FROM t GROUP BY name"}}
+    columns = {"name": "STRING", "v": "INT", "unread": "INT"}
+    spec = {"name": "j", "source": {"topic": "t"}, "columns": columns, "views": views}
+    message = {"type": "INSERT", "data": [{"name": "a", "v": "x", "unread": "y"}]}
+    value = json.dumps(message).encode()
+    assert why_refused(job_decoder(load_spec(spec)), value) is None
+    views["sums"] = {"query": QUERY}
+    refused = why_refused(job_decoder(load_spec(spec)), value)
+    assert refused is not None and "v: 'x'" in refused[0]

@@ -23,6 +23,7 @@ from jobs.edge.table.file_writer import (
     file_name,
     write_file,
 )
+from jobs.edge.table.job_specs import write_specs
 from jobs.table.parts import QUARANTINE
 from schemas.spec.file import load_spec, spec_text
 from schemas.types.sql_types import INT, STRING
@@ -61,6 +62,7 @@ class Refusing:
         name = file_name(QUARANTINE, 0, uuid4().hex, "w")
         added = write_file(written.place.table, name, table)
         written.table.commit([added], uuid=uuid4().hex, what="a refused message")
+        self.place = written.place
         self.id = f"0-{topic}-1-1"
         self.fitting_id = f"0-{topic}-1-0"  # the spec has changed since
 
@@ -92,6 +94,12 @@ class Refusing:
             check=False,
             env={**os.environ, "RETALLY_FAILPOINTS": failpoints},
         )
+
+    def add_views(self, **queries: str) -> None:
+        """Give the job these views; all of them see its quarantine."""
+        views = {name: {"query": query} for name, query in queries.items()}
+        spec = load_spec(self.place.spec).document() | {"views": views}
+        write_specs(load_spec(spec), self.place)
 
     def sent(self) -> list[Any]:
         """The records of partition 1 that were sent again."""
@@ -141,6 +149,15 @@ def test_several_messages_are_sent_by_one_command_and_a_refused_one_stops_none(
     assert "sent again already" in json.loads(twice.stdout)["refused"][refusing.fitting_id]
     assert refusing.replay(GOOD, "--replay", refusing.fitting_id).returncode == 2
     assert len(refusing.sent()) == 1
+
+
+def test_a_message_that_another_view_cannot_decode_is_not_sent(refusing: Refusing) -> None:
+    refusing.add_views(times="SELECT name, COUNT(*) AS n FROM t GROUP BY name")
+    unfit = refusing.replay(None, "--view", "times")
+    assert unfit.returncode == 1
+    assert "would refuse that message again: v: 'x'" in unfit.stderr
+    assert refusing.sent() == []
+    assert refusing.replay(GOOD, "--view", "times").returncode == 0
 
 
 @pytest.mark.parametrize(
