@@ -2,7 +2,7 @@
 
     token, once ──► session: a cookie that no script can read ──► requests of the console
                        └──► a CSRF token that only our own pages can read, required for changes
-    token or session ──► ticket ──► one GET of one job's changes, within half a minute
+    token or session ──► ticket ──► one GET of the changes of one job or view, within half a minute
 
 Both represent their token and end with it. The service stores hashes only: of tickets in memory, of
 sessions in a file, so that users stay logged in when the service restarts.
@@ -52,7 +52,7 @@ class _Session(msgspec.Struct, frozen=True):
 
 class _Ticket(msgspec.Struct, frozen=True):
     token: str | None  # the hash; None on an open service
-    job: str
+    job: str  # or JOB.VIEW
     ends_at: float  # of the monotonic clock
 
 
@@ -128,7 +128,7 @@ class Tickets:
         self._issued: dict[str, _Ticket] = {}
 
     def issue(self, token: str | None, job: str) -> str | None:
-        """Return a ticket for one stream of a job's changes; None if the token has too many."""
+        """Return a ticket for one stream of a job or a view; None if the token has too many."""
         now = time.monotonic()
         ticket = secrets.token_urlsafe(24)
         with self._lock:
@@ -138,13 +138,16 @@ class Tickets:
             self._issued[hash_secret(ticket)] = _Ticket(token, job, now + TICKET_SECONDS_MAX)
         return ticket
 
-    def redeem(self, ticket: str, job: str) -> str | None:
-        """Use up a ticket; return the hash of its token, or None if the ticket is invalid."""
+    def redeem(self, ticket: str, name: str) -> str | None:
+        """Use up a ticket for a job or a view, JOB.VIEW; a job's ticket is for its views too.
+
+        Return the hash of its token, or None if the ticket is invalid.
+        """
         with self._lock:
             found = self._issued.pop(hash_secret(ticket[:TOKEN_CHARACTERS_MAX]), None)
-        if found is None or found.job != job or found.ends_at < time.monotonic():
+        if found is None or found.ends_at < time.monotonic():
             return None
-        return found.token
+        return found.token if found.job in (name, name.partition(".")[0]) else None
 
 
 def derive_csrf_token(session: str) -> str:

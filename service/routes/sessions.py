@@ -18,6 +18,7 @@ from service.routes.answering import answer
 from service.routes.bodies import parse_body
 from service.routes.documents import AuditLogLines, Session, Ticket
 from service.routes.examples import describe_body, describe_responses
+from service.routes.views import find_view_record
 from service.runtime import runtime_of
 
 router = APIRouter(prefix="/v1", tags=["service"])
@@ -104,11 +105,12 @@ async def logout(request: Request) -> Response:
 async def ticket(request: Request) -> Response:
     """Issue a ticket for EventSource, which cannot send a token.
 
-    `?ticket=` opens one stream of this job's changes, once, within some seconds.
+    `?ticket=` opens one stream of changes, once, within some seconds: that of the job, or of any of
+    its views. A ticket for the job `items.top` opens only the stream of this view.
     """
     runtime = runtime_of(request)
-    job = (await parse_body(request, TicketBody)).job
-    runtime.jobs.find_record(job)
+    named = (await parse_body(request, TicketBody)).job
+    job = find_view_record(runtime, named).name
     issued = runtime.access.tickets.issue(request.state.token, job)
     if issued is None:
         detail = "too many tickets are unused; try again in 30 seconds"

@@ -16,6 +16,7 @@ from schemas.spec.connections import load_connections
 from service.access import sessions
 from service.access.tokens import Role, Tokens, hash_secret
 from service.settings import Settings
+from tests.support.console.viewed import VIEWED, put_viewed
 from tests.support.service.application import create_application
 from tests.support.service.served import SPEC, Served
 from tests.support.service.tables import WatchedTable
@@ -203,12 +204,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, 
 
 @pytest.fixture(scope="module")
 def followed(guarded: tuple[Served, str]) -> tuple[Served, str]:
-    """The service with a job of one epoch."""
+    """The service with a job of one epoch, and a job with a query and views."""
     served, _ = guarded
     served.token = Tokens(served.data / "service" / "tokens.json").add("made", "admin")
     watched = WatchedTable(served)
     watched.write({"a": (1,)})
     watched.seen()
+    put_viewed(served)
     served.token = None
     return guarded
 
@@ -244,6 +246,32 @@ def test_a_ticket_opens_one_stream_of_its_job_once(followed: tuple[Served, str])
         third = ticket()
         Tokens(served.data / "service" / "tokens.json").revoke("eye")
         assert events(client, third) == 401
+
+
+def test_a_ticket_of_a_job_opens_the_streams_of_its_views(followed: tuple[Served, str]) -> None:
+    served, token = followed
+    with served.client() as client:
+
+        def open_stream(ticket_for: str, path: str) -> int:
+            headers = {"Authorization": f"Bearer {token}"}
+            issued = client.post("/v1/tickets", json={"job": ticket_for}, headers=headers)
+            assert issued.status_code == 201, issued.text
+            parameters = {"snapshot": "true", "ticket": issued.json()["ticket"]}
+            accept = {"Accept": "text/event-stream"}
+            path = f"/v1/jobs/{path}/changes"
+            with client.stream("GET", path, params=parameters, headers=accept) as stream:
+                return stream.status_code
+
+        assert open_stream(VIEWED, VIEWED) == 200
+        assert open_stream(VIEWED, f"{VIEWED}/views/most") == 200
+        assert open_stream(VIEWED, f"{VIEWED}.most") == 200
+        assert open_stream(f"{VIEWED}.most", f"{VIEWED}/views/most") == 200
+        assert open_stream(f"{VIEWED}.most", f"{VIEWED}/views/least") == 401
+        assert open_stream(f"{VIEWED}.most", VIEWED) == 401
+        assert open_stream("items", f"{VIEWED}/views/most") == 401
+        headers = {"Authorization": f"Bearer {token}"}
+        unknown = client.post("/v1/tickets", json={"job": f"{VIEWED}.none"}, headers=headers)
+        assert code(unknown) == (404, "job-unknown")
 
 
 def test_many_logins_of_one_token_end_its_own_sessions_only(tmp_path: Path) -> None:
