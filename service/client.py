@@ -194,10 +194,13 @@ class Client(Connection):
         return self._get(f"{_job_path(name)}/views", of.Views).views
 
     def results_of_views(
-        self, name: str, *views: str, as_of: str | None = None, limit: int = 1_000
+        self, name: str, *views: str, limit: int = 1_000, **options: Any
     ) -> dict[str, of.Listing]:
-        """Return the first rows of several views; all of them are of one epoch."""
-        options = {"views": ",".join(views), "as_of": as_of, "limit": limit}
+        """Return the first rows of several views; all of them are of one epoch.
+
+        `as_of`, `min_epoch`, `after_offset` and `wait` are those of docs/rest.md.
+        """
+        options = {"views": ",".join(views), "limit": limit, **options}
         found = self._get(f"{_job_path(name)}/results", of.Listings, **options)
         return found.views or {}
 

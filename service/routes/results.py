@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -25,8 +25,8 @@ from service.problems import Problem
 from service.routes.answering import make_epoch_headers, parse_key
 from service.routes.documents import Listings, Result
 from service.routes.examples import NOT_MODIFIED, ROW, describe_responses
-from service.routes.views import read_views, require_view
-from service.runtime import Runtime, runtime_of, view_name
+from service.routes.views import find_live_tables, read_views, require_view
+from service.runtime import runtime_of
 
 router = APIRouter(
     prefix="/v1/jobs/{name}", tags=["results"], dependencies=[Depends(require_role(Role.VIEWER))]
@@ -54,23 +54,32 @@ _LISTING = {"epoch": 41, "rows": [ROW], "next_cursor": None}
 
 async def wait_for_data(
     request: Request,
-    live_table: LiveTable,
+    live_tables: Sequence[LiveTable],
     epoch: int | None,
     after_offset: str | None,
     wait: float,
 ) -> None:
-    """Wait until the index includes an epoch or a record, so that a client reads its own writes."""
-    record = None if after_offset is None else _parse_record(live_table, after_offset)
-    if not _includes(live_table, epoch, record):
+    """Wait until all indexes include an epoch or a record, so a client reads its own writes.
+
+    The live tables are those of one job or of its views.
+    """
+    record = None if after_offset is None else _parse_record(live_tables[0], after_offset)
+    behind = [each for each in live_tables if not _includes(each, epoch, record)]
+    if behind:
+        deadline = time.monotonic() + wait
         with runtime_of(request).stream_slots.hold(request):
-            await _wait_until_included(live_table, epoch, record, wait)
+            for live_table in behind:
+                await _wait_until_included(live_table, epoch, record, wait, deadline)
 
 
 async def _wait_until_included(
-    live_table: LiveTable, epoch: int | None, record: tuple[str, str, int] | None, seconds: float
+    live_table: LiveTable,
+    epoch: int | None,
+    record: tuple[str, str, int] | None,
+    seconds: float,
+    deadline: float,
 ) -> None:
     """Wait for an epoch or for the record at an offset; raise a Problem after `seconds`."""
-    deadline = time.monotonic() + seconds
     while not _includes(live_table, epoch, record):
         left = deadline - time.monotonic()
         if left <= 0 or live_table.closed:
@@ -147,7 +156,8 @@ async def list_results(
     after_offset: AfterOffset = None,
     wait: Wait = 10.0,
     views: Annotated[
-        str | None, Query(description="such as top,by-name: these views at one epoch")
+        str | None,
+        Query(description="such as top,by-name: the first page of these views, at one epoch"),
     ] = None,
     spreadsheet: Annotated[
         bool, Query(description="CSV only: prefix texts that a spreadsheet would execute")
@@ -161,13 +171,21 @@ async def list_results(
     """
     runtime = runtime_of(request)
     if views is not None:
-        return await _list_views(runtime, name, views, limit, as_of)
+        _refuse_with_views(
+            where=any(where or []), order=order, cursor=cursor, spreadsheet=spreadsheet
+        )
+        choose_media(accept, Media.JSON)
+        live_tables = await find_live_tables(request, name, views)
+        await wait_for_data(request, [*live_tables.values()], min_epoch, after_offset, wait)
+        pages = await run_in_threadpool(read_views, runtime, live_tables, limit, as_of)
+        one = next(iter(live_tables.values()))  # all have one table
+        return _answer_views(one, pages, if_none_match)
     require_view(request, name)
     live_table = await runtime.wait_until_ready(name)
     media = choose_media(accept, Media.JSON, Media.NDJSON, Media.CSV, Media.ARROW)
     cursor = cursor or None  # a form sends an empty one for the first page
     asked = parse_listing(live_table.shape, [each for each in where or [] if each], order, as_of)
-    await wait_for_data(request, live_table, min_epoch, after_offset, wait)
+    await wait_for_data(request, [live_table], min_epoch, after_offset, wait)
     now = live_table.newest
     if now is not None and as_of is None and cursor is None:
         headers = make_epoch_headers(live_table, now.epoch)
@@ -182,18 +200,28 @@ async def list_results(
     return await run_in_threadpool(_encode, request, live_table, page, media, spreadsheet)
 
 
-async def _list_views(
-    runtime: Runtime, name: str, views: str, limit: int, as_of: str | None
+def _refuse_with_views(**parameters: object) -> None:
+    """Raise a Problem if a parameter is given that applies to a listing of one view only."""
+    if given := [name for name, value in parameters.items() if value]:
+        reason = "excludes views; list each view by itself, at /v1/jobs/{job}/views/{view}/results"
+        errors = [{"path": f"query.{name}", "message": reason} for name in given]
+        detail = f"{', '.join(given)} and views do not go together"
+        raise Problem("parameter-invalid", 422, detail, errors=errors)
+
+
+def _answer_views(
+    live_table: LiveTable, pages: Mapping[str, ResultPage], if_none_match: str | None
 ) -> Response:
-    """Return the first page of several views, all at one epoch."""
-    epoch, watermark, pages = await read_views(runtime, name, views.split(","), limit, as_of)
+    """Return the pages of several views, which are all at one epoch."""
+    first, *_ = pages.values()
+    headers = make_epoch_headers(live_table, first.epoch, first.watermark)
+    if is_unchanged(if_none_match, headers):
+        return Response(status_code=304, headers=headers)
     named = b",".join(
         b"%b:%b" % (msgspec.json.encode(view), encode_page(page.epoch, page.documents, page.cursor))
         for view, page in pages.items()
     )
-    body = b'{"epoch":%d,"views":{%b}}' % (epoch, named)
-    one = runtime.find_live_table(view_name(name, next(iter(pages))))  # all have one table
-    headers = make_epoch_headers(one, epoch, watermark)
+    body = b'{"epoch":%d,"views":{%b}}' % (first.epoch, named)
     return Response(body, headers=headers, media_type="application/json")
 
 
@@ -240,7 +268,7 @@ async def get_result(
     require_view(request, name)
     live_table = await runtime.wait_until_ready(name)
     group = parse_key(live_table, key)
-    await wait_for_data(request, live_table, min_epoch, after_offset, wait)
+    await wait_for_data(request, [live_table], min_epoch, after_offset, wait)
     watermark: int | None = None
     if as_of is None:  # one B-tree lookup: not worth a thread
         epoch, document = live_table.index.lookup(live_table.shape.key_bytes(group))

@@ -7,6 +7,8 @@ The gate rewrites the address, so that each route that reads a job reads a view 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
@@ -17,6 +19,7 @@ from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.answers.listing import parse_listing
 from service.answers.results import ResultPage
+from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.answering import answer
 from service.routes.documents import Views
@@ -89,22 +92,30 @@ def require_whole_job(name: str, what: str) -> None:
         raise Problem("job-unknown", 404, detail)
 
 
-async def read_views(
-    runtime: Runtime, name: str, views: list[str], limit: int, as_of: str | None
-) -> tuple[int, int | None, dict[str, ResultPage]]:
-    """Return an epoch, its watermark, and the first page of each view at this epoch."""
-    live_tables = {view: await runtime.wait_until_ready(view_name(name, view)) for view in views}
+async def find_live_tables(request: Request, name: str, views: str) -> dict[str, LiveTable]:
+    """Return the live table of each of these views of a job, once it has read the table."""
+    found: dict[str, LiveTable] = {}
+    for view in views.split(","):
+        of_view = view_name(name, view)
+        found[view] = await runtime_of(request).wait_until_ready(of_view)
+        require_view(request, of_view)
+    return found
+
+
+def read_views(
+    runtime: Runtime, live_tables: Mapping[str, LiveTable], limit: int, as_of: str | None
+) -> dict[str, ResultPage]:
+    """Return the first page of each view, all at one epoch.
+
+    The cursor of a page is that of a listing of its view with the same `as_of`.
+    """
     newest = [each.newest.epoch for each in live_tables.values() if each.newest is not None]
-    if as_of is None and len(newest) == len(live_tables):
-        as_of = f"epoch:{min(newest)}"
+    at = as_of
+    if at is None and len(newest) == len(live_tables):
+        at = f"epoch:{min(newest)}"
     pages: dict[str, ResultPage] = {}
-    watermark: int | None = None
     for view, live_table in live_tables.items():
         asked = parse_listing(live_table.shape, [], None, as_of)
-        page = await run_in_threadpool(
-            runtime.results.read_page, live_table, asked, limit, as_of, None
-        )
-        as_of = f"epoch:{page.epoch}"
-        watermark = page.watermark if page.watermark is not None else watermark
-        pages[view] = page
-    return next(iter(pages.values())).epoch, watermark, pages
+        pages[view] = runtime.results.read_page(live_table, asked, limit, at, None)
+        at = f"epoch:{pages[view].epoch}"
+    return pages

@@ -1,9 +1,10 @@
-"""A job that has only views: its quarantine and its operations."""
+"""A job that has only views: its quarantine, its operations, and listings of several views."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -118,3 +119,61 @@ def test_a_message_that_another_view_cannot_decode_is_not_resent(
     assert "v: 'x'" in error["message"]
     (checked,) = client.post(f"{PAGES}/{quarantine}/check", json=[shared]).json()
     assert "v: 'x'" in checked["refused"]
+
+
+# --- results of several views ---------------------------------------------------------------------
+
+
+def list_views(client: httpx.Client, **parameters: Any) -> httpx.Response:
+    return client.get(f"{JOB}/results", params={"views": ",".join(VIEWS), **parameters})
+
+
+@pytest.mark.usefixtures("refused")
+@pytest.mark.parametrize("as_of", [{}, {"as_of": f"epoch:{NEWEST - 1}"}], ids=["now", "then"])
+def test_a_listing_of_several_views_continues_in_each_view(
+    client: httpx.Client, as_of: dict[str, str]
+) -> None:
+    first = list_views(client, limit=1, **as_of).json()
+    assert first["epoch"] == (NEWEST - 1 if as_of else NEWEST)
+    for view, rows in VIEWS.items():
+        page = first["views"][view]
+        parameters = {"cursor": page["next_cursor"], **as_of}
+        rest = client.get(f"{JOB}/views/{view}/results", params=parameters).json()
+        assert rest["epoch"] == first["epoch"], rest
+        assert [tuple(row.values()) for row in page["rows"] + rest["rows"]] == rows
+        assert rest["next_cursor"] is None
+
+
+@pytest.mark.usefixtures("refused")
+@pytest.mark.parametrize(
+    "given",
+    [{"where": "name=bolt"}, {"order": "name"}, {"cursor": "x"}, {"spreadsheet": "true"}],
+    ids=["where", "order", "cursor", "spreadsheet"],
+)
+def test_parameters_of_one_view_are_refused_beside_several(
+    client: httpx.Client, given: dict[str, str]
+) -> None:
+    errors = problem(list_views(client, **given), 422, "parameter-invalid")["errors"]
+    assert [each["path"] for each in errors] == [f"query.{name}" for name in given]
+
+
+@pytest.mark.usefixtures("refused")
+def test_several_views_come_as_json_only_and_once_an_epoch(client: httpx.Client) -> None:
+    address = f"{JOB}/results?views=least,times&where=&order=&cursor="  # as a form sends nothing
+    table = client.get(address, headers={"Accept": "text/csv"})
+    problem(table, 406, "accept-unsupported")
+    tag = client.get(address).headers["etag"]
+    same = client.get(address, headers={"If-None-Match": tag})
+    assert (same.status_code, same.headers["x-epoch"]) == (304, str(NEWEST))
+    problem(client.get(f"{JOB}/results?views=least,none"), 404, "job-unknown")
+    problem(client.get(f"{JOB}/results?views=,times"), 404, "view-required")
+
+
+@pytest.mark.usefixtures("refused")
+def test_several_views_include_what_the_client_waits_for(client: httpx.Client) -> None:
+    for reached in ({"min_epoch": NEWEST}, {"after_offset": f"0:{10 * NEWEST + 1}"}):
+        assert list_views(client, wait=0, **reached).json()["epoch"] == NEWEST
+    for later in ({"min_epoch": NEWEST + 1}, {"after_offset": f"0:{10 * NEWEST + 2}"}):
+        late = problem(list_views(client, wait=0.1, **later), 412, "epoch-not-reached")
+        assert late["newest"] == NEWEST
+    problem(list_views(client, after_offset="x"), 422, "parameter-invalid")
