@@ -51,12 +51,14 @@ def cast_function(source: SqlType, target: SqlType) -> Conversion:
 
 
 def _from_text(target: SqlType) -> Conversion:
-    """Return a parser of text by the rules of the source's values."""
-    parse = converter(target)
+    """Return a parser of text by the rules of the source's values, in SQL's form or in ISO's."""
+    parse = parse_iso = converter(target)
+    if target.kind in _INSTANTS:
+        parse_iso = converter(target, "iso")
 
     def convert(text: str) -> Any:
         try:
-            return parse(text)
+            return parse_iso(text) if "T" in text else parse(text)
         except ValueError as error:
             raise EvaluationError(str(error)) from None
 
@@ -119,6 +121,8 @@ def _moment_cast(source: SqlType, target: SqlType) -> Conversion:
         return lambda value: value // _DAY_US
     if source.kind is Kind.DATE:
         return lambda value: value * _DAY_US
+    if (source.precision or 0) <= (target.precision or 0):
+        return lambda value: value  # which may have more digits than its column declares
     unit = 10 ** (6 - (target.precision or 0))
     return lambda value: value - value % unit
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from jobs.core.plan.scalar_functions import UNITS_MONTHS, UNITS_US
 from jobs.core.plan.tree import Call, Constant
-from jobs.core.values.exact_numbers import divide_half_up
+from jobs.core.values.exact_numbers import divide_half_up, to_float32
 from jobs.core.values.float_values import canonical_float
 from jobs.core.values.rounding import EvaluationError, check_integer_range, fit_decimal
 from schemas.types.sql_types import Kind, SqlType
@@ -88,7 +88,8 @@ def _round_float(value: float, digits: int, source: SqlType) -> float:
     if value - value != 0:
         return value
     step = Decimal((0, (1,), -digits))
-    return canonical_float(float(Decimal(repr(value)).quantize(step, ROUND_HALF_UP, _EXACT)))
+    rounded = float(Decimal(repr(value)).quantize(step, ROUND_HALF_UP, _EXACT))
+    return canonical_float(to_float32(rounded) if source.kind is Kind.FLOAT else rounded)
 
 
 def _truncate(call: Call) -> Function:

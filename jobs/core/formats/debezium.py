@@ -22,6 +22,7 @@ from msgspec import UNSET, Raw, UnsetType
 from jobs.core.formats.debezium_fields import (
     DEFAULT_MODES,
     UNAVAILABLE,
+    UNAVAILABLE_BASE64,
     DebeziumFields,
     Encoding,
     Modes,
@@ -170,7 +171,8 @@ class DebeziumDecoder(DecoderFrame):
         envelope = msgspec.defstruct("Envelope", [*members, *outer], gc=False)
         # Nothing converts a STRING, so only the guard notices a value that was not sent.
         has_texts = any(column.type.kind is Kind.STRING for column in self._columns)
-        guard = ["if unavailable in value: return explain(value)"] if has_texts else []
+        unavailable = "unavailable in value or unavailable_base64 in value"
+        guard = [f"if {unavailable}: return explain(value)"] if has_texts else []
         lines = (
             "payload = message.payload",
             "if payload is UNSET: return read_default(message)",
@@ -183,6 +185,7 @@ class DebeziumDecoder(DecoderFrame):
             "read_default": self._reader(self._defaults),
             "readers": _Readers(self._reader_of_schema),
             "unavailable": UNAVAILABLE.encode(),
+            "unavailable_base64": UNAVAILABLE_BASE64.encode(),
         }
         unexpected = (*UNEXPECTED, AttributeError)  # AttributeError: a missing image
         read_envelope = msgspec.json.Decoder(envelope).decode

@@ -31,7 +31,7 @@ from schemas.types.sql_types import BIGINT, Kind, SqlType
 
 # Debezium writes this text instead of a large value that did not change and was not sent.
 UNAVAILABLE = "__debezium_unavailable_value"
-_UNAVAILABLE_BASE64 = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+UNAVAILABLE_BASE64 = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
 
 
 class Modes(NamedTuple):
@@ -205,7 +205,7 @@ def debezium_converter(sql_type: SqlType, encoding: Encoding) -> Converter:
     convert = converter(sql_type)
 
     def available(field: object) -> Value:
-        if field in (UNAVAILABLE, _UNAVAILABLE_BASE64):
+        if field in (UNAVAILABLE, UNAVAILABLE_BASE64):
             raise ValueError(
                 "the database did not send this large value, because it did not change; the "
                 "table needs REPLICA IDENTITY FULL"

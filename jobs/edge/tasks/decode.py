@@ -224,7 +224,9 @@ class DecodeTask:
         payloads = [
             msgspec.json.encode(msgspec.structs.replace(row, **partition)) for row in late_records
         ]
-        weighted = WeightedRows(rows, (run.number << RUNNING_BITS) + rows, signs[rows])
+        positions = (run.number << RUNNING_BITS) + rows
+        positions = np.where(signs[rows] < 0, ~positions, positions)  # as consolidation has them
+        weighted = WeightedRows(rows, positions, signs[rows])
         return self._row_batch(run, columns, weighted, payloads)
 
     def _row_batch(

@@ -49,6 +49,8 @@ ROWS: list[dict[str, Any]] = [
      "seen": 1_709_164_800_000_001, "x": "é".encode()},
     {"s": "%a_", "r": "%a_", "t": -1, "i": 3, "l": -25, "f": -1.5, "d": -0.125, "m": -250,
      "w": -1_999, "b": False, "day": -1, "at": -1, "seen": 1_725_148_800_000_000, "x": b"a"},
+    {"f": to_float32(0.1)},
+    {"f": to_float32(-3.14159)},
 ]  # fmt: skip
 
 
@@ -189,4 +191,6 @@ def test_every_unit_of_time_is_the_same(known: DataFrame) -> None:
     parts = ("YEAR", "QUARTER", "MONTH", "WEEK", "DOY", "DAY", "DOW")
     texts += [f"EXTRACT({part} FROM {a})" for part in parts for a in ("day", "at", "seen")]
     texts += [f"{part}({a})" for part in ("HOUR", "MINUTE", "SECOND") for a in ("at", "seen")]
+    kinds = {"at": "TIMESTAMP", "seen": "TIMESTAMP_LTZ"}
+    texts += [f"CAST({a} AS {kind}({p}))" for a, kind in kinds.items() for p in (0, 3, 4, 6)]
     agree(known, list(map(read, texts)))

@@ -252,3 +252,27 @@ def test_rows_are_late_by_the_rows_before_them_as_in_the_replay(
     assert {str(each) for each in late} <= {str(each) for each in found}
     if window == "tumble":
         assert sorted(map(str, late)) == sorted(map(str, found))
+
+
+def test_a_retraction_of_no_row_is_dropped_though_it_is_late_for_one_of_its_windows(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    document = {
+        "source": {"topic": topic},
+        "columns": {"k": "STRING", "v": "INT", "t": "TIMESTAMP(3)"},
+        "query": "SELECT k, window_start, SUM(v) AS s FROM t "
+        "GROUP BY k, HOP(t, INTERVAL '5' SECOND, INTERVAL '10' SECOND)",
+        "watermark": {"time": {"column": "t"}, **IN_ORDER["bounded"]},
+        "emit": "final",
+    }
+
+    def change(kind: str, k: str, v: int, second: int) -> Message:
+        row = {"k": k, "v": str(v), "t": f"1970-01-01 00:00:{second:02}.000"}
+        return 0, json.dumps({"type": kind, "data": [row]}).encode()
+
+    create_topic(broker.address, topic, 1)
+    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
+    first = job.epoch_of([change("INSERT", "a", 1, 20), change("DELETE", "b", 7, 13)])
+    assert first.counters["dropped_retractions"] == 1
+    job.epoch_of([change("INSERT", "a", 1, 59)])
+    assert {key[0] for key in job.results()} == {"a"}
