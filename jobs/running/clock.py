@@ -73,8 +73,7 @@ class JobClock:
         self._followed = {
             topic: FollowedTopic() for topic, each in self._strategies.items() if each.follows
         }
-        # An administrator may set the machine's clock; the monotonic clock only moves forward.
-        self._started_ms, self._started = now_ms(), time.monotonic()
+        self._anchor = now_ms(), time.monotonic()  # one moment on both clocks
         self.time = JobTime(self._strategies, self.now, make=make)
         if "topics" in newest.watermarks:
             self.time.restore(newest.watermarks, self.now)
@@ -90,8 +89,16 @@ class JobClock:
 
     @property
     def now(self) -> int:
-        """The present time in epoch milliseconds; it never goes back while the process runs."""
-        return self._started_ms + int((time.monotonic() - self._started) * 1_000)
+        """The present time in epoch milliseconds; it never goes back while the process runs.
+
+        The monotonic clock goes on if the machine's clock is set back. It stands while the machine
+        sleeps, and then the machine's clock is right.
+        """
+        (began_ms, began), wall = self._anchor, now_ms()
+        passed = began_ms + int((time.monotonic() - began) * 1_000)
+        if wall > passed:
+            self._anchor = wall, time.monotonic()
+        return max(wall, passed)
 
     @property
     def horizons(self) -> dict[str, int]:

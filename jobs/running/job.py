@@ -28,12 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from jobs.core.job.views import plans_of
 from jobs.core.plan.tree import Plan
 from jobs.edge.kafka.admin import KafkaAdmin
-from jobs.edge.kafka.source import (
-    check_starts,
-    find_topics,
-    has_reached,
-    sum_lag,
-)
+from jobs.edge.kafka.source import begin_new_topics, check_starts, find_topics, has_reached, sum_lag
 from jobs.edge.machine.jars import spark_jars
 from jobs.edge.machine.java import java
 from jobs.edge.process.alignment_group import AlignmentGroup, join_groups
@@ -200,6 +195,7 @@ class Job:
         check_starts(admin, newest.offsets, newest.topics, topics.identities)
         newest = self._claim_table(plans, table, newest, paths)
         starts = check_starts(admin, newest.offsets, newest.topics, topics.identities)
+        newest = begin_new_topics(newest, starts)
         goal = read_ends(admin, topics.identities)
         write_specs(self.spec, paths)
         paths.next_spec.unlink(missing_ok=True)
@@ -391,6 +387,8 @@ class Job:
             if publisher is not None:
                 publisher.drain()
                 self.progress.published = publisher.published
+            if done:
+                maintenance.finish(self.progress.published)
             self._report_offsets(admin, pipeline)
         finally:
             self._stop.set()

@@ -43,6 +43,7 @@ from schemas.limits import (
     CHECKPOINT_EVERY_COMMITS,
     COMPACTION_SHARE_MAX,
     EXPLAINED_EPOCHS_MIN,
+    FIRST_SWEEP_SECONDS,
     LIVE_FILES_MAX,
     MAINTENANCE_EVERY_SECONDS,
     MERGE_RETRY_SECONDS,
@@ -73,7 +74,8 @@ class Maintenance:
         self._retry_at: dict[tuple[str, str], float] = {}  # by view and part, after a failure
         self._turn = 0  # of the view whose merges are considered first
         self._checked = 0.0  # when the last check for a due merge was
-        self._swept = time.monotonic()
+        self._sweep_at = time.monotonic() + FIRST_SWEEP_SECONDS
+        self._has_swept = False
         self._checkpoint = last_checkpoint(self.table.root) or 0
 
     def work(self, published: int | None) -> None:
@@ -88,10 +90,18 @@ class Maintenance:
             self._checkpoint = self.table.version
             self._try("the checkpoint of the log", self._write_checkpoint)
         # A running merge needs its files, so retention and the sweep wait for its end.
-        if now - self._swept >= SWEEP_EVERY_SECONDS and self._merging is None:
-            self._swept = now
-            self._try("retention", lambda: self.remove_expired(published))
-            self._try("the sweep", self.sweep)
+        if now >= self._sweep_at and self._merging is None:
+            self._delete_old(published)
+
+    def finish(self, published: int | None) -> None:
+        """Delete what is old at the end of a run that was too short for it."""
+        if not self._has_swept and self._merging is None:
+            self._delete_old(published)
+
+    def _delete_old(self, published: int | None) -> None:
+        self._sweep_at, self._has_swept = time.monotonic() + SWEEP_EVERY_SECONDS, True
+        self._try("retention", lambda: self.remove_expired(published))
+        self._try("the sweep", self.sweep)
 
     def close(self) -> None:
         """Stop the merging process."""
@@ -200,6 +210,8 @@ class Maintenance:
         """Delete old files that no recent version of the table and no savepoint refers to."""
         oldest = time.time() - ORPHAN_AGE_SECONDS_MIN
         with self.pipeline.between_epochs():
+            # A writer that was stopped for long knows no file of the one that has replaced it.
+            self.table.require_own_version()
             kept = {file.path for file in self.table.live_files()}
             kept |= self.pipeline.kept_names
             kept |= self.table.removed_since(int(oldest * 1_000))

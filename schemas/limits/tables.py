@@ -56,6 +56,8 @@ COMPACTION_SHARE_MAX = 0.2
 # How often maintenance looks for work, and how often it deletes old files.
 MAINTENANCE_EVERY_SECONDS = 2.0
 SWEEP_EVERY_SECONDS = 600.0
+# Sooner after a start: a job that fails again and again leaves files at each attempt.
+FIRST_SWEEP_SECONDS = 30.0
 # Fraction of the wall time that refreshing the results mirror may take.
 MIRROR_SHARE_MAX = 0.05
 

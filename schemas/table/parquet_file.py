@@ -20,6 +20,7 @@ from schemas.table.object_path import TablePath, source
 
 WRITTEN: dict[str, Any] = {"write_page_checksum": True}
 READ: dict[str, Any] = {"page_checksum_verification": True}
+_STORAGE_ERROR = "AWS Error"  # its text also has the key, which may contain any word
 _DAMAGE_WORDS = ("checksum", "thrift", "Parquet", "page", "decompress", "stream")
 # Errors of the machine or the reading process; they say nothing about the file.
 _NO_DAMAGE = frozenset(
@@ -77,10 +78,16 @@ def naming(path: TablePath) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise TableFileGone(f"{path} is gone; restore it from a backup") from error
+    except MemoryError:
+        raise
     except (pa.ArrowException, OSError) as error:
         code = getattr(error, "errno", None)
         if isinstance(path, Path) and code in _NO_DAMAGE:
             raise OSError(code, os.strerror(code), str(path)) from error
-        if not isinstance(path, Path) and not any(word in str(error) for word in _DAMAGE_WORDS):
+        if not isinstance(path, Path) and not _tells_damage(str(error)):
             raise
         raise TableDamaged(f"{path} is damaged ({error}); restore it from a backup") from error
+
+
+def _tells_damage(error: str) -> bool:
+    return _STORAGE_ERROR not in error and any(word in error for word in _DAMAGE_WORDS)

@@ -148,7 +148,7 @@ def _believed(self: EpochTable, _version: int) -> str | None:
 
 def _left_to_the_library(stack: ExitStack) -> None:
     """No look at the version, and as many retries as it likes."""
-    stack.enter_context(patch.object(EpochTable, "_expect_own_version", lambda _self: None))
+    stack.enter_context(patch.object(EpochTable, "require_own_version", lambda _self: None))
     stack.enter_context(patch.object(Handle, "retries", True))
 
 

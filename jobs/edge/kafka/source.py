@@ -10,12 +10,13 @@ import json
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing
 from schemas.spec.job import MiniBatch
 from schemas.spec.source import StartAt
-from schemas.table.epoch import Offsets, TopicIdentity
+from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 
 _NAMED = 5  # known topics in the error for an unknown one
 NEW_PARTITION = -2  # Spark's offset for the first record of a partition
@@ -174,6 +175,12 @@ def check_starts(
             for partition, first in sorted(beginning.items())
         }
     return starts
+
+
+def begin_new_topics(newest: EpochRow, starts: Offsets) -> EpochRow:
+    """Return the epoch with the first offsets of topics that the spec did not have in it."""
+    new = {topic: offsets for topic, offsets in starts.items() if topic not in newest.offsets}
+    return msgspec.structs.replace(newest, offsets={**newest.offsets, **new}) if new else newest
 
 
 def add_new_partitions(offsets: Offsets, ends: Offsets) -> Offsets:

@@ -107,17 +107,18 @@ def split_rows(
     after = pc.equal(ops, Op.UPDATE_AFTER.value).to_numpy(zero_copy_only=False)
     if after[0] or before[-1] or not np.array_equal(before[:-1], after[1:]):
         raise BrokenChangelog("a -U of the changelog has no +U directly after it")
-    batch = table.to_batches()[0]
     rows_max = min(rows_max, limits.PUBLISH_CHUNK_ROWS)
     start = 0
     while start < len(before):
         end = min(start + rows_max, len(before))
-        while end - start > 1 and batch.slice(start, end - start).nbytes > (
+        while end - start > 1 and table.slice(start, end - start).nbytes > (
             limits.PUBLISH_CHUNK_BYTES_MAX
         ):
             end = start + (end - start) // 2
         end += int(before[end - 1])
-        yield batch.slice(start, end - start)
+        # A column of more than 2 GiB of text stays in several chunks; this piece has one.
+        (batch,) = table.slice(start, end - start).combine_chunks().to_batches()
+        yield batch
         start = end
 
 

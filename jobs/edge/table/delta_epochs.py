@@ -184,7 +184,7 @@ class EpochTable:
         try:
             logged = self._read_log_epoch()
         except DeltaError:  # another writer may have trimmed the entries that this reads
-            self._expect_own_version()
+            self.require_own_version()
             raise
         if logged != (row.epoch - 1 if row.epoch else None):
             raise Fenced(
@@ -226,22 +226,24 @@ class EpochTable:
             app_transactions=transactions,
         )
         problem: Exception | None = None
-        for _ in range(COMMIT_TRIES_MAX):
-            self._expect_own_version()
-            try:
-                self.handle.create_write_transaction(
-                    actions,
-                    "append",
-                    self.handle.schema(),
-                    ["part"],
-                    commit_properties=properties,
-                    post_commithook_properties=QUIET,
-                )
-                failpoint("commit_reply_lost")
-            except Exception as error:  # only the log shows whether the commit happened
-                problem = error
-            with _require_readable(what, self.root):
-                writer = self._writer_of(self.version + 1)
+        for tries in range(COMMIT_TRIES_MAX):
+            # In object storage the entry of an earlier try may land late.
+            writer = self._find_next_writer(what) if tries else None
+            if writer is None:
+                self.require_own_version()
+                try:
+                    self.handle.create_write_transaction(
+                        actions,
+                        "append",
+                        self.handle.schema(),
+                        ["part"],
+                        commit_properties=properties,
+                        post_commithook_properties=QUIET,
+                    )
+                    failpoint("commit_reply_lost")
+                except Exception as error:  # only the log shows whether the commit happened
+                    problem = error
+                writer = self._find_next_writer(what)
             if writer == uuid:
                 self.version += 1
                 with _require_readable(what, self.root):
@@ -279,7 +281,7 @@ class EpochTable:
         if self._removed is not None:
             self._removed.update((file.path, now_ms()) for file in removed)
 
-    def _expect_own_version(self) -> None:
+    def require_own_version(self) -> None:
         """Raise Fenced unless this writer wrote the newest version.
 
         This checks two names, because a refresh would list the whole log. If another writer has
@@ -295,6 +297,11 @@ class EpochTable:
                 f"{self.root} has a version after {self.version}, which this job wrote last; "
                 "another writer has committed, so this job stops"
             )
+
+    def _find_next_writer(self, what: str) -> str | None:
+        """Return the uuid of the next version, if it is there."""
+        with _require_readable(what, self.root):
+            return self._writer_of(self.version + 1)
 
     def _writer_of(self, version: int) -> str | None:
         """Return the uuid in the log entry of a version; None if there is no such entry."""

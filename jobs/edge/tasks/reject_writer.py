@@ -24,6 +24,8 @@ from schemas.limits import QUARANTINE_BYTES_MAX, QUARANTINE_FILE_BYTES, REASON_C
 from schemas.table.epoch import TopicPartition
 from schemas.table.object_path import TablePath
 
+_TIME_MS_MAX = 253_402_300_799_999  # the end of the year 9999
+
 
 class WriteTarget(Protocol):
     """The epoch and the table that a task writes for."""
@@ -74,7 +76,9 @@ class RejectWriter:
             )
         raw = None if value is None else value[:QUARANTINE_BYTES_MAX]
         size = 0 if value is None else len(value)
-        time_us = None if stamp is None else stamp * 1_000
+        # A producer may stamp anything, such as nanoseconds; no reader could show such a time.
+        has_time = stamp is not None and 0 <= stamp <= _TIME_MS_MAX
+        time_us = stamp * 1_000 if stamp is not None and has_time else None
         self._pending.append(
             Reject(*partition, offset, time_us, reason, why.path, raw, size, why.code)
         )

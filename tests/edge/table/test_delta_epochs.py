@@ -67,6 +67,23 @@ def test_a_commit_whose_reply_is_lost_is_recognised_as_ours(
     assert made.epoch(insert("d", 5)) == made.table.newest(), "and the next one goes on"
 
 
+def test_a_commit_that_lands_after_it_was_looked_for_is_ours(
+    made: FoldedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, looks = EpochTable._writer_of, 0
+
+    def look_too_soon(table: EpochTable, version: int) -> str | None:
+        nonlocal looks
+        looks += 1
+        return None if looks == 1 else look(table, version)
+
+    before = entries(made.root)
+    monkeypatch.setattr(EpochTable, "_writer_of", look_too_soon)
+    row = made.epoch(insert("c", 4))
+    assert made.table.newest() == row
+    assert len(entries(made.root)) == len(before) + 1
+
+
 def test_an_error_before_the_commit_is_tried_again(
     made: FoldedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,7 +191,7 @@ RACER = """
 
     root, last = ObjectPath.of(sys.argv[1]), int(sys.argv[2])
     layout, refused = TableLayout(Program(a_plan())), 0
-    EpochTable._expect_own_version = lambda self: None  # only the storage is to decide
+    EpochTable.require_own_version = lambda self: None  # only the storage is to decide
     table = EpochTable.open(root, layout)
     while (newest := table.newest()).epoch < last:
         row = epoch_row(newest.epoch + 1)

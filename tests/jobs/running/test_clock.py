@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from jobs.edge.process.alignment_group import AlignmentGroup
 from jobs.edge.tasks.range_reading import RangeReport
 from jobs.running.clock import JobClock
@@ -151,6 +153,17 @@ def test_a_job_that_is_ahead_waits_for_another_one_of_its_group(tmp_path: Path) 
     assert slow.group is not None
     slow.group.leave()  # who has ended holds nobody back
     fast.until(lambda: not fast.clock.paused)
+
+
+def test_the_clock_follows_that_of_the_machine_forward_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Lived({}, {"t": 1}).clock
+    began = clock.now
+    for passed, expected in ((8 * 60 * MINUTE, 8 * 60 * MINUTE), (-MINUTE, 8 * 60 * MINUTE)):
+        monkeypatch.setattr("jobs.running.clock.now_ms", lambda at=began + passed: at)
+        assert began + expected <= clock.now < began + expected + MINUTE
+    assert clock.horizons["t"] > began + 8 * 60 * MINUTE
 
 
 def test_a_group_member_that_says_nothing_for_long_is_left_behind(tmp_path: Path) -> None:

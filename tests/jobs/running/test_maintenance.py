@@ -374,7 +374,7 @@ def test_history_that_is_not_yet_published_stays(tmp_path: Path) -> None:
 def test_the_newest_epoch_is_kept_however_old_it_is(tmp_path: Path) -> None:
     job = MaintainedJob(tmp_path, began_hours_ago=60)
     job.epochs(4, committed_at=hours_ago(50))
-    job.maintenance._swept = -1e9
+    job.maintenance._sweep_at = 0.0
     job.maintenance.work(None)
     assert [
         r.epoch for r in epoch_rows(job.place.own_table, live_files(open_table(job.place.table)))
@@ -424,6 +424,31 @@ def test_only_old_files_that_never_were_committed_are_swept(job: MaintainedJob) 
     assert left(job) == before - {old}
     assert young in left(job)
     assert {file.path for file in job.live()} <= left(job)
+
+
+def test_a_writer_that_was_replaced_deletes_nothing_of_its_successor(job: MaintainedJob) -> None:
+    job.epochs(3)
+    rival = EpochTable.open(job.place.own_table, job.made.layout)
+    rows = job.made.layout.accumulators_table(4, [0], [(("x",), None)])
+    name = file_name(ACCUMULATORS, 4, "rival", "f0")
+    rival.commit_epoch(
+        epoch_row(job.made.newest.epoch + 1), (write_file(job.place.own_table, name, rows),)
+    )
+    aged_by(job, 10 * limits.ORPHAN_AGE_SECONDS_MIN)
+    before = left(job)
+    with pytest.raises(Fenced):
+        job.maintenance.sweep()
+    assert left(job) == before
+
+
+def test_a_short_run_deletes_what_is_old_at_its_end(job: MaintainedJob) -> None:
+    job.epochs(3)
+    old = orphan(job, "old")
+    aged_by(job, limits.ORPHAN_AGE_SECONDS_MIN + 60)
+    job.maintenance.work(None)
+    assert old in left(job)
+    job.maintenance.finish(None)
+    assert old not in left(job)
 
 
 def test_what_left_the_table_lately_is_still_there_for_readers_of_before(
@@ -526,7 +551,7 @@ def test_a_sweep_that_fails_stops_nobody(
     (job.place.home / "savepoints" / "bad.json").write_text("{")
     old = orphan(job, "old")
     aged_by(job, limits.ORPHAN_AGE_SECONDS_MIN + 60)
-    job.maintenance._swept = -1e9
+    job.maintenance._sweep_at = 0.0
     with caplog.at_level(logging.WARNING, "jobs.running.maintenance"), contextlib.suppress(Fenced):
         job.maintenance.work(None)
     assert "the sweep failed" in caplog.text

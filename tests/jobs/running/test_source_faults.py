@@ -132,6 +132,23 @@ def must_refuse(job: RunningJob, *words: str) -> None:
     assert job.epochs() == before
 
 
+def test_a_topic_that_the_spec_gets_later_is_read_from_its_first_record(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    late = f"{topic}-late"
+    for name in (topic, late):
+        create_topic(broker.address, name, 1)
+        fill(broker, name, range(1))
+    RunningJob(spec_of(topic), tmp_path, broker.address).must_run()
+    with admin_client(broker.address) as admin:
+        admin.delete_records({TopicPartition(late, 0): 2})
+    job = RunningJob(
+        spec_of(topic) | {"source": {"topics": [topic, late]}}, tmp_path, broker.address
+    )
+    job.must_run()
+    assert job.ask("results", "items") == [{"k": "p0", "n": EACH + EACH - 2, "s": 0}]
+
+
 def test_partitions_added_between_runs_and_under_a_running_job_are_read(life: Life) -> None:
     times = {0: 3, 1: 3, 2: 2, 3: 2, 4: 1, 5: 1}
     assert life.counted == [

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 from jobs.edge.table.file_writer import write_file
-from schemas.table.parquet_file import TableDamaged, rows_in, table_file
+from schemas.table.object_path import ObjectPath
+from schemas.table.parquet_file import TableDamaged, naming, rows_in, table_file
 
 FLIPS = 300
 
@@ -66,6 +67,17 @@ def test_a_file_that_is_gone_was_swept_for_a_reader_and_is_lost_for_its_writer(
             look()
         with pytest.raises(TableDamaged, match=r"gone\.parquet is gone; restore it from a backup"):
             look()
+
+
+def test_an_error_of_the_storage_is_no_damage_whatever_the_key_is_called() -> None:
+    path = ObjectPath.of("s3://clickstream/jobs/page-views/epochs") / "part=rows/one.parquet"
+    said = f"When reading information for key '{path}' in bucket 'clickstream': AWS Error"
+    for error in (OSError(f"{said} NETWORK_CONNECTION during HeadObject"), MemoryError("page")):
+        with pytest.raises(type(error)) as raised, naming(path):
+            raise error
+        assert raised.value is error
+    with pytest.raises(TableDamaged), naming(path):
+        raise OSError("Couldn't deserialize thrift: TProtocolException")
 
 
 def test_filters_and_columns_choose_rows(path: Path) -> None:

@@ -1,0 +1,37 @@
+"""Rejected messages are kept whatever a producer has stamped them with."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobs.core.sql.select import parse_query
+from jobs.core.values.change import Rejected
+from jobs.edge.kafka.records import Record
+from jobs.edge.tasks.reject_writer import RejectWriter
+from schemas.table.epoch import TopicPartition
+from schemas.table.parquet_file import rows_in
+from schemas.types.sql_types import STRING
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+MS = int(NOON.timestamp()) * 1_000
+
+
+@pytest.mark.parametrize(
+    ("stamp", "time"),
+    [(MS, NOON), (None, None), (MS * 1_000, None), (MS * 1_000_000, None), (-1, None)],
+)
+def test_a_time_that_cannot_be_is_none(
+    stamp: int | None, time: datetime | None, tmp_path: Path
+) -> None:
+    plan = parse_query("SELECT k, COUNT(*) AS n FROM t GROUP BY k", {"k": STRING})
+    target: Any = SimpleNamespace(plan=plan, root=tmp_path, epoch=1, uuid="u", durable=False)
+    rejects = RejectWriter(target, "m0")
+    rejects.add(TopicPartition("t", 0), Rejected("not JSON"), Record(5, stamp, None, b"{"))
+    rejects.write()
+    (row,) = rows_in(tmp_path / rejects.files[0].path).to_pylist()
+    assert (row["offset"], row["raw"], row["time"]) == (5, b"{", time)
