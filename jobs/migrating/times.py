@@ -32,6 +32,12 @@ METADATA = {
     "ingestion-timestamp": "ts",
 }
 _TEXT_FORMATS = {"": "sql", "yyyy-MM-dd HH:mm:ss": "sql", "yyyy-MM-dd'T'HH:mm:ss": "iso"}
+# The precision of a unit, as in SECOND(3), changes no value.
+_INTERVAL = re.compile(
+    rf"INTERVAL\s*'?(\d+(?:\.\d+)?)'?\s*({'|'.join(_UNITS_MS)})S?"
+    r"\s*(?:\(\s*\d+\s*(?:,\s*\d+\s*)?\))?",
+    re.I,
+)
 _NAME = r"(?:`([^`]+)`|(\w+))"
 _FROM_MILLISECONDS = re.compile(rf"TO_TIMESTAMP_LTZ\s*\(\s*{_NAME}\s*,\s*3\s*\)", re.I)
 _FROM_SECONDS = re.compile(rf"TO_TIMESTAMP_LTZ\s*\(\s*{_NAME}\s*,\s*0\s*\)", re.I)
@@ -118,14 +124,17 @@ def _of_expression(times: RowTimes, column: TableColumn, types: Mapping[str, str
 
 
 def _delay(expression: Sequence[Token], name: str, offset: int) -> int:
-    """Return the milliseconds of `ts - INTERVAL '5' SECOND`, or 0 for `ts`."""
-    words = [token.value if token.kind == "name" else token.text for token in expression]
-    if words == [name]:
-        return 0
-    if words[:3] == [name, "-", "INTERVAL"] or (
-        words[:2] == [name, "-"] and words[2:3] and words[2].upper() == "INTERVAL"
-    ):
-        return interval_ms(expression[2:])
+    """Return the milliseconds of `ts - INTERVAL '5' SECOND - ..`, or 0 for `ts`."""
+    parts: list[list[Token]] = [[]]
+    for token in expression:
+        if token.text == "-":
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    column, *intervals = parts
+    is_time = len(column) == 1 and column[0].kind == "name" and column[0].value == name
+    if is_time and all(each and each[0].word == "INTERVAL" for each in intervals):
+        return sum(map(interval_ms, intervals))
     raise NotTakenError(
         "a watermark is the time column, or this column minus an INTERVAL; for others use "
         "watermark.generator",
@@ -135,11 +144,10 @@ def _delay(expression: Sequence[Token], name: str, offset: int) -> int:
 
 def interval_ms(tokens: Sequence[Token]) -> int:
     """Return the milliseconds of INTERVAL '5' SECOND."""
-    unit = tokens[2].word.removesuffix("S").split("(")[0] if len(tokens) > 2 else ""
-    number = tokens[1].value if len(tokens) > 1 else ""
-    if unit not in _UNITS_MS or not re.fullmatch(r"\d+(\.\d+)?", number):
+    found = _INTERVAL.fullmatch(write(tokens))
+    if found is None:
         raise NotTakenError("write INTERVAL 'n' SECOND, MINUTE, HOUR or DAY", tokens[0].offset)
-    milliseconds = Decimal(number) * _UNITS_MS[unit]
+    milliseconds = Decimal(found[1]) * _UNITS_MS[found[2].upper()]
     if milliseconds != int(milliseconds):
         raise NotTakenError("an interval is whole milliseconds here", tokens[0].offset)
     return int(milliseconds)

@@ -86,6 +86,9 @@ def test_a_table_cannot_take_the_name_of_the_connections(tmp_path: Path) -> None
         ("'5000'", "'-1'", "'table.exec.mini-batch.size'", "must be greater than 0"),
         ("'1 s'", "'1 parsec'", "'table.exec.mini-batch.allow", "unknown unit 'parsec'"),
         ("'5' SECOND", "'5' MONTH", "INTERVAL '5' MONTH", "write INTERVAL 'n' SECOND"),
+        ("'5' SECOND", "'1' DAY TO SECOND", "INTERVAL '1' DAY", "write INTERVAL 'n' SECOND"),
+        ("'5' SECOND", "'5' SECOND + INTERVAL '1' SECOND", "INTERVAL '5'", "write INTERVAL 'n'"),
+        ("- INTERVAL '5' SECOND", "- 5", "updated_at - 5", "a watermark is the time column"),
         ("SUM(cnt)", "SUM(cmt)", "cmt)", "unknown column `cmt`"),
         ("SUM(cnt)", "SUM(name)", "name), MAX", "SUM needs numbers"),
         ("'topic' = 'shop.product'", "'topic-pattern' = 's.*'", "'topic-pattern'", "the topics"),
@@ -103,6 +106,19 @@ def test_what_is_not_taken_has_its_place(
     errors = capsys.readouterr().err
     assert place in errors
     assert reason in errors
+
+
+@pytest.mark.parametrize(
+    ("delay", "duration"),
+    [
+        ("INTERVAL '1' MINUTE - INTERVAL '30' SECOND", "90s"),
+        ("INTERVAL '1' DAY(2) - INTERVAL '1' HOUR - INTERVAL '0.5' SECONDS", "90000500ms"),
+        ("interval '5' second(3)", "5s"),
+    ],
+)
+def test_a_watermark_is_behind_by_all_its_intervals(delay: str, duration: str) -> None:
+    (draft,) = convert(ITEMS.replace("INTERVAL '5' SECOND", delay)).drafts
+    assert draft.document["watermark"]["delay"] == duration
 
 
 def test_a_file_that_cannot_be_read_is_bad_usage(
