@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from jobs.core.job.job_plan import plan_of
@@ -66,6 +67,7 @@ class Assembler:
         self._settings = settings
         self.connections = ConnectionNames()
         self._taken: set[str] = set()  # files and topics of other jobs
+        self._tables: dict[str, str] = {}  # by the name of its job
         self._inner: dict[str, Draft] = {}  # jobs of views, which several inserts may read
 
     def drafts(self, insert: Insert) -> list[Draft]:
@@ -100,7 +102,7 @@ class Assembler:
         if inner is None:
             return []
         above = self._inner_drafts(inner, insert)
-        known = self._inner.get(file_name(inner.name, inner.offset))
+        known = self._inner.get(self._names(inner.name, inner.offset)[1])
         if known is not None and known.document["query"] == inner.text:
             return [*above, known]
         if known is not None:
@@ -118,8 +120,9 @@ class Assembler:
 
     def _draft(self, name: str, query: Query, insert: Insert, above: Sequence[Draft]) -> Draft:
         settings, source = self._settings, query.relation.source
-        document: dict[str, Any] = {"name": job_name(name)}
-        draft = Draft(file_name(name, insert.offset), document, offset=insert.offset)
+        job, file = self._names(name, insert.offset)
+        document: dict[str, Any] = {"name": job}
+        draft = Draft(file, document, offset=insert.offset)
         draft.header = list(settings.header)
         if not settings.bundled:
             draft.header.append(_ROW_BY_ROW)
@@ -141,6 +144,17 @@ class Assembler:
         if source is not None:
             self._note_time_zone(draft, source)
         return draft
+
+    def _names(self, table: str, offset: int) -> tuple[str, str]:
+        """Return the names of a table's job and of its file, which no other table has."""
+        job, file = job_name(table), file_name(table, offset)
+        suffix = sha256(table.encode()).hexdigest()[:8]
+        alike = self._tables.setdefault(job, table) != table
+        if alike:  # some file systems do not tell Items.yaml from items.yaml
+            file = f"{file.removesuffix('.yaml')}-{suffix}.yaml"
+        if alike or len(job) > JOB_NAME_CHARACTERS_MAX:  # long names are often alike at the start
+            job = f"{job[: JOB_NAME_CHARACTERS_MAX - len(suffix) - 1].rstrip('-')}-{suffix}"
+        return job, file
 
     # --- parts of a spec --------------------------------------------------------------------
 
@@ -319,7 +333,6 @@ def file_name(table: str, offset: int) -> str:
 
 
 def job_name(table: str) -> str:
-    """Return the name of a job for a table."""
+    """Return the name of a job for a table, which may be too long, or another table's too."""
     words = re.sub(r"[^a-z0-9]+", "-", table.lower()).strip("-")
-    words = words if words[:1].isalpha() else f"job-{words}".strip("-")
-    return words[:JOB_NAME_CHARACTERS_MAX].rstrip("-")
+    return words if words[:1].isalpha() else f"job-{words}".strip("-")

@@ -134,6 +134,44 @@ def test_a_file_that_cannot_be_read_is_bad_usage(
     assert "split it" in capsys.readouterr().err
 
 
+LONG = "the_orders_of_every_shop_in_the_whole_country"
+
+
+def sinks(*tables: str) -> str:
+    """Return a file with a sink and an INSERT for each table."""
+    sql = ITEMS[: ITEMS.index("CREATE TABLE items")]
+    statements = ITEMS.removeprefix(sql)
+    for number, table in enumerate(tables):
+        copy = re.sub(r"(TABLE|INTO) items", rf"\1 `{table}`", statements)
+        sql += copy.replace("items-changes", f"topic-{number}")
+    return sql
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        (f"{LONG}_by_day", f"{LONG}_by_hour", f"{LONG}_BY_DAY"),
+        ("Items", "items", "iTems"),
+        ("by_name", "by-name"),
+        ("a/b", "a-b"),
+        ("商品", "店"),
+    ],
+)
+def test_no_two_tables_have_one_job_or_one_file(tables: tuple[str, ...]) -> None:
+    conversion = convert(sinks(*tables))
+    assert not conversion.problems
+    names = {load_spec(draft.text()).name for draft in conversion.drafts}
+    files = {draft.file_name.lower() for draft in conversion.drafts}
+    assert len(names) == len(files) == len(tables)
+
+
+def test_the_name_of_a_job_with_a_long_name_does_not_depend_on_others() -> None:
+    day, hour = convert(sinks(f"{LONG}_by_day", f"{LONG}_by_hour")).drafts
+    (alone,) = convert(sinks(f"{LONG}_by_hour")).drafts
+    assert alone.document["name"] == hour.document["name"] != day.document["name"]
+    assert alone.file_name == hour.file_name == f"{LONG}_by_hour.yaml"
+
+
 WORDS = re.findall(
     r"\w+|[^\w\s]|\s+", "\n".join(path.read_text() for path in VECTORS.glob("*.sql"))
 )
