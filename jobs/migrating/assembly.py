@@ -20,7 +20,8 @@ from jobs.migrating.connections import FILE_NAME as CONNECTIONS
 from jobs.migrating.connections import ConnectionNames
 from jobs.migrating.options import Endpoint, read_sink, read_source
 from jobs.migrating.problems import Note, NotTakenError
-from jobs.migrating.queries import Query, QueryConverter
+from jobs.migrating.queries import QueryConverter
+from jobs.migrating.relations import Query
 from jobs.migrating.settings import Settings
 from jobs.migrating.sources import SourceTable
 from jobs.migrating.statements import Insert, SqlFile, Table

@@ -10,11 +10,13 @@ Results get the names of the sink's columns, because INSERT goes by position.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from jobs.migrating.problems import Note, NotTakenError
 from jobs.migrating.projections import merge_projection
+from jobs.migrating.relations import Query, Relation, WindowTable
+from jobs.migrating.renaming import RenamedToken, names_of, rename_tokens
 from jobs.migrating.select_parts import (
     SelectParts,
     alias_of,
@@ -44,56 +46,13 @@ _ANSWERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WindowTable:
-    """A window table function: its name, and the intervals after the time column."""
-
-    function: str
-    intervals: tuple[str, ...]
-    offset: int
-    partition: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Relation:
-    """What a SELECT reads: the text after FROM, and where its rows come from."""
-
-    body: str  # a name, or a SELECT in parentheses
-    alias: str = ""
-    source: SourceTable | None = None
-    inner: Query | None = None  # a job of its own
-    window: WindowTable | None = None
-    visible: list[str] = field(default_factory=list)
-    bounds: dict[str, str] = field(default_factory=dict)  # columns that are bounds of the window
-
-    @property
-    def text(self) -> str:
-        needed = self.alias and self.alias != self.body
-        return f"{self.body} AS {self.alias}" if needed else self.body
-
-
-@dataclass(slots=True)
-class Query:
-    """A converted SELECT."""
-
-    text: str
-    relation: Relation
-    offset: int
-    outputs: list[str]
-    keys: list[str] = field(default_factory=list)  # outputs that are group keys
-    windowed: bool = False
-    aggregated: bool = False
-    notes: list[Note] = field(default_factory=list)
-    name: str = ""  # of the view or derived table, if it is a job of its own
-
-
 class QueryConverter:
     """Converts the queries of one INSERT."""
 
     def __init__(self, file: SqlFile, tokens: Sequence[Token], target: str) -> None:
         self._file = file
         self._target = target
-        self._used = _names_of(tokens, file)
+        self._used = names_of(tokens, file)
         self._open: list[str] = []  # views that are being read
 
     def convert(self, tokens: Sequence[Token], names: Sequence[str]) -> Query:
@@ -160,7 +119,7 @@ class QueryConverter:
             if any(token.word == "PROCTIME" for token in column.expression):
                 reason = "PROCTIME() is no part of a row: a retraction would have another value"
                 raise NotTakenError(reason, column.offset)
-            expression = write(_rename_tokens(column.expression, source.nested, source.replaced))
+            expression = write(rename_tokens(column.expression, source.nested, source.replaced))
             added.append(f"{expression} AS {quote_name(column.name)}")
         for column in source.metadata.values():
             if column.name in self._used:
@@ -183,8 +142,8 @@ class QueryConverter:
         if query.aggregated:
             query.name = alias
             return Relation(quote_name(alias), inner=query, visible=query.outputs)
-        body = f"({' '.join(query.text.split(chr(10)))})"
-        if query.text.removeprefix("SELECT * FROM ") == inner.text:
+        body = f"({query.one_line})"
+        if query.one_line.removeprefix("SELECT * FROM ") == inner.text:
             body = inner.body
         return replace(inner, body=body, alias=quote_name(alias), visible=query.outputs)
 
@@ -241,63 +200,48 @@ class QueryConverter:
         if relation.source is None:
             return
         nested, names = relation.source.nested, relation.source.replaced | relation.bounds
-        parts.items = [_rename_tokens(item, nested, names) for item in parts.items]
-        parts.where = _rename_tokens(parts.where, nested, names)
-        parts.keys = [_rename_tokens(key, nested, names) for key in parts.keys]
-        parts.having = _rename_tokens(parts.having, nested, names)
+        parts.items = [rename_tokens(item, nested, names) for item in parts.items]
+        parts.where = rename_tokens(parts.where, nested, names)
+        parts.keys = [rename_tokens(key, nested, names) for key in parts.keys]
+        parts.having = rename_tokens(parts.having, nested, names)
 
     def _select(self, parts: SelectParts, relation: Relation, names: Sequence[str]) -> Query:
-        notes: list[Note] = []
         items = self._expand(parts, relation)
         starred = not names and any(item[-1].text == "*" for item in parts.items)
         aggregated = bool(parts.keys) or parts.distinct or any(map(has_aggregate, items))
         legacy = any(key[0].word in _WINDOWS and len(key) > 1 for key in parts.keys)
         if aggregated and relation.window is not None:
-            keys = self._window_keys(parts, relation)
+            group = self._window_keys(parts, relation)
         else:
-            keys = [write(key) for key in parts.keys]
+            group = [write(key) for key in parts.keys]
         if names and len(names) != len(items):
             reason = f"the SELECT has {len(items)} columns, and the target {len(names)}"
             raise NotTakenError(reason, parts.offset)
         labels: list[str | None] = [*names] or [alias_of(item)[1] for item in items]
         if not aggregated and relation.window is not None and not starred:
             items, labels = self._pass_time(items, labels, relation)
-        outputs, texts = [], []
+        query = Query(relation, parts.offset, distinct=parts.distinct, group=group)
+        query.where, query.having = write(parts.where), write(parts.having)
         for item, name in zip(items, labels, strict=True):
             expression, alias = alias_of(item)
-            outputs.append(name or write(expression))
-            texts.append(self._item_text(expression, alias, name, relation))
-            notes += _notes_of(item)
+            query.outputs.append(name or write(expression))
+            query.items.append(self._item_text(expression, alias, name, relation))
+            query.notes += _notes_of(item)
             kind = _bound_kind(expression, relation)
             if kind and _of_session(expression, relation):
                 text = f"a bound of a session is {kind} here; in Flink a TIMESTAMP(3)"
-                notes.append(Note(text, True, item[0].offset))
+                query.notes.append(Note(text, True, item[0].offset))
         if starred and not aggregated:  # a star stays one, so that the time is in it
-            written = {id(item): text for item, text in zip(items, texts, strict=True)}
-            texts = [written.get(id(item), "*") for item in parts.items]
-        lines = ["SELECT " + ("DISTINCT " if parts.distinct else "") + ", ".join(texts)]
-        if len(lines[0]) > _LINE_MAX:
-            lines = [lines[0][: lines[0].index(texts[0])] + texts[0] + ","]
-            lines += [f"  {text}," for text in texts[1:]]
-            lines[-1] = lines[-1].removesuffix(",")
-        lines.append(f"FROM {relation.text}")
-        if parts.where:
-            lines.append(f"WHERE {write(parts.where)}")
-        if keys:
-            lines.append(f"GROUP BY {', '.join(keys)}")
+            written = {id(item): text for item, text in zip(items, query.items, strict=True)}
+            query.items = [written.get(id(item), "*") for item in parts.items]
         if parts.having:
-            lines.append(f"HAVING {write(parts.having)}")
             text = "a group enters with +I and leaves with -D; Flink filters the changelog's rows"
-            notes.append(Note(text, offset=parts.having[0].offset))
-        whole = " ".join(lines)
-        text = whole if len(whole) <= _LINE_MAX else "\n".join(lines)
-        query = Query(text, relation, parts.offset, outputs)
+            query.notes.append(Note(text, offset=parts.having[0].offset))
         query.keys = [
-            name for name, item in zip(outputs, items, strict=True) if _is_key(item, parts)
+            name for name, item in zip(query.outputs, items, strict=True) if _is_key(item, parts)
         ]
         query.aggregated = aggregated
         query.windowed = aggregated and (relation.window is not None or legacy)
-        query.notes = notes
         return query
 
     def _item_text(
@@ -356,9 +300,6 @@ class QueryConverter:
         return [*map(write, others), call]
 
 
-_LINE_MAX = 90
-
-
 def _window_column(relation: Relation) -> str:
     """Return the column that a relation's window is over."""
     times = relation.source.times if relation.source else None
@@ -398,72 +339,14 @@ def _of_session(expression: Sequence[Token], relation: Relation) -> bool:
     return by_table or expression[0].word.startswith("SESSION_")
 
 
-def _names_of(tokens: Sequence[Token], file: SqlFile) -> set[str]:
-    """Return the names in a query and in the views that it reads; all columns for a star."""
-    names: set[str] = set()
-    waiting = [tokens]
-    seen: set[str] = set()
-    while waiting:
-        read = waiting.pop()
-        found = {token.value for token in read if token.kind == "name"}
-        names |= found
-        for name in found & file.views.keys() - seen:
-            seen.add(name)
-            waiting.append(file.views[name].query)
-    return names
-
-
-def _rename_tokens(
-    tokens: Sequence[Token], nested: Mapping[tuple[str, ...], str], names: Mapping[str, str]
-) -> list[Token]:
-    """Return tokens with nested fields and the computed time under their names of the spec."""
-    renamed: list[Token] = []
-    at = 0
-    while at < len(tokens):
-        steps, end = [tokens[at].value], at + 1
-        if tokens[at].kind == "name":
-            while (
-                end + 1 < len(tokens) and tokens[end].text == "." and tokens[end + 1].kind == "name"
-            ):
-                steps.append(tokens[end + 1].value)
-                end += 2
-        found = next((steps[i:] for i in range(len(steps)) if tuple(steps[i:]) in nested), None)
-        token = tokens[at]
-        if found is not None:
-            flat = quote_name(nested[tuple(found)])
-            # It ends where the name ended, so that blanks stay as they were.
-            pad = tokens[end - 1].end - token.offset
-            renamed.append(_Renamed("name", flat, token.offset, pad))
-            at = end
-        elif token.kind == "name" and token.value in names:
-            name = quote_name(names[token.value])
-            renamed.append(_Renamed("name", name, token.offset, len(token.text)))
-            at += 1
-        else:
-            renamed.append(token)
-            at += 1
-    return renamed
-
-
-@dataclass(frozen=True, slots=True)
-class _Renamed(Token):
-    """A token whose text is not that of the file."""
-
-    width: int
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.width
-
-
 def _approximate(tokens: Sequence[Token]) -> list[Token]:
     """Write APPROX_COUNT_DISTINCT(x) as COUNT(DISTINCT x), which is exact."""
     written: list[Token] = []
     for index, token in enumerate(tokens):
         if token.word == "APPROX_COUNT_DISTINCT":
-            written.append(_Renamed("name", "COUNT", token.offset, len(token.text)))
+            written.append(RenamedToken("name", "COUNT", token.offset, len(token.text)))
         elif token.text == "(" and index and tokens[index - 1].word == "APPROX_COUNT_DISTINCT":
-            written.append(_Renamed("mark", "(DISTINCT ", token.offset, 1))
+            written.append(RenamedToken("mark", "(DISTINCT ", token.offset, 1))
         else:
             written.append(token)
     return written
