@@ -16,7 +16,13 @@ from dataclasses import replace
 from jobs.migrating.problems import Note, NotTakenError
 from jobs.migrating.projections import merge_projection
 from jobs.migrating.relations import Query, Relation, WindowTable
-from jobs.migrating.renaming import RenamedToken, names_of, rename_tokens
+from jobs.migrating.renaming import (
+    WINDOWS,
+    RenamedToken,
+    names_of,
+    rename_tokens,
+    rename_window_times,
+)
 from jobs.migrating.select_parts import (
     SelectParts,
     alias_of,
@@ -31,9 +37,8 @@ from jobs.migrating.sources import SourceTable, source_table
 from jobs.migrating.statements import SqlFile
 from jobs.migrating.tokens import Cursor, Token
 
-_WINDOWS = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
 _BOUNDS = ("window_start", "window_end")
-_BOUND_CALLS = [f"{name}_{end}" for name in _WINDOWS for end in ("START", "END")]
+_BOUND_CALLS = [f"{name}_{end}" for name in WINDOWS for end in ("START", "END")]
 _ANSWERS = {
     "LISTAGG": "without ORDER BY the values are sorted; Flink has them in the order of arrival",
     "ARRAY_AGG": "without ORDER BY the values are sorted; Flink has them in the order of arrival",
@@ -52,7 +57,7 @@ class QueryConverter:
     def __init__(self, file: SqlFile, tokens: Sequence[Token], target: str) -> None:
         self._file = file
         self._target = target
-        self._used = names_of(tokens, file)
+        self._used, self._values = names_of(tokens, file)
         self._open: list[str] = []  # views that are being read
 
     def convert(self, tokens: Sequence[Token], names: Sequence[str]) -> Query:
@@ -75,7 +80,7 @@ class QueryConverter:
         if cursor.take("TABLE", "("):
             relation = self._window_table(cursor)
             cursor.expect(")")
-        elif cursor.peek() in _WINDOWS and cursor.peek(1) == "(":
+        elif cursor.peek() in WINDOWS and cursor.peek(1) == "(":
             relation = self._window_table(cursor)
         elif cursor.peek() == "(":
             cursor.expect("(")
@@ -107,14 +112,15 @@ class QueryConverter:
             raise NotTakenError(f"there is no CREATE TABLE or VIEW of {name.value}", name.offset)
         source = source_table(table, self._used)
         body, alias = self._with_computed(source), quote_name(table.name)
-        return Relation(body, alias, source, visible=source.visible)
+        return Relation(body, alias, source, visible=source.visible, times=source.window_times)
 
     def _with_computed(self, source: SourceTable) -> str:
         """Return the table, with its computed columns if the query uses them."""
         name = quote_name(source.table.name)
         added = []
         for column in source.computed.values():
-            if column.name not in self._used:
+            used = self._values if column.name in source.window_times else self._used
+            if column.name not in used:
                 continue
             if any(token.word == "PROCTIME" for token in column.expression):
                 reason = "PROCTIME() is no part of a row: a retraction would have another value"
@@ -150,7 +156,7 @@ class QueryConverter:
     def _window_table(self, cursor: Cursor) -> Relation:
         """Read TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL ..), with or without names."""
         function, offset = cursor.peek(), cursor.offset
-        if function not in _WINDOWS:
+        if function not in WINDOWS:
             raise NotTakenError(f"{function} is not a window of Flink's", offset)
         if function == "CUMULATE":
             raise NotTakenError("CUMULATE has no counterpart; use TUMBLE or HOP", offset)
@@ -200,16 +206,20 @@ class QueryConverter:
         if relation.source is None:
             return
         nested, names = relation.source.nested, relation.source.replaced | relation.bounds
-        parts.items = [rename_tokens(item, nested, names) for item in parts.items]
-        parts.where = rename_tokens(parts.where, nested, names)
-        parts.keys = [rename_tokens(key, nested, names) for key in parts.keys]
-        parts.having = rename_tokens(parts.having, nested, names)
+
+        def rename(tokens: Sequence[Token]) -> list[Token]:
+            return rename_tokens(rename_window_times(tokens, relation.times), nested, names)
+
+        parts.items = [rename(item) for item in parts.items]
+        parts.where = rename(parts.where)
+        parts.keys = [rename(key) for key in parts.keys]
+        parts.having = rename(parts.having)
 
     def _select(self, parts: SelectParts, relation: Relation, names: Sequence[str]) -> Query:
         items = self._expand(parts, relation)
         starred = not names and any(item[-1].text == "*" for item in parts.items)
         aggregated = bool(parts.keys) or parts.distinct or any(map(has_aggregate, items))
-        legacy = any(key[0].word in _WINDOWS and len(key) > 1 for key in parts.keys)
+        legacy = any(key[0].word in WINDOWS and len(key) > 1 for key in parts.keys)
         if aggregated and relation.window is not None:
             group = self._window_keys(parts, relation)
         else:
@@ -218,8 +228,9 @@ class QueryConverter:
             reason = f"the SELECT has {len(items)} columns, and the target {len(names)}"
             raise NotTakenError(reason, parts.offset)
         labels: list[str | None] = [*names] or [alias_of(item)[1] for item in items]
-        if not aggregated and relation.window is not None and not starred:
-            items, labels = self._pass_time(items, labels, relation)
+        passed: set[str] = set()
+        if not aggregated and not starred:
+            items, labels, passed = self._pass_time(items, labels, relation)
         query = Query(relation, parts.offset, distinct=parts.distinct, group=group)
         query.where, query.having = write(parts.where), write(parts.having)
         for item, name in zip(items, labels, strict=True):
@@ -231,6 +242,7 @@ class QueryConverter:
             if kind and _of_session(expression, relation):
                 text = f"a bound of a session is {kind} here; in Flink a TIMESTAMP(3)"
                 query.notes.append(Note(text, True, item[0].offset))
+        query.items += map(quote_name, sorted(passed))
         if starred and not aggregated:  # a star stays one, so that the time is in it
             written = {id(item): text for item, text in zip(items, query.items, strict=True)}
             query.items = [written.get(id(item), "*") for item in parts.items]
@@ -267,19 +279,24 @@ class QueryConverter:
 
     def _pass_time(
         self, items: list[list[Token]], labels: Sequence[str | None], relation: Relation
-    ) -> tuple[list[list[Token]], list[str | None]]:
-        """Leave the bounds of a window to the outer query, and pass the time that it needs."""
-        column = _window_column(relation)
+    ) -> tuple[list[list[Token]], list[str | None], set[str]]:
+        """Leave the bounds of a window to the outer query, and pass the times that it needs."""
+        times: dict[str, str] = {}
         kept: list[tuple[list[Token], str | None]] = []
         for item, label in zip(items, labels, strict=True):
-            bound = last_name(alias_of(item)[0])
-            if bound in (*_BOUNDS, "window_time"):
-                relation.bounds[label or bound] = bound
-            else:
-                kept.append((item, label))
-        if all(label != column for _, label in kept):
-            kept.append(([Token("name", quote_name(column), items[0][0].offset)], column))
-        return [item for item, _ in kept], [label for _, label in kept]
+            name = last_name(alias_of(item)[0])
+            if relation.window is not None and name in (*_BOUNDS, "window_time"):
+                relation.bounds[label or name] = name
+                continue
+            kept.append((item, label))
+            if name in relation.times:
+                times[label or name] = relation.times[name]
+        relation.times = times
+        passed = {*times.values()}
+        if relation.window is not None:
+            passed.add(_window_column(relation))
+        shown = [label for _, label in kept]
+        return [item for item, _ in kept], shown, passed - {*shown}
 
     def _window_keys(self, parts: SelectParts, relation: Relation) -> list[str]:
         """Return the keys of GROUP BY, with the window's call for its bounds."""

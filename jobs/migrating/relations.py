@@ -35,6 +35,7 @@ class Relation:
     window: WindowTable | None = None
     visible: list[str] = field(default_factory=list)
     bounds: dict[str, str] = field(default_factory=dict)  # columns that are bounds of the window
+    times: dict[str, str] = field(default_factory=dict)  # columns that are another one in windows
 
     @property
     def text(self) -> str:

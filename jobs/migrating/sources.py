@@ -7,13 +7,13 @@ id BIGINT, who ROW<city STRING>, tags MAP<STRING, STRING>
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jobs.migrating.problems import NotTakenError
 from jobs.migrating.select_parts import write
 from jobs.migrating.statements import Table, TableColumn
 from jobs.migrating.times import RowTimes, row_times
-from jobs.migrating.tokens import Token
+from jobs.migrating.tokens import Token, tokenize
 from schemas.types.sql_types import SqlType
 
 _FORMATS_WITH_PATHS = ("json",)
@@ -41,11 +41,17 @@ class SourceTable:
 
     @property
     def replaced(self) -> dict[str, str]:
-        """Columns of Flink that are another column here: the computed time."""
+        """Columns of Flink that are another column here: a time that is computed from a text."""
         times = self.times
-        if times is None or times.column is None or times.column == times.name:
+        if times is None or times.column is None or times.column == times.name or times.value:
             return {}
         return {times.name: times.column}
+
+    @property
+    def window_times(self) -> dict[str, str]:
+        """Columns of Flink that are another column in windows: a time in milliseconds."""
+        times = self.times
+        return {times.name: times.column} if times and times.column and times.value else {}
 
 
 def source_table(table: Table, used: Set[str]) -> SourceTable:
@@ -66,14 +72,29 @@ def source_table(table: Table, used: Set[str]) -> SourceTable:
                 source.columns[column.name] = kind
     source.times = row_times(table, source.columns)
     if source.times is not None:
-        source.columns |= source.times.retyped
-        source.computed.pop(source.times.name, None) if source.replaced else None
+        _add_times(source, source.times, used)
     for name, kind in source.omitted.items():
         if name in used:
             found = table.column(name)
             offset = found.offset if found else table.offset
             raise NotTakenError(f"a column of type {kind} cannot be read", offset)
     return source
+
+
+def _add_times(source: SourceTable, times: RowTimes, used: Set[str]) -> None:
+    """Give the columns that a table's time is made of the types and values of the spec."""
+    if times.name in source.replaced:
+        del source.computed[times.name]
+    elif times.value:
+        computed = source.computed[times.name]
+        source.computed[times.name] = replace(computed, expression=tuple(tokenize(times.value)))
+    source.columns |= times.retyped
+    read = [column.expression for name, column in source.computed.items() if name in used]
+    names = {*used, *(token.value for expression in read for token in expression)}
+    if names & times.retyped.keys():
+        note = times.notes["column"]
+        text = f"{note.text}; the query has it as a time, in Flink as the text"
+        times.notes["column"] = replace(note, text=text, differs=True)
 
 
 def _add_nested(source: SourceTable, steps: tuple[str, ...], kind: Sequence[Token]) -> None:

@@ -1,6 +1,6 @@
 """The time of a table's rows: WATERMARK FOR, and the computed or metadata column it is over.
 
-ts AS TO_TIMESTAMP_LTZ(at, 3)    ──►  time: {column: at}, windows over at
+ts AS TO_TIMESTAMP_LTZ(at, 3)    ──►  time: {column: at}, windows over at; elsewhere the expression
 ts TIMESTAMP_LTZ(3) METADATA     ──►  time: kafka, es or ts; no windows
 WATERMARK FOR ts AS ts - INTERVAL '5' SECOND  ──►  delay: 5s, exact: true
 """
@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from jobs.migrating.problems import Note, NotTakenError
-from jobs.migrating.select_parts import write
+from jobs.migrating.select_parts import quote_name, write
 from jobs.migrating.statements import Table, TableColumn
 from jobs.migrating.tokens import Token
 from schemas.spec.duration import duration_text
@@ -57,6 +57,7 @@ class RowTimes:
     section: dict[str, Any]
     name: str  # of the column in Flink
     column: str | None = None  # of the spec, if windows are possible
+    value: str = ""  # the time as an expression, if the column has it in milliseconds
     retyped: dict[str, str] = field(default_factory=dict)  # columns whose texts are times
     timestamp_format: str | None = None
     notes: dict[str, Note] = field(default_factory=dict)  # by key of the section
@@ -101,6 +102,12 @@ def _of_expression(times: RowTimes, column: TableColumn, types: Mapping[str, str
     if found is not None and types.get(found[1] or found[2]) == "BIGINT":
         times.column = found[1] or found[2]
         times.section["time"] = {"column": times.column}
+        base = quote_name(times.column)
+        times.value = (
+            f"TO_TIMESTAMP_LTZ({base}, 3)"
+            if found.re is _FROM_MILLISECONDS
+            else f"CAST(TO_TIMESTAMP_LTZ({base} / 1000, 0) AS TIMESTAMP(3))"
+        )
         return
     seconds = _FROM_SECONDS.fullmatch(text) or unix
     if seconds is not None:
