@@ -23,8 +23,9 @@ from jobs.migrating.problems import Note, NotTakenError
 from jobs.migrating.queries import QueryConverter
 from jobs.migrating.relations import Query
 from jobs.migrating.settings import Settings
+from jobs.migrating.sink_types import cast_results, result_types
 from jobs.migrating.sources import SourceTable
-from jobs.migrating.statements import Insert, SqlFile, Table
+from jobs.migrating.statements import Insert, SqlFile, Table, TableColumn
 from jobs.migrating.tokens import Token, tokenize
 from jobs.migrating.yaml_text import Keys, write_yaml
 from schemas.limits import JOB_NAME_CHARACTERS_MAX
@@ -83,6 +84,7 @@ class Assembler:
         drafts = self._inner_drafts(query, insert)
         draft = self._draft(insert.target, query, insert, drafts)
         sink = read_sink(target, windows=query.windowed)
+        self._cast_results(draft, query, sink, [target.column(name) for name in names])
         if sink is None:
             draft.header.append(
                 f"{insert.target} only shows rows: retally results, retally changes"
@@ -142,8 +144,6 @@ class Assembler:
         for keys, notes in settings.notes.items():
             if keys[0] in document and (len(keys) == 1 or keys[1] in document[keys[0]]):
                 draft.notes.setdefault(keys, []).extend(notes)
-        if source is not None:
-            self._note_time_zone(draft, source)
         return draft
 
     def _names(self, table: str, offset: int) -> tuple[str, str]:
@@ -161,14 +161,12 @@ class Assembler:
 
     def _add_chain(self, draft: Draft, first: Draft) -> None:
         """Read the changelog of the job before."""
-        sink, plan = first.document["sink"], _plan_of(first)
+        sink, types = first.document["sink"], result_types(_plan_of(first))
         draft.document["source"] = {
             "topic": sink["topic"], **_connection(sink), "format": "changelog-json",
             "start": "earliest",
         }  # fmt: skip
-        types = {named.name: str(named.expression.type) for named in plan.group}
-        types |= {name: str(kind) for name, kind in plan.results}
-        draft.document["columns"] = {name: types[name] for name in plan.output}
+        draft.document["columns"] = {name: str(kind) for name, kind in types.items()}
 
     def _add_source(self, draft: Draft, source: SourceTable, query: Query) -> None:
         document, endpoint = draft.document, read_source(source.table)
@@ -233,6 +231,23 @@ class Assembler:
         text = f"the time zone is UTC, not {zone.value}"
         draft.note(("query",), Note(text, meets, zone.offset))
 
+    def _cast_results(
+        self,
+        draft: Draft,
+        query: Query,
+        sink: Endpoint | None,
+        columns: Sequence[TableColumn | None],
+    ) -> None:
+        """Give the results the types of the sink's columns."""
+        try:
+            plan = _plan_of(draft)
+        except (SpecError, QueryError):
+            return  # `_check` refuses it, at its place
+        keyed = sink is not None and sink.section["format"] == "upsert-json"
+        for note in cast_results(query, plan, columns, keyed=keyed):
+            draft.note(("query",), note)
+        draft.document["query"] = query.text
+
     def _add_sink(
         self, draft: Draft, sink: Endpoint, target: Table, insert: Insert, query: Query
     ) -> None:
@@ -279,6 +294,8 @@ class Assembler:
             raise NotTakenError(error.problems[0].message + advice, offset) from None
         if problems:
             raise NotTakenError(problems[0], query.offset)
+        if query.relation.source is not None:
+            self._note_time_zone(draft, query.relation.source)
         for keys, text in window_notes(spec).items():
             draft.note(keys, Note(text))
         self._note_decimals(draft, spec, plan)

@@ -236,7 +236,9 @@ class QueryConverter:
         for item, name in zip(items, labels, strict=True):
             expression, alias = alias_of(item)
             query.outputs.append(name or write(expression))
-            query.items.append(self._item_text(expression, alias, name, relation))
+            text = _bound_text(write(_approximate(expression)), expression, relation)
+            query.expressions.append(text)
+            query.items.append(_with_alias(text, expression, alias, name))
             query.notes += _notes_of(item)
             kind = _bound_kind(expression, relation)
             if kind and _of_session(expression, relation):
@@ -255,16 +257,6 @@ class QueryConverter:
         query.aggregated = aggregated
         query.windowed = aggregated and (relation.window is not None or legacy)
         return query
-
-    def _item_text(
-        self, expression: Sequence[Token], alias: str | None, name: str | None, relation: Relation
-    ) -> str:
-        text = _bound_text(write(_approximate(expression)), expression, relation)
-        if name is None or (name == alias and len(expression) == 1 and text == quote_name(name)):
-            return text
-        if len(expression) == 1 and expression[0].value == name and text == expression[0].text:
-            return text
-        return f"{text} AS {quote_name(name)}"
 
     def _expand(self, parts: SelectParts, relation: Relation) -> list[list[Token]]:
         """Return the items, with every column of a star."""
@@ -348,6 +340,15 @@ def _bound_text(text: str, expression: Sequence[Token], relation: Relation) -> s
         return text
     instant = f"TO_TIMESTAMP_LTZ({text}, 3)" if kind == "BIGINT" else text
     return f"CAST({instant} AS TIMESTAMP(3))"
+
+
+def _with_alias(text: str, expression: Sequence[Token], alias: str | None, name: str | None) -> str:
+    """Return an expression with AS, unless it is a column of this name."""
+    if name is None or (name == alias and len(expression) == 1 and text == quote_name(name)):
+        return text
+    if len(expression) == 1 and expression[0].value == name and text == expression[0].text:
+        return text
+    return f"{text} AS {quote_name(name)}"
 
 
 def _of_session(expression: Sequence[Token], relation: Relation) -> bool:

@@ -50,6 +50,7 @@ class Query:
     relation: Relation
     offset: int
     items: list[str] = field(default_factory=list)  # of SELECT: expressions with AS, or a star
+    expressions: list[str] = field(default_factory=list)  # of the results, without AS
     distinct: bool = False
     where: str = ""
     group: list[str] = field(default_factory=list)  # of GROUP BY
