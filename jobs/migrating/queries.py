@@ -36,9 +36,8 @@ from jobs.migrating.select_parts import (
 from jobs.migrating.sources import SourceTable, source_table
 from jobs.migrating.statements import SqlFile
 from jobs.migrating.tokens import Cursor, Token
+from jobs.migrating.window_bounds import BOUNDS, bound_kind, is_of_session, write_bounds
 
-_BOUNDS = ("window_start", "window_end")
-_BOUND_CALLS = [f"{name}_{end}" for name in WINDOWS for end in ("START", "END")]
 _ANSWERS = {
     "LISTAGG": "without ORDER BY the values are sorted; Flink has them in the order of arrival",
     "ARRAY_AGG": "without ORDER BY the values are sorted; Flink has them in the order of arrival",
@@ -189,7 +188,7 @@ class QueryConverter:
         self._check_time(relation, named["TIMECOL"])
         intervals = tuple(write(named[name]) for name in order if name in ("SLIDE", "SIZE", "GAP"))
         window = WindowTable(function, intervals, offset, partition)
-        return replace(relation, window=window, visible=[*relation.visible, *_BOUNDS])
+        return replace(relation, window=window, visible=[*relation.visible, *BOUNDS])
 
     def _check_time(self, relation: Relation, descriptor: Sequence[Token]) -> None:
         name = descriptor[2] if len(descriptor) > 2 else descriptor[0]
@@ -223,7 +222,7 @@ class QueryConverter:
         if aggregated and relation.window is not None:
             group = self._window_keys(parts, relation)
         else:
-            group = [write(key) for key in parts.keys]
+            group = [write(write_bounds(key, relation)) for key in parts.keys]
         if names and len(names) != len(items):
             reason = f"the SELECT has {len(items)} columns, and the target {len(names)}"
             raise NotTakenError(reason, parts.offset)
@@ -232,16 +231,16 @@ class QueryConverter:
         if not aggregated and not starred:
             items, labels, passed = self._pass_time(items, labels, relation)
         query = Query(relation, parts.offset, distinct=parts.distinct, group=group)
-        query.where, query.having = write(parts.where), write(parts.having)
+        query.where, query.having = write(parts.where), write(write_bounds(parts.having, relation))
         for item, name in zip(items, labels, strict=True):
             expression, alias = alias_of(item)
             query.outputs.append(name or write(expression))
-            text = _bound_text(write(_approximate(expression)), expression, relation)
+            text = write(write_bounds(_approximate(expression), relation))
             query.expressions.append(text)
             query.items.append(_with_alias(text, expression, alias, name))
             query.notes += _notes_of(item)
-            kind = _bound_kind(expression, relation)
-            if kind and _of_session(expression, relation):
+            kind = bound_kind(expression, relation)
+            if kind and is_of_session(expression, relation):
                 text = f"a bound of a session is {kind} here; in Flink a TIMESTAMP(3)"
                 query.notes.append(Note(text, True, item[0].offset))
         query.items += map(quote_name, sorted(passed))
@@ -277,7 +276,7 @@ class QueryConverter:
         kept: list[tuple[list[Token], str | None]] = []
         for item, label in zip(items, labels, strict=True):
             name = last_name(alias_of(item)[0])
-            if relation.window is not None and name in (*_BOUNDS, "window_time"):
+            if relation.window is not None and name in (*BOUNDS, "window_time"):
                 relation.bounds[label or name] = name
                 continue
             kept.append((item, label))
@@ -295,10 +294,10 @@ class QueryConverter:
         window, column = relation.window, _window_column(relation)
         assert window is not None
         named = {last_name(key) for key in parts.keys}
-        if not set(_BOUNDS) <= named:
+        if not set(BOUNDS) <= named:
             reason = "GROUP BY needs window_start and window_end, so that a window can close"
             raise NotTakenError(reason, window.offset)
-        bounds = (*_BOUNDS, "window_time")
+        bounds = (*BOUNDS, "window_time")
         others = [key for key in parts.keys if last_name(key) not in bounds]
         if window.function == "SESSION":
             keys = {last_name(key) for key in others}
@@ -306,7 +305,7 @@ class QueryConverter:
                 reason = "sessions are those of the group: PARTITION BY needs the keys of GROUP BY"
                 raise NotTakenError(reason, window.offset)
         call = f"{window.function}({', '.join((quote_name(column), *window.intervals))})"
-        return [*map(write, others), call]
+        return [*(write(write_bounds(key, relation)) for key in others), call]
 
 
 def _window_column(relation: Relation) -> str:
@@ -319,29 +318,6 @@ def _window_column(relation: Relation) -> str:
     return times.column
 
 
-def _bound_kind(expression: Sequence[Token], relation: Relation) -> str:
-    """Return the type of a window's bound; an empty text if it is Flink's, or no bound."""
-    source = relation.source
-    called = expression[0].word in _BOUND_CALLS and expression[-1].text == ")"
-    if source is None or source.times is None or source.times.column is None:
-        return ""
-    if not called and last_name(expression) not in _BOUNDS:
-        return ""
-    kind = source.columns.get(source.times.column, "")
-    return "" if kind.startswith("TIMESTAMP(") else kind
-
-
-def _bound_text(text: str, expression: Sequence[Token], relation: Relation) -> str:
-    """Return a bound as the TIMESTAMP(3) that it is in Flink.
-
-    A session's stays as it is: it changes with each row, so no expression may be over it."""
-    kind = _bound_kind(expression, relation)
-    if not kind or _of_session(expression, relation):
-        return text
-    instant = f"TO_TIMESTAMP_LTZ({text}, 3)" if kind == "BIGINT" else text
-    return f"CAST({instant} AS TIMESTAMP(3))"
-
-
 def _with_alias(text: str, expression: Sequence[Token], alias: str | None, name: str | None) -> str:
     """Return an expression with AS, unless it is a column of this name."""
     if name is None or (name == alias and len(expression) == 1 and text == quote_name(name)):
@@ -349,12 +325,6 @@ def _with_alias(text: str, expression: Sequence[Token], alias: str | None, name:
     if len(expression) == 1 and expression[0].value == name and text == expression[0].text:
         return text
     return f"{text} AS {quote_name(name)}"
-
-
-def _of_session(expression: Sequence[Token], relation: Relation) -> bool:
-    window = relation.window
-    by_table = window is not None and window.function == "SESSION"
-    return by_table or expression[0].word.startswith("SESSION_")
 
 
 def _approximate(tokens: Sequence[Token]) -> list[Token]:

@@ -16,6 +16,11 @@ CREATE TABLE moments (at STRING, until TIMESTAMP(3), n BIGINT) WITH ('connector'
 INSERT INTO moments
 SELECT CAST(moment AS STRING), TUMBLE_END(moment, INTERVAL '1' MINUTE), COUNT(*)
 FROM named GROUP BY CAST(moment AS STRING), TUMBLE(moment, INTERVAL '1' MINUTE);
+CREATE TABLE ends (until STRING, seconds BIGINT, last_end TIMESTAMP(3), n BIGINT) WITH ('connector' = 'print');
+INSERT INTO ends
+SELECT DATE_FORMAT(w.window_end, 'HH:mm'), TIMESTAMPDIFF(SECOND, window_start, window_end), MAX(window_end), COUNT(*)
+FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(at), INTERVAL '1' MINUTE)) AS w
+GROUP BY DATE_FORMAT(w.window_end, 'HH:mm'), window_start, window_end HAVING CAST(window_end AS STRING) < '2026-01-31 12:02';
 CREATE TABLE in_seconds (who STRING, ms BIGINT, at AS TO_TIMESTAMP(FROM_UNIXTIME(ms / 1000)), WATERMARK FOR at AS at)
 WITH (
   'connector' = 'kafka', 'topic' = 'clicks', 'properties.bootstrap.servers' = 'localhost:9092',
