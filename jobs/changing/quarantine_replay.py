@@ -33,6 +33,7 @@ from jobs.core.job.refused_message import (
 )
 from jobs.core.values.change import RejectCode
 from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.kafka.records import Record
 from jobs.edge.kafka.single_records import find_replayed, read_record, send_record
 from jobs.edge.kafka.source import require_same_topics
 from jobs.edge.process.failpoints import failpoint
@@ -187,12 +188,12 @@ def _find_message(
     return None
 
 
-def _read_bytes(identity: str, row: Mapping[str, Any], original: Any) -> bytes:
+def _read_bytes(identity: str, row: Mapping[str, Any], original: Record | None) -> bytes:
     """Return the whole message; of a long one quarantine has only the first bytes."""
     raw: bytes | None = row["raw"]
     if raw is not None and len(raw) == row["raw_bytes"]:
         return raw
-    value: bytes | None = None if original is None else original.value()
+    value = None if original is None else original.value
     if value is None:
         raise CannotReplay(
             f"quarantine has only the first bytes of message {identity}, and its topic no longer "

@@ -54,6 +54,9 @@ def _run_action(client: Any, options: argparse.Namespace) -> None:
         client.delete(name, drop_data=options.job_data == "drop")
     elif action == "logs":
         for line in client.logs(name, limit=options.limit):
+            if options.json:
+                print_json(msgspec.to_builtins(line))
+                continue
             print(f"{line.time or '':23} {line.level:7} {escape_controls(line.message)}")
     else:
         job = client.job(name) if action == "show" else getattr(client, action)(name)

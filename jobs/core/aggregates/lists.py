@@ -133,7 +133,8 @@ FUNCTIONS = (
         accumulators=multiset_of,
         result=array_of,
         value=_top_k,
-        about="The k greatest values as an ARRAY, the greatest first, with duplicates.",
+        about="The k greatest values as an ARRAY, the greatest first, with duplicates; k is from 1 "
+        "to 1,000. An ARRAY of more than 250,000 characters is NULL.",
         example="TOP_K(cnt, 3)",
         example_result=(8, 5, 3),
         read_cost=ReadCost.FEW,

@@ -42,12 +42,13 @@ GOOD = json.dumps(
 class Refusing:
     """A job's table with one refused message, the second record of partition 1."""
 
-    def __init__(self, data: Path, broker: Broker, topic: str) -> None:
+    def __init__(self, data: Path, broker: Broker, topic: str, kept: int = len(GOOD)) -> None:
+        """`kept`: the bytes that the quarantine has of a message that fits by now."""
         self.broker, self.topic, self.data = broker, topic, data
         with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
             admin.ensure_topic(topic, 2, {})
         producer = KafkaProducer(bootstrap_servers=broker.address)
-        producer.send(topic, b"{}", partition=1)
+        producer.send(topic, GOOD.encode(), partition=1)
         producer.send(topic, BAD, key=b"k", partition=1)
         producer.flush()
         producer.close()
@@ -56,7 +57,7 @@ class Refusing:
         written.place.spec.write_text(spec_text(load_spec(spec)))
         rejects = [
             Reject(topic, 1, 1, None, "v: 'x' is not a valid INT", "$", BAD, len(BAD)),
-            Reject(topic, 1, 0, None, "no column v", "$", GOOD.encode(), len(GOOD)),
+            Reject(topic, 1, 0, None, "no column v", "$", GOOD.encode()[:kept], len(GOOD)),
         ]
         table = written.layout.quarantine_table(0, rejects)
         name = file_name(QUARANTINE, 0, uuid4().hex, "w")
@@ -149,6 +150,14 @@ def test_several_messages_are_sent_by_one_command_and_a_refused_one_stops_none(
     assert "sent again already" in json.loads(twice.stdout)["refused"][refusing.fitting_id]
     assert refusing.replay(GOOD, "--replay", refusing.fitting_id).returncode == 2
     assert len(refusing.sent()) == 1
+
+
+def test_a_message_of_which_only_the_start_is_kept_is_sent_whole(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    refusing = Refusing(tmp_path, broker, topic, kept=9)
+    refusing.replay(None, "--replay", refusing.fitting_id)
+    assert [record.value.decode() for record in refusing.sent()] == [GOOD]
 
 
 def test_a_message_that_another_view_cannot_decode_is_not_sent(refusing: Refusing) -> None:
