@@ -158,10 +158,13 @@ class Job:
         self._stop.set()
 
     def stop_on_signals(self) -> None:
-        """Stop the job after SIGTERM or SIGINT; a second signal ends the process at once."""
+        """Stop the job after SIGTERM or SIGINT; a second SIGINT ends the process at once.
 
-        def handler(number: int, _frame: FrameType | None) -> None:
-            signal.signal(number, signal.SIG_DFL)
+        A service that starts sends SIGTERM again to a job that is ending already.
+        """
+
+        def handler(_number: int, _frame: FrameType | None) -> None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             self.stop()
 
         signal.signal(signal.SIGTERM, handler)

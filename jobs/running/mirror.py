@@ -6,7 +6,8 @@ Each view of a job may have a mirror. All mirrors share a thread. A mirror is re
 as often as the spec says, with a pause after each refresh, so that all of them take at most
 MIRROR_SHARE_MAX of the time. Each commit has the epoch of the results and the
 fingerprint of the query. Repeating a refresh changes nothing, so a crash does no harm. If the query
-has changed, a refresh replaces the whole table.
+has changed, a refresh replaces the whole table. A refresh rewrites files; those that it replaces
+stay for an hour, for readers of an older version.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Self
 
+import deltalake
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -28,7 +30,7 @@ from jobs.running.subtable import Subtable
 from jobs.table.files import files_of_view, live_files
 from jobs.table.parts import ACCUMULATORS, CHANGELOG
 from schemas.directory.paths import JobDirectory
-from schemas.limits import MIRROR_SHARE_MAX, STOP_SECONDS_MAX
+from schemas.limits import MIRROR_REPLACED_SECONDS, MIRROR_SHARE_MAX, STOP_SECONDS_MAX
 from schemas.table.object_path import TablePath
 
 log = logging.getLogger(__name__)
@@ -102,14 +104,19 @@ class Mirror:
         self.columns = [*subtable.plan.output, *subtable.plan.unselected]
         self.plan = subtable.plan.fingerprint
         self._refreshing = threading.Lock()
+        self._delete_at = 0.0  # on the monotonic clock
 
     def refresh(self) -> int:
         """Bring the table to the newest epoch, and return this epoch."""
         with self._refreshing:
             try:
-                return self._refresh()
+                epoch = self._refresh()
             finally:
                 shutil.rmtree(self._copies, ignore_errors=True)
+            if time.monotonic() >= self._delete_at:
+                self._delete_at = time.monotonic() + MIRROR_REPLACED_SECONDS
+                delete_replaced_files(self.path)
+            return epoch
 
     def _refresh(self) -> int:
         with self.pipeline.between_epochs():
@@ -198,3 +205,13 @@ class Mirror:
         # A user's column has no blank in its name.
         last = F.max_by(F.struct(*others), order).alias("last row")
         return rows.groupBy(*self.group).agg(last).select(*self.group, "`last row`.*")
+
+
+def delete_replaced_files(path: Path, seconds: float = MIRROR_REPLACED_SECONDS) -> None:
+    """Delete the files that no version of a table in the last seconds has."""
+    if not deltalake.DeltaTable.is_deltatable(str(path)):
+        return
+    table = deltalake.DeltaTable(str(path))
+    replaced = table.vacuum(int(seconds // 3_600), enforce_retention_duration=False)
+    for name in replaced:  # a vacuum that deletes them itself adds versions to the log
+        (path / name).unlink(missing_ok=True)

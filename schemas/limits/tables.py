@@ -60,6 +60,8 @@ SWEEP_EVERY_SECONDS = 600.0
 FIRST_SWEEP_SECONDS = 30.0
 # Fraction of the wall time that refreshing the results mirror may take.
 MIRROR_SHARE_MAX = 0.05
+# How long files of the mirror that a refresh has replaced stay, for readers of an older version.
+MIRROR_REPLACED_SECONDS = 3_600.0
 
 # Object storage: a wait for the first byte of an answer, and for a whole request.
 OBJECT_CONNECT_SECONDS_MAX = 5.0

@@ -61,12 +61,20 @@ class IndexWriter:
                 other.unlink(missing_ok=True)
         try:
             self._open_file()
-        except sqlite3.DatabaseError:  # damaged: create it again
-            for damaged in self._directory.glob(f"{self._path.name}*"):
-                damaged.unlink()
-            self._open_file()
-        self._indexed = self._store.list_indexed()
+        except sqlite3.DatabaseError:  # damaged
+            self._create_again()
         return self
+
+    def discard(self) -> None:
+        """Begin again with an empty file, because this one is damaged."""
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        self._create_again()
+
+    def _create_again(self) -> None:
+        for damaged in self._directory.glob(f"{self._path.name}*"):
+            damaged.unlink()
+        self._open_file()
 
     def _open_file(self) -> None:
         self._connection = connect(self._path)
@@ -80,6 +88,7 @@ class IndexWriter:
             "watermark INTEGER, changelog_rows INTEGER)",
         ):
             self._connection.execute(statement)
+        self._indexed = self._store.list_indexed()
 
     def close(self) -> None:
         with suppress(sqlite3.Error):

@@ -11,6 +11,7 @@ client is the service's live table of the job.
 from __future__ import annotations
 
 import logging
+import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from schemas.limits import (
     INDEX_CATCH_UP_ROWS_MAX,
     INDEX_POLL_SECONDS,
     OBJECT_POLL_SECONDS,
+    TABLE_READ_TRIES_MAX,
 )
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
@@ -106,6 +108,8 @@ class Reader:
         self._index = IndexWriter(paths.index, self._shape)
         self._client = client
         self._problem: str | None = None
+        self._version = -1  # of the table, as last read
+        self._missed = (-1, 0)  # a version, and how often one of its files was missing
 
     def run(self) -> None:
         """Read until the client ends the reader."""
@@ -119,15 +123,29 @@ class Reader:
             except _QueryDiffers:
                 self._client.send(QueryChanged())
                 self._client.wait(_ABSENT_POLL_SECONDS)
-            except FileNotFoundError:  # compacted and swept away meanwhile
-                self._client.wait(INDEX_POLL_SECONDS)
+            except FileNotFoundError as error:
+                if self._was_swept():
+                    self._client.wait(INDEX_POLL_SECONDS)
+                else:
+                    self._report_problem("the table misses a file; see the service's log", error)
             except FormatUnknown as error:
                 self._report_problem(str(error), error)
             except (BrokenPipeError, ConnectionResetError):
                 return
+            except sqlite3.OperationalError as error:  # a full disk, for example
+                self._report_problem(_describe(error), error)
+            except sqlite3.DatabaseError as error:
+                self._report_problem(_describe(error), error)
+                self._index.discard()
             except Exception as error:
-                self._report_problem(f"{type(error).__name__}; see the service's log", error)
+                self._report_problem(_describe(error), error)
         self._index.close()
+
+    def _was_swept(self) -> bool:
+        """Return whether a missing file may be swept: then there is a newer version by now."""
+        version, misses = self._missed
+        self._missed = (self._version, misses + 1 if version == self._version else 1)
+        return self._missed[1] < TABLE_READ_TRIES_MAX
 
     def _report_problem(self, problem: str, error: Exception) -> None:
         """Report a problem once, and wait before the next try."""
@@ -140,6 +158,7 @@ class Reader:
         self._client.wait(_RETRY_SECONDS)
 
     def _follow(self, table: TableVersion) -> None:
+        self._version = table.version
         self._open(table)
         while not self._client.wait(0):  # a job may commit faster than the reader reads
             reopen = time.monotonic() + _REOPEN_SECONDS
@@ -152,6 +171,7 @@ class Reader:
                     if self._client.wait(INDEX_POLL_SECONDS):
                         return
             table.advance()
+            self._version = table.version
             self._catch_up(table)
 
     def _open(self, table: TableVersion) -> None:
@@ -222,6 +242,10 @@ class Reader:
             self._index.apply(row, changes, mine, expired)
             self._client.send(EpochIndexed(row))
         return True
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}; see the service's log"
 
 
 def _select_epoch(changelog: pa.Table | None, epoch: int) -> pa.Table | None:

@@ -16,17 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from schemas.limits import QUERY_SECONDS_MAX, SQLITE_CHECK_STEPS
+from schemas.process.boot import BOOT_ID
 from service.live.recent_changes import EpochChanges
 from service.live.select import Select
 from service.problems import Problem
 from service.table.row_shape import RowShape
 
 _FORMAT = 3
+_BOOT_CHARACTERS = 8  # of a random id
 
 
 def locate_index(directory: Path, shape: RowShape) -> Path:
-    """Return the index file of a plan."""
-    return directory / f"{shape.plan.fingerprint[:16]}-{_FORMAT}.sqlite"
+    """Return the index file of a plan since the last start of the machine.
+
+    Nothing is synced, so after a loss of power a file may be a mixture of old and new pages.
+    """
+    boot = BOOT_ID.read_text()[:_BOOT_CHARACTERS]
+    return directory / f"{shape.plan.fingerprint[:16]}-{_FORMAT}-{boot}.sqlite"
 
 
 def connect(path: Path) -> sqlite3.Connection:

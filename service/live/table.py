@@ -199,8 +199,8 @@ class LiveTable:
 
     def _follow_readers(self) -> None:
         while not self._closed.is_set():
-            reader = self._start_reader()
             try:
+                reader = self._start_reader()
                 while reader is not None:
                     self._handle(reader.receive())
             except ReaderEnded:
@@ -208,6 +208,13 @@ class LiveTable:
                     return
                 log.error("the reader of job %s ended; starting another", self.paths.name)
                 self.problem = "the reader of its table ended; see the service's log"
+                self._closed.wait(_AGAIN_SECONDS)
+            except Exception:  # no descriptor or no thread is left, for example
+                log.exception("cannot follow the table of job %s, trying again", self.paths.name)
+                self.problem = "its table cannot be followed; see the service's log"
+                with self._lock:
+                    if self._reader is not None:
+                        self._reader.stop()
                 self._closed.wait(_AGAIN_SECONDS)
 
     def _start_reader(self) -> ReaderProcess | None:

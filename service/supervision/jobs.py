@@ -209,8 +209,8 @@ class JobCatalog:
             record = self.require_stopped(name)
             spec = self.require_pending(record, if_match)
             _check_sink(spec, self.parse_spec(record))
+            dropped = self._move_to_trash(paths)  # first: it may refuse
             self._write_spec(name, spec)
-            dropped = self._move_to_trash(paths)
             self._register.change_job(
                 name, spec=record.pending, revision=record.revision + 1, pending=None, failures=0
             )

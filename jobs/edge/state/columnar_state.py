@@ -48,9 +48,9 @@ from jobs.edge.state.columnar_records import decode_records, encode_records
 from jobs.edge.state.errors import HotStateDamaged, StampMoved
 from jobs.edge.state.redo_files import find_redo, store_redo
 from schemas import limits
+from schemas.process.boot import BOOT_ID
 
 VERSION = 2
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 Steps = Iterable[tuple[Stamp, RecordArrays | None]]
 
 _PAGE = 4096

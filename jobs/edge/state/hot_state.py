@@ -40,8 +40,8 @@ from jobs.edge.state.hot_records import (
 from jobs.edge.state.lmdb_frame import is_sound, make_room
 from jobs.edge.state.redo_files import find_redo, store_redo
 from schemas import limits
+from schemas.process.boot import BOOT_ID
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 STAMP_KEY = b"stamp"
 
 # With a cold page cache 14,000 groups of a 160 MB state took 0.25 s with readahead, 0.8 s without;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +10,14 @@ import httpx
 import psutil
 import pytest
 
+from jobs.core.sql.select import parse_query
+from schemas.types.sql_types import STRING
+from service.live.results_index import locate_index
+from service.table.row_shape import RowShape
 from tests.support.service.served import Served, eventually
 from tests.support.service.tables import WatchedTable, shown
+
+PAGE = 4_096  # bytes
 
 
 @pytest.fixture
@@ -47,6 +54,60 @@ def test_a_reader_that_is_killed_is_followed_by_another(running: Served) -> None
         assert [('"name":"a"' in line, '"total":6' in line) for line in output] == [(True, True)]
     _, (other,) = forked(running)
     assert other.pid != reader.pid
+
+
+def test_a_damaged_index_is_filled_again(data: Path) -> None:
+    """Its header is whole, and pages of its rows are not, as after a loss of power."""
+    running = Served.start(data)
+    table = WatchedTable(running)
+    table.write({f"k{number}": (number,) for number in range(400)})
+    table.seen()
+    running.kill()
+    (index,) = (data / "service" / "jobs" / "items" / "index").glob("*.sqlite")
+    with sqlite3.connect(index) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    pages = bytearray(index.read_bytes())
+    for page in range(2, len(pages) // PAGE):  # the first two are of the schema
+        pages[page * PAGE : page * PAGE + 8] = b"\xff" * 8
+    index.write_bytes(pages)
+    running = Served.start(data)
+    try:
+        table.served = running
+        table.write({"a": (1,)})
+        table.seen()
+        with running.client() as client:
+            assert results(client) == table.live()
+    finally:
+        running.kill()
+
+
+def test_an_index_of_before_the_machine_started_is_not_read(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = RowShape(parse_query("SELECT k, COUNT(*) AS n FROM t GROUP BY k", {"k": STRING}))
+    before = locate_index(data, shape)
+    other = data / "boot_id"
+    other.write_text("5eed5eed-0000-0000-0000-000000000000\n")
+    monkeypatch.setattr("service.live.results_index.BOOT_ID", other)
+    assert locate_index(data, shape) != before
+
+
+def test_a_file_that_the_table_has_lost_is_reported(running: Served) -> None:
+    table = WatchedTable(running)
+    table.write({"a": (1,)})
+    table.seen()
+    running.kill()
+    for path in table.table.place.table.glob("part=accumulators/*.parquet"):
+        path.unlink()
+    for path in (running.data / "service" / "jobs" / "items" / "index").glob("*.sqlite*"):
+        path.unlink()
+    again = Served.start(running.data)
+    try:
+        told = eventually(lambda: again.job("items")["table"])
+        assert told == "the table misses a file; see the service's log"
+    finally:
+        again.kill()
 
 
 def lines_until_progress(lines: Iterator[str]) -> Iterator[str]:
