@@ -30,8 +30,8 @@ from service.routes.operations import (
     submit_operation,
 )
 from service.runtime import Runtime, runtime_of
+from service.supervision.conditions import make_etag
 from service.supervision.evolution import describe_evolution
-from service.supervision.jobs import make_etag
 from service.supervision.register import Actual, Desired, JobRecord
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
@@ -62,7 +62,8 @@ async def approve(
 
     `keep` and `replay` are operations: the job continues under the new query, or under the old one
     if the operation fails. A running job pauses only for the last step. `drop` drops the table of a
-    stopped job, which then starts over from `source.start`.
+    stopped job, which then starts over from `source.start`. With the ETag of GET in `If-Match`, a
+    spec that became pending after that GET is not approved.
     """
     runtime = runtime_of(request)
     record = runtime.jobs.find_record(name)

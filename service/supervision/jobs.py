@@ -2,7 +2,8 @@
 
     PUT ──► check the spec ──► revision + 1 in the register, spec.yaml beside it ──► supervisor
 
-A job's revision is its ETag. Equal specs have the same revision, so that PUT is idempotent.
+Equal specs have the same revision, so that PUT is idempotent. A spec that does not fit the state is
+kept as pending, at the same revision; the job's ETag has both (service.supervision.conditions).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from service.moments import format_instant, now_ms
 from service.paths import JobPaths, try_discard
 from service.problems import Problem
 from service.settings import Settings
+from service.supervision.conditions import check_conditions
 from service.supervision.register import (
     RESTING,
     Actual,
@@ -109,7 +111,7 @@ class JobCatalog:
             if recorded is not None:
                 checked = checked.with_column_order(recorded)
             document = msgspec.json.encode(checked.spec.document()).decode()
-            _check_conditions(known, if_match, if_none_match)
+            check_conditions(known, if_match, if_none_match)
             if known is not None and document not in (known.spec, known.pending):
                 self._require_no_evolution(name)
             if known is not None and known.spec == document:
@@ -192,7 +194,7 @@ class JobCatalog:
 
     def require_pending(self, record: JobRecord, if_match: str | None = None) -> JobSpec:
         """Return the pending spec; raise a Problem if there is none."""
-        _check_conditions(record, if_match, None)
+        check_conditions(record, if_match, None)
         if record.pending is None:
             raise Problem("nothing-pending", 409, f"job {record.name!r} has no pending spec")
         return _parse_spec(record.pending)
@@ -360,7 +362,7 @@ class JobCatalog:
         paths = self.find_paths(name)
         with self._register.transaction():
             record = self.require_stopped(name)
-            _check_conditions(record, if_match, None)
+            check_conditions(record, if_match, None)
             dropped = self._move_to_trash(paths) if drop_data else []
             shutil.rmtree(paths.service_files, ignore_errors=True)
             self._register.remove_job(name)
@@ -437,35 +439,9 @@ def _check_sink(spec: JobSpec, before: JobSpec, reasons: Sequence[str] = ()) -> 
     raise Problem("query-fixed", 409, reason, errors=errors)
 
 
-def _check_conditions(
-    known: JobRecord | None, if_match: str | None, if_none_match: str | None
-) -> None:
-    """Check the conditions of RFC 9110 against the revision."""
-    tag = None if known is None else make_etag(known)
-    if if_none_match is not None and known is not None:
-        wanted = _parse_tags(if_none_match)
-        if "*" in wanted or tag in wanted:
-            detail = f"job {known.name!r} already exists, at revision {known.revision}"
-            raise Problem("job-exists", 412, detail, headers={"ETag": str(tag)})
-    if if_match is not None:
-        wanted = _parse_tags(if_match)
-        if tag is None or ("*" not in wanted and tag not in wanted):
-            detail = "there is no such job" if tag is None else f"the job is at revision {tag}"
-            headers = {} if tag is None else {"ETag": tag}
-            raise Problem("revision-mismatch", 412, detail, headers=headers)
-
-
-def _parse_tags(header: str) -> set[str]:
-    return {tag.strip().removeprefix("W/") for tag in header.split(",")}
-
-
 def make_unfinished_problem(operation: OperationRecord) -> Problem:
     detail = f"operation {operation.id} ({operation.kind}) is running; wait until it has ended"
     return Problem("operation-unfinished", 409, detail, operation=operation.id)
-
-
-def make_etag(record: JobRecord) -> str:
-    return f'"{record.revision}"'
 
 
 def describe_job(record: JobRecord, *, full: bool = True) -> dict[str, Any]:

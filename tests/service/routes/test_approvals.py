@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
 
+import httpx
 import pytest
 
 from jobs.cli.main import main
@@ -15,7 +17,7 @@ from schemas.spec.file import load_spec
 from service.client import Client, Refused
 from service.routes.documents import Job, Operation, ReplayFrom
 from service.supervision import job_process
-from tests.support.service.served import Served, eventually
+from tests.support.service.served import Served, eventually, problem
 from tests.support.service.tables import WatchedTable
 
 LOWEST = "SELECT name, MAX(v) AS top, MIN(v) AS low FROM t GROUP BY name"
@@ -69,6 +71,47 @@ def test_a_changed_query_waits_and_begins_anew_once_it_is_approved(served: Serve
             client.result("items", "a")
         assert gone.value.code == "job-has-no-table"
         assert client.start("items").desired == "RUNNING"
+    finally:
+        served.stop()
+
+
+def test_a_pending_spec_is_approved_only_by_who_has_read_it(served: Served) -> None:
+    watched = WatchedTable(served)
+    watched.write({"a": (1, 5)})
+    watched.seen()
+    old = load_spec(watched.table.place.spec).document()
+    job = "/v1/jobs/items"
+    try:
+        with served.client() as client:
+
+            def put(query: str, if_match: str) -> httpx.Response:
+                body = old | {"query": query}
+                return client.put(f"{job}?replace=true", json=body, headers={"If-Match": if_match})
+
+            def drop(if_match: str) -> httpx.Response:
+                return client.post(f"{job}/approve?state=drop", headers={"If-Match": if_match})
+
+            read = put(LOWEST, '"1"').headers["etag"]
+            assert re.fullmatch('"1-[0-9a-f]{8}"', read)
+            assert client.get(job).headers["etag"] == read
+            assert put(LOWEST, read).headers["etag"] == read
+            other = put(OTHER, read).headers["etag"]
+            assert re.fullmatch('"1-[0-9a-f]{8}"', other) and other != read
+            for stale in (drop(read), put(LOWEST, read)):
+                problem(stale, 412, "revision-mismatch")
+                assert stale.headers["etag"] == other
+            assert client.get(job).json()["pending"]["query"] == OTHER
+            assert watched.table.place.table.exists()
+
+            withdrawn = put(old["query"], other)
+            assert (withdrawn.status_code, withdrawn.headers["etag"]) == (200, '"1"')
+            problem(put(LOWEST, other), 412, "revision-mismatch")  # nothing is pending any more
+            assert put(OTHER, '"1"').headers["etag"] == other
+            # A revision that is written by hand names no pending spec.
+            assert put(LOWEST, '"1"').headers["etag"] == read
+            approved = drop(read)
+            assert (approved.status_code, approved.headers["etag"]) == (200, '"2"')
+            assert approved.json()["spec"]["query"] == LOWEST
     finally:
         served.stop()
 
