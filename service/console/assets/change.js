@@ -11,8 +11,11 @@
 //
 // All listeners are on the document, so that refreshed parts work too. A form that handles the
 // response itself listens for `changed` (detail: the Response).
-import { csrf, describeRefusal, goToLogin, Lost, request } from "./connection.js";
+import { csrf, describeRefusal, goToLogin, Lost, requestOnce } from "./connection.js";
 import { refresh } from "./live.js";
+
+// Longer than SHORT_COMMAND_SECONDS_MAX, for which the service may take to create a savepoint.
+const CHANGE_MS = 150_000;
 
 export function installForms(root) {
   root.addEventListener("click", (event) => {
@@ -38,10 +41,11 @@ function openDialog(dialog) {
 }
 
 // Send one change to the REST API; return the response, whatever its status.
-export async function sendChange(method, url, body) {
+export async function sendChange(method, url, body, extra = {}) {
   const headers = { "X-CSRF-Token": csrf() };
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  const response = await request("change", url, { method, headers, body });
+  Object.assign(headers, extra);
+  const response = await requestOnce(url, { method, headers, body, timeout: CHANGE_MS });
   if (response.status === 401) goToLogin();
   return response;
 }

@@ -1,6 +1,7 @@
-// The connection to the service: one banner for all requests of a page.
+// The connection to the service: one banner for all requests that a page repeats.
 //
 //   request(part, address) ──► the response; the banner appears if the service is unreachable
+//   requestOnce(address)   ──► the response of a request of the user, without the banner
 //   backOff(tries)         ──► milliseconds to wait before the next try, with jitter
 
 const TIMEOUT_MS = 15_000;
@@ -32,22 +33,32 @@ export function markFound(part) {
 
 export class Lost extends Error {}
 
-// A proxy answers 502 to 504 for a service that is gone.
+// Send a request that the caller repeats until it succeeds, as the banner promises.
 export async function request(part, address, options = {}) {
+  try {
+    const response = await requestOnce(address, options);
+    markFound(part);
+    return response;
+  } catch (error) {
+    if (error instanceof Lost) markLost(part);
+    throw error;
+  }
+}
+
+// Send a request that nothing repeats: its form shows the error, and the banner would never go.
+export async function requestOnce(address, { timeout = TIMEOUT_MS, ...options } = {}) {
   let response;
   try {
-    response = await fetch(address, { signal: AbortSignal.timeout(TIMEOUT_MS), ...options });
+    response = await fetch(address, { signal: AbortSignal.timeout(timeout), ...options });
   } catch (error) {
     if (options.signal?.aborted) throw error;
-    markLost(part);
     throw new Lost(`the service does not respond (${error.name})`);
   }
+  // A proxy answers 502 to 504 for a service that is gone.
   const ours = response.headers.get("content-type")?.includes("problem+json");
   if (UNREACHABLE.has(response.status) && !ours) {
-    markLost(part);
     throw new Lost(`the service does not respond (${response.status})`);
   }
-  markFound(part);
   return response;
 }
 

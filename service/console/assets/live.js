@@ -2,7 +2,8 @@
 //
 //   every body[data-refresh] ms ──► fetch the page ──► morph each live part into the new one
 //
-// One request at a time; a hidden page sends none. `refresh()` refreshes immediately.
+// One request at a time; a hidden page sends none. `refresh()` refreshes immediately. A refresh that
+// failed is repeated until it succeeds, on a page that is not live too.
 import { backOff, goToLogin, Lost, markLost, request } from "./connection.js";
 import { morph } from "./morph.js";
 
@@ -23,9 +24,13 @@ export function refresh() {
   clearTimeout(timer);
   running ??= reload().finally(() => {
     running = null;
-    if (interval() > 0 && !document.hidden) schedule(tries > 0 ? backOff(tries) : interval());
+    if (isDue() && !document.hidden) schedule(tries > 0 ? backOff(tries) : interval());
   });
   return running;
+}
+
+function isDue() {
+  return interval() > 0 || tries > 0;
 }
 
 function interval() {

@@ -81,8 +81,9 @@ async function save(replace) {
   if (job === undefined) return showError("Fix the errors of the spec first.");
   showError("");
   const query = replace ? "?replace=true" : "";
-  const options = name === "" ? { "If-None-Match": "*" } : {};
-  const response = await putSpec(`/v1/jobs/${job}${query}`, options);
+  const headers = { "Content-Type": "application/yaml" };
+  if (name === "") headers["If-None-Match"] = "*";
+  const response = await sendChange("PUT", `/v1/jobs/${job}${query}`, text.value, headers);
   if (!response.ok) {
     const problem = await response.clone().json().catch(() => ({}));
     const element = document.getElementById("replace-row");
@@ -95,11 +96,6 @@ async function save(replace) {
     if (!started.ok) return showError(`The job was created but could not be started: ${await describeRefusal(started)}`);
   }
   return location.assign(`/jobs/${job}`);
-}
-
-async function putSpec(address, extra) {
-  const headers = { "X-CSRF-Token": csrf(), "Content-Type": "application/yaml", ...extra };
-  return request("change", address, { method: "PUT", headers, body: text.value });
 }
 
 async function submit(replace) {

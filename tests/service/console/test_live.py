@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from schemas.limits import SHORT_COMMAND_SECONDS_MAX
+from service import console
 from tests.support.console.living import PATIENCE_MS
 from tests.support.console.shop import Shop, put
 from tests.support.console.visits import Visits
@@ -80,6 +84,52 @@ def test_a_lost_connection_is_told_and_comes_back_by_itself(
     visits.served.process = Served.start(table.place.data, "--port", str(port)).process
     expect(banner).to_be_hidden(timeout=PATIENCE_MS)
     expect(figure(page, "Epoch")).to_contain_text(str(newest), timeout=PATIENCE_MS)
+
+
+@pytest.mark.slow
+def test_a_failed_action_does_not_say_that_the_connection_is_lost(workshop_visits: Visits) -> None:
+    visits = workshop_visits
+    living(visits, "unsent")
+    visits.expect("ERR_FAILED")
+    page = visits.open("/jobs/unsent")
+    page.route("**/v1/jobs/unsent/savepoints", lambda route: route.abort())
+    page.get_by_role("button", name="Create savepoint").click()
+    dialog = page.get_by_role("dialog", name="Create a savepoint of unsent")
+    dialog.get_by_role("button", name="Create savepoint").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("The service does not respond")
+    with page.expect_response(page.url):
+        pass  # the page goes on being refreshed
+    expect(page.locator("#connection")).to_be_hidden()
+
+
+@pytest.mark.slow
+def test_a_refresh_that_failed_is_repeated_on_a_page_that_is_not_live(
+    workshop_visits: Visits,
+) -> None:
+    visits = workshop_visits
+    living(visits, "repeated")
+    visits.expect("ERR_FAILED")
+    page = visits.open("/jobs/repeated/results?as_of=epoch:1")
+    expect(page.locator("body")).to_have_attribute("data-refresh", "0")
+    address = page.locator("script[type=module]").first.get_attribute("src")
+    assert address is not None
+    page.route(page.url, lambda route: route.abort(), times=1)
+    lost = page.evaluate(
+        """async (address) => {
+          await (await import(address)).refresh();
+          return !document.getElementById("connection").hidden;
+        }""",
+        address.replace("console.js", "live.js"),
+    )
+    assert lost
+    expect(page.locator("#connection")).to_be_hidden()
+
+
+def test_the_console_waits_longer_than_a_change_may_take() -> None:
+    script = Path(console.__file__).parent / "assets" / "change.js"
+    found = re.search(r"CHANGE_MS = ([0-9_]+);", script.read_text())
+    assert found is not None
+    assert int(found[1]) > 1_000 * SHORT_COMMAND_SECONDS_MAX
 
 
 @pytest.mark.slow
