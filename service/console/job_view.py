@@ -25,6 +25,7 @@ from service.live.table import LiveTable
 from service.moments import now_ms
 from service.problems import Problem
 from service.runtime import Runtime, runtime_of, view_name
+from service.supervision.conditions import make_etag
 from service.supervision.register import Actual, Desired, JobRecord
 from service.table.state_size import StateSize
 
@@ -90,6 +91,11 @@ class JobView:
     @property
     def name(self) -> str:
         return self.record.name
+
+    @property
+    def etag(self) -> str:
+        """The ETag of the spec, and of the pending one, that the page shows."""
+        return make_etag(self.record)
 
     @property
     def base(self) -> str:

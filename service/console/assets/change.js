@@ -3,9 +3,9 @@
 //   <button data-opens="ID">                  opens the dialog ID
 //   <form data-method data-url [data-then]>   sends its named fields as JSON; fields with
 //                                             data-in="query" go into the query, fields with
-//                                             data-as="json" are parsed first. An error is shown in
-//                                             its .refusal; success goes to data-then or refreshes
-//                                             the live parts
+//                                             data-as="json" are parsed first; data-etag is sent
+//                                             as If-Match. An error is shown in its .refusal;
+//                                             success goes to data-then or refreshes the live parts
 //   <textarea data-refused>                   is marked invalid while its form has an error
 //   <button data-closes>                      closes its dialog
 //
@@ -54,8 +54,9 @@ async function submitForm(form) {
   if (form.ariaBusy === "true") return;
   setBusy(form, true);
   try {
-    const { method, then } = form.dataset;
-    const response = await sendChange(method, addressOf(form), bodyOf(form));
+    const { method, then, etag } = form.dataset;
+    const headers = etag === undefined ? {} : { "If-Match": etag };
+    const response = await sendChange(method, addressOf(form), bodyOf(form), headers);
     if (!response.ok) {
       showError(form, await describeRefusal(response));
       return;

@@ -75,6 +75,9 @@ export function csrf() {
 export async function describeRefusal(response) {
   try {
     const problem = await response.json();
+    if (problem.code === "revision-mismatch") {
+      return "The spec was changed meanwhile. Reload the page to see the change.";
+    }
     const errors = (problem.errors ?? [])
       .filter((each) => !problem.detail.includes(each.message))
       .map((each) => `${each.path.replace(/^body\./, "")}: ${each.message}`);

@@ -83,6 +83,7 @@ async function save(replace) {
   const query = replace ? "?replace=true" : "";
   const headers = { "Content-Type": "application/yaml" };
   if (name === "") headers["If-None-Match"] = "*";
+  else headers["If-Match"] = form.dataset.etag;
   const response = await sendChange("PUT", `/v1/jobs/${job}${query}`, text.value, headers);
   if (!response.ok) {
     const problem = await response.clone().json().catch(() => ({}));

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from schemas.spec.file import load_spec
 from service.console.editor.starters import STARTERS, Starter
 from tests.support.console.shop import Shop, put
 from tests.support.console.visits import Visits, assert_sound, write_spec
@@ -160,3 +161,63 @@ def test_a_job_begins_anew_only_for_who_types_its_name(workshop_visits: Visits) 
     expect(page.get_by_text("pending approval")).to_have_count(0)
     assert not table.place.table.exists()
     assert "SUM(v + 1)" in own.served.job("remade")["spec"]["query"]
+
+
+def put_query(visits: Visits, table: Shop, before: str, after: str) -> None:
+    """Make another query pending, as another admin does."""
+    spec = load_spec(table.place.spec).document()
+    spec["query"] = spec["query"].replace(before, after)
+    with visits.served.client() as client:
+        address = f"/v1/jobs/{spec['name']}?replace=true"
+        assert client.put(address, json=spec).json()["pending"]["query"] == spec["query"]
+
+
+@pytest.mark.parametrize("button", ["Approve", "Drop state"])
+def test_a_spec_that_became_pending_meanwhile_is_not_approved(
+    workshop_visits: Visits, button: str
+) -> None:
+    own = workshop_visits
+    table = Shop(own.served.data, f"raced-{button[:4].lower()}")
+    table.write({"bolt": (7,)})
+    put(own.served, table)
+    name = table.place.name
+    own.expect("status of 412")
+    put_query(own, table, "MAX(v) AS top", "MIN(v) AS least")
+    page = own.open(f"/jobs/{name}")
+    page.get_by_role("button", name=button).click()
+    dialog = page.get_by_role("dialog")
+    if button == "Drop state":
+        dialog.get_by_label("Type the job's name").fill(name)
+    put_query(own, table, "MAX(v) AS top", "MIN(v) AS lowest")
+    dialog.get_by_role("button", name=button).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("The spec was changed meanwhile")
+    job = own.served.job(name)
+    assert "AS lowest" in job["pending"]["query"]
+    assert (job["revision"], job["actual"]) == (1, "AWAITING_APPROVAL")
+    assert table.place.table.exists()
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("New columns:")).to_contain_text("lowest")
+
+
+def test_the_editor_does_not_write_over_a_spec_that_was_changed_meanwhile(
+    workshop_visits: Visits,
+) -> None:
+    own = workshop_visits
+    table = Shop(own.served.data, "written-twice")
+    table.write({"bolt": (7,)})
+    put(own.served, table)
+    own.expect("status of 412")
+    page = own.open("/jobs/written-twice/spec")
+    valid = page.get_by_role("status").filter(has_text="Valid")
+    expect(valid).to_be_visible()
+    spec = load_spec(table.place.spec).document()
+    with own.served.client() as client:
+        changed = client.put("/v1/jobs/written-twice", json=spec | {"retention": "1d"})
+        assert changed.json()["revision"] == 2
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_role("alert").filter(has_text="changed meanwhile")).to_be_visible()
+    assert own.served.job("written-twice")["spec"]["retention"] == "1d"
+    page.reload()
+    expect(valid).to_be_visible()
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.wait_for_url("**/jobs/written-twice")
