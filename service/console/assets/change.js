@@ -11,7 +11,7 @@
 //
 // All listeners are on the document, so that refreshed parts work too. A form that handles the
 // response itself listens for `changed` (detail: the Response).
-import { csrf, describeRefusal, goToLogin, Lost, requestOnce } from "./connection.js";
+import { describeRefusal, goToLogin, Lost, requestOnce } from "./connection.js";
 import { refresh } from "./live.js";
 
 // Longer than SHORT_COMMAND_SECONDS_MAX, for which the service may take to create a savepoint.
@@ -42,9 +42,7 @@ function openDialog(dialog) {
 
 // Send one change to the REST API; return the response, whatever its status.
 export async function sendChange(method, url, body, extra = {}) {
-  const headers = { "X-CSRF-Token": csrf() };
-  if (body !== undefined) headers["Content-Type"] = "application/json";
-  Object.assign(headers, extra);
+  const headers = body === undefined ? extra : { "Content-Type": "application/json", ...extra };
   const response = await requestOnce(url, { method, headers, body, timeout: CHANGE_MS });
   if (response.status === 401) goToLogin();
   return response;

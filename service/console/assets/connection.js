@@ -3,6 +3,9 @@
 //   request(part, address) ──► the response; the banner appears if the service is unreachable
 //   requestOnce(address)   ──► the response of a request of the user, without the banner
 //   backOff(tries)         ──► milliseconds to wait before the next try, with jitter
+//
+// Requests that are not GET have the session's CSRF token. Another login in this browser makes the
+// token of an open page stale, so a refused token is replaced once.
 
 const TIMEOUT_MS = 15_000;
 const FIRST_PAUSE_MS = 500;
@@ -10,6 +13,7 @@ const LONGEST_PAUSE_MS = 15_000;
 const UNREACHABLE = new Set([502, 503, 504]);
 
 const banner = document.getElementById("connection");
+const csrf = document.querySelector("meta[name=csrf]");
 const missing = new Set();
 
 // `part` names the part of the page, so that a working part does not hide the failure of another.
@@ -46,10 +50,18 @@ export async function request(part, address, options = {}) {
 }
 
 // Send a request that nothing repeats: its form shows the error, and the banner would never go.
-export async function requestOnce(address, { timeout = TIMEOUT_MS, ...options } = {}) {
+export async function requestOnce(address, options = {}) {
+  const response = await send(address, options);
+  if (!(await refusesToken(response)) || !(await renewToken())) return response;
+  return send(address, options);
+}
+
+async function send(address, { timeout = TIMEOUT_MS, ...options }) {
+  const headers = { ...options.headers };
+  if (options.method !== undefined) headers["X-CSRF-Token"] = csrf.content;
   let response;
   try {
-    response = await fetch(address, { signal: AbortSignal.timeout(timeout), ...options });
+    response = await fetch(address, { signal: AbortSignal.timeout(timeout), ...options, headers });
   } catch (error) {
     if (options.signal?.aborted) throw error;
     throw new Lost(`the service does not respond (${error.name})`);
@@ -67,8 +79,15 @@ export function backOff(tries) {
   return pause * (0.75 + Math.random() / 2);
 }
 
-export function csrf() {
-  return document.querySelector("meta[name=csrf]").content;
+// A route answers with JSON and a page with HTML; both have the code.
+async function refusesToken(response) {
+  return response.status === 403 && (await response.clone().text()).includes("csrf-refused");
+}
+
+async function renewToken() {
+  const response = await send("/v1/session", {});
+  if (response.ok) csrf.content = (await response.json()).csrf ?? "";
+  return response.ok;
 }
 
 // The detail of a problem, and a line for each error that says more.

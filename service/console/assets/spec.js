@@ -3,7 +3,7 @@
 //   input ──► a short pause ──► POST /preview (the newest text only) ──► errors, or plan and trial
 //   submit ──► PUT /v1/jobs/NAME ──► the job's page
 import { sendChange } from "./change.js";
-import { backOff, csrf, describeRefusal, goToLogin, Lost, request } from "./connection.js";
+import { backOff, describeRefusal, goToLogin, Lost, request } from "./connection.js";
 import { attachEditor } from "./editor.js";
 
 const PAUSE_MS = 350;
@@ -33,7 +33,7 @@ async function check() {
   const mine = (pending = new AbortController());
   const query = new URLSearchParams(name === "" ? {} : { name });
   if (sampled) query.set("sample", "true");
-  const headers = { "X-CSRF-Token": csrf(), "Content-Type": "application/yaml" };
+  const headers = { "Content-Type": "application/yaml" };
   const options = { method: "POST", body: text.value, headers, signal: mine.signal };
   try {
     const response = await request("preview", `/preview?${query}`, options);

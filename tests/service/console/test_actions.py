@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.support.console.shop import BROKEN, BROKEN_BY, Shop, put
-from tests.support.console.visits import Visits, assert_sound, assert_sound_everywhere
+from tests.support.console.visits import (
+    Visits,
+    assert_sound,
+    assert_sound_everywhere,
+    write_spec,
+)
 from tests.support.service.served import SPEC, Served, eventually
 
 pytestmark = pytest.mark.slow
@@ -126,6 +131,30 @@ def test_an_operator_of_a_session_starts_a_job(
     with visits.served.client() as client:
         client.post("/v1/jobs/other/stop")
     eventually(lambda: state(visits, "other") == "STOPPED")
+
+
+def log_in_elsewhere(page: Page, token: str) -> None:
+    """Log in again in the same browser, as in another tab."""
+    login = page.context.request.post("/v1/session", data={"token": token})
+    assert login.status == 201
+
+
+def test_a_page_goes_on_after_another_login_in_its_browser(
+    guarded_visits: tuple[Visits, dict[str, str]],
+) -> None:
+    visits, tokens = guarded_visits
+    visits.expect("status of 403")
+    page = visits.open("/", token=tokens["viewer"])
+    log_in_elsewhere(page, tokens["viewer"])
+    page.get_by_role("button", name="Log out").click()
+    page.wait_for_url("**/login")
+    page = visits.open("/new", token=tokens["admin"])
+    expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
+    log_in_elsewhere(page, tokens["admin"])
+    spec = page.get_by_role("textbox", name="Spec")
+    write_spec(spec, page.locator("#spec").input_value() + "nonsense: 1\n")
+    preview = page.get_by_role("region", name="Preview of the spec")
+    expect(preview).to_contain_text("unknown key 'nonsense'")
 
 
 def test_a_failed_job_says_why_and_what_helps(workshop_visits: Visits) -> None:
