@@ -42,7 +42,7 @@ async function check() {
     tries = 0;
     if (response.redirected) goToLogin();
     else if (response.ok) showPreview(fragment);
-    else showError(fragment.querySelector("main p:not(.faint)")?.textContent ?? "The spec could not be checked.");
+    else showError(fragment.querySelector("[data-detail]")?.textContent ?? "The spec could not be checked.", "check");
   } catch (error) {
     if (mine !== pending || error.name === "AbortError") return;
     if (!(error instanceof Lost)) throw error;
@@ -52,6 +52,8 @@ async function check() {
 }
 
 function showPreview(fragment) {
+  // A refusal to save stays until the next try to save.
+  if (refusal.dataset.of === "check") showError("");
   const opened = new Set([...preview.querySelectorAll("details[open]")].map(summaryOf));
   preview.replaceChildren(...fragment.body.childNodes);
   for (const each of preview.querySelectorAll("details")) each.open = opened.has(summaryOf(each));
@@ -71,7 +73,8 @@ function summaryOf(details) {
   return details.querySelector("summary").textContent;
 }
 
-function showError(message) {
+function showError(message, of = "save") {
+  refusal.dataset.of = of;
   refusal.textContent = message;
   refusal.hidden = message === "";
 }

@@ -104,6 +104,27 @@ def test_each_template_is_a_valid_spec(visits: Visits, starter: Starter) -> None
     expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
 
 
+def test_why_a_spec_cannot_be_checked_is_shown_until_a_check_succeeds(visits: Visits) -> None:
+    visits.expect("status of 422")
+    page = visits.open("/new")
+    valid = page.get_by_role("status").filter(has_text="Valid")
+    expect(valid).to_be_visible()
+    spec = page.get_by_role("textbox", name="Spec")
+    previews = re.compile("/preview")
+    page.route(
+        previews, lambda route: route.continue_(url=f"{route.request.url}&sample=not-a-choice")
+    )
+    text = page.locator("#spec").input_value()
+    write_spec(spec, f"{text}# one\n")
+    refusal = page.locator("#editor").get_by_role("alert")
+    expect(refusal).to_contain_text("sample")
+    expect(refusal).not_to_contain_text("JavaScript")
+    page.unroute(previews)
+    write_spec(spec, f"{text}# two\n")
+    expect(refusal).to_have_count(0)
+    expect(valid).to_be_visible()
+
+
 def test_brokers_that_do_not_answer_are_said_to_be_silent(visits: Visits) -> None:
     page = visits.open("/new")
     page.get_by_role("button", name="Run", exact=True).click()
