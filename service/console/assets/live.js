@@ -12,12 +12,12 @@ let tries = 0;
 let running = null;
 
 export function startRefreshing() {
-  if (interval() === 0) return;
+  // A page may become live later, such as results at the end of their slider.
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) clearTimeout(timer);
-    else refresh();
+    else if (isDue()) refresh();
   });
-  schedule(interval());
+  if (interval() > 0) schedule(interval());
 }
 
 export function refresh() {

@@ -151,6 +151,24 @@ def test_a_page_that_nobody_looks_at_asks_for_nothing(workshop_visits: Visits) -
     assert len(asked) == 1
 
 
+@pytest.mark.slow
+def test_a_page_that_became_live_goes_on_after_it_was_hidden(workshop_visits: Visits) -> None:
+    visits = workshop_visits
+    living(visits, "resumed")
+    page = visits.open("/jobs/resumed/results?as_of=epoch:1")
+    expect(page.locator("body")).to_have_attribute("data-refresh", "0")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    hide(page, True)
+    hide(page, False)
+    page.wait_for_timeout(300)
+    assert asked == []  # it is not live yet
+    page.evaluate("() => { document.body.dataset.refresh = '2000'; }")
+    hide(page, True)
+    with page.expect_response(page.url):
+        hide(page, False)
+
+
 def hide(page: Page, hidden: bool) -> None:
     """As where its tab is not the one that is shown."""
     page.evaluate(
