@@ -18,12 +18,18 @@ import { refresh } from "./live.js";
 const CHANGE_MS = 150_000;
 
 export function installForms(root) {
+  let pressed = null;
+  root.addEventListener("pointerdown", (event) => {
+    pressed = event.target;
+  });
   root.addEventListener("click", (event) => {
     const opener = event.target.closest("[data-opens]");
     if (opener !== null) openDialog(document.getElementById(opener.dataset.opens));
     event.target.closest("[data-closes]")?.closest("dialog").close();
-    // A click outside an open dialog has the dialog itself as its target.
-    if (event.target instanceof HTMLDialogElement) event.target.close();
+    // A click outside an open dialog has the dialog itself as its target. So has a click that began
+    // inside it, with a text that is selected beyond its edge: that one must not lose the input.
+    const outside = event.target instanceof HTMLDialogElement && event.target === pressed;
+    if (outside) event.target.close();
   });
   root.addEventListener("submit", (event) => {
     if (event.target.dataset.method === undefined) return;

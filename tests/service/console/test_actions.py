@@ -99,6 +99,30 @@ def test_a_savepoint_is_created_and_deleted(workshop_visits: Visits) -> None:
     expect(row).to_be_hidden(timeout=20_000)
 
 
+def test_a_dialog_is_closed_by_a_click_outside_but_not_by_selecting_its_text(
+    workshop_visits: Visits,
+) -> None:
+    own = workshop_visits
+    table = Shop(own.served.data, "selected")
+    table.write({"bolt": (7,)})
+    put(own.served, table)
+    page = own.open("/jobs/selected")
+    page.get_by_role("button", name="Create savepoint").click()
+    dialog = page.get_by_role("dialog", name="Create a savepoint of selected")
+    name = dialog.get_by_label("Name", exact=True)
+    name.fill("before-import")
+    box = name.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(5, 5, steps=5)
+    page.mouse.up()
+    expect(dialog).to_be_visible()
+    expect(name).to_have_value("before-import")
+    page.mouse.click(5, 5)
+    expect(dialog).to_be_hidden()
+
+
 def test_a_viewer_is_offered_nothing_and_told_why(
     guarded_visits: tuple[Visits, dict[str, str]],
 ) -> None:
