@@ -79,6 +79,8 @@ class Runtime:
         self.request_counts = RequestCounts()
         self.stream_slots = StreamSlots(settings.capacity.followers)
         self._lock = threading.Lock()
+        # A job that is created while one of its name is deleted begins after that.
+        self._changing = threading.Lock()
         self._live_tables: dict[str, LiveTable] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -135,25 +137,33 @@ class Runtime:
         replace: bool,
     ) -> tuple[JobRecord, bool]:
         put = self.jobs.put
-        record, created = put(name, body, if_match, if_none_match, replace=replace)
-        self._follow(record)
+        with self._changing:
+            record, created = put(name, body, if_match, if_none_match, replace=replace)
+            self._follow(record)
         return record, created
 
     def approve(self, name: str, if_match: str | None) -> JobRecord:
         """Drop a job's table and approve its pending spec; follow the new query."""
-        record = self.jobs.approve(name, if_match)
-        for live_table in self._take_live_tables(name):
-            live_table.close()
-        shutil.rmtree(self.jobs.find_paths(name).index, ignore_errors=True)
-        self._follow(record)
+        with self._changing:
+            dropped = self.jobs.approve(name, if_match)
+            for live_table in self._take_live_tables(name):
+                live_table.close()
+            shutil.rmtree(self.jobs.find_paths(name).index, ignore_errors=True)
+            record = self.jobs.find_record(name)
+            self._follow(record)
+        for path in dropped:
+            try_discard(path)
         return record
 
     def delete(self, name: str, *, drop_data: bool, if_match: str | None) -> None:
-        self.jobs.delete(name, drop_data=drop_data, if_match=if_match)
-        for live_table in self._take_live_tables(name):
-            live_table.close()
-        # The live table may have created the index directory again meanwhile.
-        shutil.rmtree(self.jobs.find_paths(name).service_files, ignore_errors=True)
+        with self._changing:
+            dropped = self.jobs.delete(name, drop_data=drop_data, if_match=if_match)
+            for live_table in self._take_live_tables(name):
+                live_table.close()
+            # The live table may have created the index directory again meanwhile.
+            shutil.rmtree(self.jobs.find_paths(name).service_files, ignore_errors=True)
+        for path in dropped:
+            try_discard(path)
 
     def _apply_result(self, operation: OperationRecord, result: str) -> None:
         """Apply the result of an operation to jobs and live tables, before it is reported DONE.

@@ -31,7 +31,7 @@ from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
 from schemas.spec.unknown_names import find_nearest
 from service.moments import format_instant, now_ms
-from service.paths import JobPaths, try_discard
+from service.paths import JobPaths
 from service.problems import Problem
 from service.settings import Settings
 from service.supervision.conditions import check_conditions
@@ -204,8 +204,11 @@ class JobCatalog:
         if other is not None:
             raise make_unfinished_problem(other)
 
-    def approve(self, name: str, if_match: str | None) -> JobRecord:
-        """Drop the job's state and make the pending spec the job's spec."""
+    def approve(self, name: str, if_match: str | None) -> list[Path]:
+        """Drop the job's state and make the pending spec the job's spec.
+
+        Return what is in the trash; to delete it may take minutes.
+        """
         paths = self.find_paths(name)
         with self._register.transaction():
             record = self.require_stopped(name)
@@ -217,9 +220,7 @@ class JobCatalog:
                 name, spec=record.pending, revision=record.revision + 1, pending=None, failures=0
             )
             self._register.report(name, Actual.STOPPED)
-        for path in dropped:
-            try_discard(path)
-        return self.find_record(name)
+        return dropped
 
     def adopt(self, name: str) -> JobRecord:
         """Register a job that a command has created in the data directory; it is idempotent."""
@@ -358,7 +359,8 @@ class JobCatalog:
             raise Problem("job-not-stopped", 409, detail)
         return record
 
-    def delete(self, name: str, *, drop_data: bool, if_match: str | None) -> None:
+    def delete(self, name: str, *, drop_data: bool, if_match: str | None) -> list[Path]:
+        """Remove a job; return what is in the trash, as `approve` does."""
         paths = self.find_paths(name)
         with self._register.transaction():
             record = self.require_stopped(name)
@@ -366,8 +368,7 @@ class JobCatalog:
             dropped = self._move_to_trash(paths) if drop_data else []
             shutil.rmtree(paths.service_files, ignore_errors=True)
             self._register.remove_job(name)
-        for path in dropped:
-            try_discard(path)
+        return dropped
 
     def _move_to_trash(self, paths: JobPaths) -> list[Path]:
         """Move a job's data to the trash at once, under the writer lock; return the new paths."""
