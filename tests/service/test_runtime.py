@@ -39,4 +39,5 @@ def test_a_job_that_is_made_while_an_older_one_is_deleted_stays(
         assert deleted
         assert runtime.find_live_table("items").paths.run_spec.exists()
     finally:
-        runtime.close()
+        for live_table in runtime._take_live_tables("items"):
+            live_table.close()
