@@ -1,15 +1,18 @@
 """Write an answer: rows as JSON or CSV, with the values that REST shows; or an Arrow stream.
 
 statement ──► tables of its jobs ──► DuckDB ──► Arrow ──► JSON, CSV or Arrow
+
+JSON repeats the names of the columns in every row, so it may be ten times as large as Arrow. All
+forms have the same limit, which is checked while they are written.
 """
 
 from __future__ import annotations
 
 import csv
-import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ import pyarrow as pa
 from jobs.core.values.json_values import Json
 from jobs.querying.engine import answer
 from jobs.querying.json_answers import name_type, render_column
-from jobs.querying.statement import StatementRefused, read_statement
+from jobs.querying.statement import ANSWER_TOO_LARGE, StatementRefused, read_statement
 from jobs.querying.tables import list_tables, read_job
 from schemas import limits
 
@@ -38,28 +41,22 @@ class Answer:
     def documents(self) -> Iterator[dict[str, Json]]:
         """Yield the rows as JSON objects."""
         names = self.rows.column_names
-        columns = [render_column(column) for column in self.rows.columns]
-        for number in range(self.rows.num_rows):
-            yield {name: column[number] for name, column in zip(names, columns, strict=True)}
+        for values in self._values():
+            yield dict(zip(names, values, strict=True))
 
-    def document(self) -> dict[str, Any]:
-        """Return the answer of `POST /v1/sql`."""
-        return {
-            "epochs": dict(self.epochs),
-            "columns": self.columns,
-            "rows": list(self.documents()),
-        }
+    def write_lines(self) -> list[str]:
+        """Return the rows as JSON, one a line; raise StatementRefused if they are too large."""
+        return _hold_pieces(_to_json(row) + "\n" for row in self.documents())
 
-    def write_csv(self) -> str:
-        sink = io.StringIO()
-        writer = csv.writer(sink)
-        writer.writerow(self.rows.column_names)
-        columns = [render_column(column) for column in self.rows.columns]
-        writer.writerows(
-            [_csv_field(column[number]) for column in columns]
-            for number in range(self.rows.num_rows)
-        )
-        return sink.getvalue()
+    def write_document(self) -> list[str]:
+        """Return the answer of `POST /v1/sql` in pieces; raise StatementRefused if too large."""
+        return _hold_pieces(self._document_pieces())
+
+    def write_csv(self) -> list[str]:
+        """Return the rows as CSV, one a piece; raise StatementRefused if they are too large."""
+        writer = csv.writer(_Echo())
+        rows = ([_csv_field(value) for value in values] for values in self._values())
+        return _hold_pieces(map(writer.writerow, chain([self.rows.column_names], rows)))
 
     def write_arrow(self) -> bytes:
         """Return an Arrow stream, with the epochs in the metadata of its schema."""
@@ -67,7 +64,32 @@ class Answer:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
-        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+        stream = sink.getvalue()
+        if stream.size > limits.SQL_ANSWER_BYTES_MAX:
+            raise StatementRefused(ANSWER_TOO_LARGE)
+        return stream.to_pybytes()  # type: ignore[no-any-return]
+
+    def _values(self) -> Iterator[Sequence[Json]]:
+        """Yield the values of each row, from one batch at a time: as JSON they are large."""
+        for batch in self.rows.to_batches():
+            columns = [render_column(column) for column in batch.columns]
+            for number in range(batch.num_rows):
+                yield [column[number] for column in columns]
+
+    def _document_pieces(self) -> Iterator[str]:
+        head = _to_json({"epochs": dict(self.epochs), "columns": self.columns})
+        yield head[:-1] + ', "rows": ['
+        for number, row in enumerate(self.documents()):
+            yield (", " if number else "") + _to_json(row)
+        yield "]}\n"
+
+
+class _Echo:
+    """A file for the writer of CSV, which then returns each line."""
+
+    @staticmethod
+    def write(text: str) -> str:
+        return text
 
 
 def answer_statement(data: Path, sql: str) -> Answer:
@@ -106,6 +128,22 @@ def distinct_names(names: Sequence[str]) -> list[str]:
         seen.add(distinct.lower())
         found.append(distinct)
     return found
+
+
+def _hold_pieces(pieces: Iterable[str]) -> list[str]:
+    """Return the pieces of an answer; raise StatementRefused as soon as they are too large."""
+    held: list[str] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece.encode())
+        if size > limits.SQL_ANSWER_BYTES_MAX:
+            raise StatementRefused(ANSWER_TOO_LARGE)
+    return held
+
+
+def _to_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _csv_field(value: Json) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import duckdb
 import pyarrow as pa
 
-from jobs.querying.statement import StatementRefused
+from jobs.querying.statement import ANSWER_TOO_LARGE, StatementRefused
 from schemas import limits
 from schemas.limits import SQL_BATCH_ROWS
 
@@ -73,18 +73,21 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     kind = _kind_of(statements[0])
     if kind not in _ALLOWED:
         raise StatementRefused(f"{kind} is not possible; results can only be read, with SELECT")
-    reader = connection.sql(statements[0].query).to_arrow_reader(SQL_BATCH_ROWS)
-    batches, rows = [], 0
+    return collect_answer(connection.sql(statements[0].query).to_arrow_reader(SQL_BATCH_ROWS))
+
+
+def collect_answer(reader: pa.RecordBatchReader) -> pa.Table:
+    """Return all rows; raise StatementRefused at the first batch that makes them too many."""
+    batches, rows, size = [], 0, 0
     for batch in reader:
         batches.append(batch)
         rows += batch.num_rows
+        size += batch.nbytes
         if rows > limits.SQL_ROWS_MAX:
             raise StatementRefused(
                 f"the answer has more than {limits.SQL_ROWS_MAX} rows; add LIMIT, or page through "
                 "the results"
             )
-    found = pa.Table.from_batches(batches, reader.schema)
-    if found.nbytes > limits.SQL_ANSWER_BYTES_MAX:
-        size = limits.SQL_ANSWER_BYTES_MAX // 2**20
-        raise StatementRefused(f"the answer has more than {size} MiB; ask for less")
-    return found
+        if size > limits.SQL_ANSWER_BYTES_MAX:
+            raise StatementRefused(ANSWER_TOO_LARGE)
+    return pa.Table.from_batches(batches, reader.schema)

@@ -18,6 +18,11 @@ from sqlglot import Dialect
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from schemas import limits
+
+ANSWER_TOO_LARGE = (
+    f"the answer has more than {limits.SQL_ANSWER_BYTES_MAX // 2**20} MiB; ask for less"
+)
 _AT = re.compile(r"\s+AT\s+(?:(EPOCH)\s+([0-9]{1,18})|(TIME)\s+'([^']{1,40})')", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z](?:-*[A-Za-z0-9])*-*")
 _VIEW = re.compile(r"\.\"?([A-Za-z](?:-*[A-Za-z0-9])*-*)\"?")

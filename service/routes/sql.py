@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
-from typing import Literal
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Literal, NamedTuple
 
 import msgspec
 from fastapi import APIRouter, Depends, Request
@@ -30,6 +33,7 @@ _MEDIA = {
     "arrow": "application/vnd.apache.arrow.stream",
 }
 _REFUSED = 2  # the exit code of a statement that cannot be answered
+_SECONDS_MAX = 3 * limits.SQL_SECONDS_MAX  # the process also starts, reads tables, and writes text
 _free = threading.Semaphore(limits.SQL_AT_ONCE_MAX)
 
 
@@ -75,26 +79,65 @@ def _run_query(data: str, body: SqlBody) -> tuple[bytes, str]:
     form = "document" if body.format == "json" else body.format
     command = [sys.executable, "-m", "jobs.cli.main", "sql", "-", "--data", data, "--format", form]
     try:
-        done = subprocess.run(
-            command,
-            input=body.sql.encode("utf-8", "replace"),
-            capture_output=True,
-            timeout=3 * limits.SQL_SECONDS_MAX,
-            env={**os.environ, "PYTHONUTF8": "1"},
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise _make_problem(
-            f"no answer in {3 * limits.SQL_SECONDS_MAX:g} s; ask for less"
-        ) from None
+        done = run_bounded(command, body.sql.encode("utf-8", "replace"))
     finally:
         _free.release()
-    errors = done.stderr.decode("utf-8", "replace").strip()
-    if done.returncode == _REFUSED:
-        raise _make_problem(errors.removeprefix("retally: "))
-    if done.returncode:
+    if done.late:
+        raise _make_problem(f"no answer in {_SECONDS_MAX:g} s; ask for less")
+    if len(done.answer) > limits.SQL_ANSWER_BYTES_MAX:
+        size = limits.SQL_ANSWER_BYTES_MAX // 2**20
+        raise _make_problem(f"the answer has more than {size} MiB; ask for less")
+    if done.code == _REFUSED:
+        raise _make_problem(done.errors.removeprefix("retally: "))
+    if done.code:
         raise _make_problem("the statement took more time or memory than it may; ask for less")
-    return done.stdout, errors.splitlines()[-1].removeprefix("epochs: ")
+    return done.answer, done.errors.splitlines()[-1].removeprefix("epochs: ")
+
+
+class Ended(NamedTuple):
+    """How a process ended; an answer beyond the limit is cut one byte after it."""
+
+    code: int
+    answer: bytes
+    errors: str
+    late: bool
+
+
+def run_bounded(command: Sequence[str], statement: bytes) -> Ended:
+    """Run a process within limits of time and output; the answer is in memory once."""
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
+        process.kill()
+
+    with (
+        tempfile.TemporaryFile() as errors,  # a pipe that nobody reads would block the process
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, "PYTHONUTF8": "1"},
+        ) as process,
+    ):
+        assert process.stdin is not None and process.stdout is not None
+        timer = threading.Timer(_SECONDS_MAX, stop)
+        timer.start()
+        try:
+            # The process reads the statement to its end before it writes, or has ended.
+            with suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(statement)
+            answer = process.stdout.read(limits.SQL_ANSWER_BYTES_MAX + 1)
+            if len(answer) <= limits.SQL_ANSWER_BYTES_MAX:
+                process.wait()
+        finally:
+            timer.cancel()
+            process.kill()  # without effect on a process that has ended
+        code = process.wait()
+        errors.seek(0)
+        text = errors.read(limits.SQL_ERROR_BYTES_MAX).decode("utf-8", "replace").strip()
+    return Ended(code, answer, text, late.is_set())
 
 
 def _make_problem(detail: str) -> Problem:

@@ -44,11 +44,11 @@ def run(options: argparse.Namespace) -> None:
 def _write(found: Answer, form: str) -> None:
     match form:
         case "json":
-            print_json(*found.documents())
+            sys.stdout.writelines(found.write_lines())
         case "document":
-            print_json(found.document())
+            sys.stdout.writelines(found.write_document())
         case "csv":
-            sys.stdout.write(found.write_csv())
+            sys.stdout.writelines(found.write_csv())
         case "arrow":
             sys.stdout.buffer.write(found.write_arrow())
         case _:
@@ -89,7 +89,7 @@ def _limited_process() -> Iterator[None]:
     memory = read_process_memory()
     wanted = {
         resource.RLIMIT_CPU: seconds,
-        resource.RLIMIT_DATA: (memory.data if memory else 0) + 4 * limits.SQL_MEMORY_BYTES_MAX,
+        resource.RLIMIT_DATA: (memory.data if memory else 0) + limits.SQL_PROCESS_BYTES_MAX,
         resource.RLIMIT_CORE: 0,
     }
     before = {which: resource.getrlimit(which) for which in wanted}

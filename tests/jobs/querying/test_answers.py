@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from jobs.querying.engine import answer
 from jobs.querying.statement import StatementRefused
 from jobs.querying.tables import make_column
 from jobs.table.json_columns import safe_renderer
+from schemas import limits
 from schemas.types.sql_types import SqlType, array_of
 from service.table.row_shape import RowShape
 from tests.support.examples import examples
@@ -41,7 +41,9 @@ def test_each_epoch_is_what_rest_shows_of_it(written: WrittenTable) -> None:
         assert sorted(found.documents(), key=str) == sorted(expected, key=str)
     now = answer_statement(data, "SELECT * FROM items")
     assert now.epochs == {"items": len(written.history) - 1}
-    assert list(now.document()["rows"]) == list(now.documents())
+    document = json.loads("".join(now.write_document()))
+    assert document["rows"] == list(now.documents())
+    assert [json.loads(line) for line in now.write_lines()] == document["rows"]
     assert [column["type"] for column in now.columns] == ["STRING", "INT", "INT"]
 
 
@@ -126,8 +128,33 @@ def test_a_join_of_a_job_with_its_past_has_all_columns_of_both(written: WrittenT
     assert rows
     for row in rows:
         assert row["total_1"] == by_name[row["name"]]["total"]
-    assert found.write_csv().splitlines()[0] == ",".join(names)
+    assert found.write_csv()[0] == ",".join(names) + "\r\n"
     assert pa.ipc.open_stream(found.write_arrow()).schema.names == names
+
+
+@pytest.mark.parametrize("form", ["write_lines", "write_document", "write_csv", "write_arrow"])
+def test_an_answer_is_bounded_as_it_is_written(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Answer({"items": 1}, answer("SELECT 'text' AS text FROM range(5000)", {}))
+    written = getattr(found, form)()
+    whole = written if isinstance(written, bytes) else "".join(written).encode()
+    monkeypatch.setattr(limits, "SQL_ANSWER_BYTES_MAX", len(whole))
+    getattr(found, form)()
+    monkeypatch.setattr(limits, "SQL_ANSWER_BYTES_MAX", len(whole) - 1)
+    with pytest.raises(StatementRefused, match="MiB; ask for less"):
+        getattr(found, form)()
+
+
+def test_the_rows_of_several_batches_are_written_in_order() -> None:
+    rows = answer("SELECT i, [i, NULL] AS l FROM range(30000) r(i)", {})
+    assert rows.column(0).num_chunks > 1
+    found = Answer({}, rows)
+    expected = [{"i": number, "l": [number, None]} for number in range(30_000)]
+    assert list(found.documents()) == expected
+    assert json.loads("".join(found.write_document()))["rows"] == expected
+    assert found.write_csv()[29_999] == '29998,"[29998, null]"\r\n'
+    empty = Answer({}, rows.slice(0, 0))
+    assert json.loads("".join(empty.write_document()))["rows"] == []
+    assert empty.write_csv() == ["i,l\r\n"]
 
 
 RESULTS = VALUES | {
@@ -183,7 +210,7 @@ def test_values_that_a_statement_builds_are_objects_and_arrays(
     found = Answer({}, answer(f"SELECT {sql} AS v", {}))
     assert list(found.documents()) == [{"v": shown}]
     assert kind in (None, found.columns[0]["type"])
-    as_text = next(iter(csv.DictReader(io.StringIO(found.write_csv()))))["v"]
+    as_text = next(iter(csv.DictReader(found.write_csv())))["v"]
     assert isinstance(shown, str | None) or json.loads(as_text) == shown
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from jobs.querying.engine import answer
+from jobs.querying.engine import answer, collect_answer
 from jobs.querying.statement import StatementRefused
 from schemas import limits
 
@@ -92,6 +93,24 @@ def test_an_endless_answer_ends(sql: str) -> None:
     with pytest.raises(StatementRefused, match=r"takes more than 0\.5 s"):
         answer(sql, ITEMS, seconds_max=0.5)
     assert time.monotonic() - began < 10
+
+
+def test_an_answer_is_refused_before_all_of_it_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = pa.RecordBatch.from_pydict({"text": ["x" * 1_000] * 10})
+    made: list[int] = []
+
+    def make_batches() -> Iterator[pa.RecordBatch]:
+        for number in range(9):
+            made.append(number)
+            yield batch
+
+    reader = pa.RecordBatchReader.from_batches(batch.schema, make_batches())
+    monkeypatch.setattr(limits, "SQL_ANSWER_BYTES_MAX", 2 * batch.nbytes)
+    with pytest.raises(StatementRefused, match="MiB; ask for less"):
+        collect_answer(reader)
+    assert made == [0, 1, 2]
+    reader = pa.RecordBatchReader.from_batches(batch.schema, [batch] * 2)
+    assert collect_answer(reader).num_rows == 20
 
 
 def test_memory_rows_and_depth_are_bounded() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -11,6 +13,7 @@ import pytest
 
 from schemas import limits
 from service.client import Client, Refused
+from service.routes.sql import run_bounded
 from tests.support.service.served import Served
 from tests.support.service.tables import WatchedTable
 
@@ -97,6 +100,33 @@ def test_many_and_huge_statements_leave_room_for_the_next(
         refused = ask(client, sql)
         assert (refused.status_code, refused.json()["code"]) == (422, "sql-refused")
     assert ask(client, "SELECT COUNT(*) AS n FROM items").status_code == 200
+
+
+def test_an_answer_that_is_larger_as_text_is_refused(
+    client: httpx.Client, watched: WatchedTable
+) -> None:
+    # In Arrow a boolean is a bit; these are 2.5 MB, and more than 64 MiB of text.
+    columns = ", ".join(f"TRUE AS c{number}" for number in range(200))
+    refused = ask(client, f"SELECT {columns} FROM range(100000)")
+    assert (refused.status_code, refused.json()["code"]) == (422, "sql-refused")
+    assert refused.json()["detail"] == "the answer has more than 64 MiB; ask for less"
+
+
+def test_the_service_holds_no_more_of_an_answer_than_its_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "SQL_ANSWER_BYTES_MAX", 100_000)
+    endless = "import sys\nwhile True: sys.stdout.write('x' * 1000)"
+    done = run_bounded([sys.executable, "-c", endless], b"SELECT 1")
+    assert (len(done.answer), done.late, done.code) == (100_001, False, -signal.SIGKILL)
+    talkative = "import sys; sys.stderr.write('e' * 2**20); sys.stdout.write(sys.stdin.read())"
+    done = run_bounded([sys.executable, "-c", talkative], b"SELECT 1")
+    assert (done.code, done.answer, done.errors) == (0, b"SELECT 1", "e" * 2**16)
+    deaf = "raise SystemExit(2)"  # ends without reading its statement
+    assert run_bounded([sys.executable, "-c", deaf], b"x" * 2**20).code == 2
+    monkeypatch.setattr("service.routes.sql._SECONDS_MAX", 0.5)
+    late = run_bounded([sys.executable, "-c", "import time; time.sleep(60)"], b"SELECT 1")
+    assert (late.late, late.answer) == (True, b"")
 
 
 def test_the_client_answers_statements(served: Served, watched: WatchedTable) -> None:
