@@ -41,6 +41,7 @@ TITLES = {
     "column-unknown": "The results have no such column",
     "csrf-refused": "A change by a browser requires the CSRF token of its session",
     "cursor-invalid": "The cursor belongs to another listing",
+    "difference-too-large": "There are too many changes between the epochs",
     "epoch-moved": "The job is at another epoch",
     "epoch-not-reached": "The epoch was not reached in time",
     "epoch-unknown": "There is no such epoch",

@@ -122,6 +122,10 @@ PAST_RESULTS_KEPT_MAX = 4
 # Changelog rows that are undone at once on the way back to a past epoch; they are in memory.
 PAST_RESULTS_STEP_ROWS_MAX = 200_000
 
+# Changelog rows between two epochs that are compared: they are in memory, with both rows of each
+# changed group, until the page is made.
+DIFFERENCE_ROWS_MAX = 200_000
+
 # A request waits this long for a service that has just started to read the job's table.
 SETTLE_SECONDS_MAX = 10.0
 

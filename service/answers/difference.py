@@ -12,10 +12,12 @@ import msgspec
 
 from jobs.core.values.change import Row
 from jobs.table.version import Key, TableVersion
+from schemas.limits import DIFFERENCE_ROWS_MAX
 from schemas.types.arrow_values import to_list, to_tuples
 from service.answers.history import list_complete_epochs
 from service.answers.listing import decode_cursor, encode_cursor
 from service.answers.results import Results
+from service.problems import Problem
 from service.table.row_shape import RowShape
 
 
@@ -49,8 +51,12 @@ def read_difference_page(
 def compare_epochs(
     table: TableVersion, shape: RowShape, first: int, last: int
 ) -> list[tuple[bytes, dict[str, Any]]]:
-    """Return each changed group in order: key bytes and {"key", "before", "after"}."""
-    list_complete_epochs(table, first, results=True)
+    """Return each changed group in order: key bytes and {"key", "before", "after"}.
+
+    Raise a Problem if the changelog between the epochs is incomplete, or too long to hold.
+    """
+    later = list_complete_epochs(table, first, results=True)
+    _require_few_rows(sum(rows for epoch, rows in later if epoch <= last))
     before: dict[Key, Row | None] = {}
     after: dict[Key, Row | None] = {}
     changelog = table.changelog(first, last)
@@ -77,6 +83,17 @@ def compare_epochs(
         )
         for name, key in changed
     ]
+
+
+def _require_few_rows(count: int) -> None:
+    """Raise a Problem if so many changelog rows are more than a request may hold."""
+    if count > DIFFERENCE_ROWS_MAX:
+        raise Problem(
+            "difference-too-large",
+            422,
+            f"there are {count} changes between the epochs, and at most {DIFFERENCE_ROWS_MAX} are "
+            "compared; choose closer epochs, or read the results of both",
+        )
 
 
 def _render_row(shape: RowShape, key: Key, result: Row | None) -> dict[str, Any] | None:
