@@ -67,8 +67,12 @@ SQL_ANSWER_BYTES_MAX = 64 * 1024 * 1024  # of an answer, as Arrow and as it is s
 SQL_ERROR_BYTES_MAX = 64 * 1024  # the reason of a refusal, or the epochs of all tables it names
 SQL_AT_ONCE_MAX = 2
 
-# Concurrent requests that read the table (as_of, explain, diff): each may hold a whole state.
+# Concurrent reads of tables for requests (as_of, explain, diff, changes that are no longer in
+# memory): each may hold a whole state.
 TABLE_READS_MAX = 4
+
+# A stream that has to read the table while others do tries again after this.
+TABLE_READ_RETRY_SECONDS = 0.2
 
 # Followers of all jobs, and requests that wait for an epoch: each is a task and a socket.
 FOLLOWERS_MAX = 600

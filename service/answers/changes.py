@@ -6,6 +6,8 @@
 
 A position is what a client has read: `E:S` is everything up to row S of epoch E, `E` is all of
 epoch E. As an id, the latter is `E:9007199254740991`, a seq of no row, so that all ids look alike.
+
+`TableReads` limits how many read the table at once; TableReadsBusy is raised beyond.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from jobs.table.version import TableVersion, at_newest
 from schemas.limits import PAGE_ROWS_MAX
 from schemas.table.epoch import EpochRow
 from service.answers.history import list_complete_epochs, make_gone_problem, make_restarted_problem
+from service.answers.results import TableReads
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges, render_epoch
 from service.live.table import LiveTable
 from service.problems import Problem
@@ -51,7 +54,7 @@ def parse_position(text: str, parameter: str) -> ChangePosition:
     return ChangePosition(int(epoch), END_OF_EPOCH if seq is None else int(seq))
 
 
-def check_position(live_table: LiveTable, at: ChangePosition) -> None:
+def check_position(live_table: LiveTable, at: ChangePosition, reads: TableReads) -> None:
     """Raise a Problem if a stream cannot start at a position."""
     newest = _find_newest(live_table)
     if at.epoch > newest:
@@ -64,7 +67,8 @@ def check_position(live_table: LiveTable, at: ChangePosition) -> None:
     first = at.epoch + 1 if at.is_epoch_end else at.epoch
     if first > newest or live_table.recent.find_epoch(first) is not None:
         return
-    at_newest(live_table.paths.table, lambda table: list_complete_epochs(table, first - 1))
+    with reads.limit():
+        at_newest(live_table.paths.table, lambda table: list_complete_epochs(table, first - 1))
 
 
 def has_next(live_table: LiveTable, at: ChangePosition) -> bool:
@@ -73,7 +77,7 @@ def has_next(live_table: LiveTable, at: ChangePosition) -> bool:
     return newest is not None and (at.epoch + 1 if at.is_epoch_end else at.epoch) <= newest.epoch
 
 
-def read_epochs(live_table: LiveTable, at: ChangePosition) -> list[EpochChanges]:
+def read_epochs(live_table: LiveTable, at: ChangePosition, reads: TableReads) -> list[EpochChanges]:
     """Return some of the epochs after a position; none at the newest epoch.
 
     The first one is the position's own epoch if the position is inside it. This may read the table:
@@ -86,9 +90,10 @@ def read_epochs(live_table: LiveTable, at: ChangePosition) -> list[EpochChanges]
     recent = find_recent_epochs(live_table, at)
     if recent:
         return recent
-    return at_newest(
-        live_table.paths.table, lambda table: _read_from_table(live_table, table, first)
-    )
+    with reads.limit():
+        return at_newest(
+            live_table.paths.table, lambda table: _read_from_table(live_table, table, first)
+        )
 
 
 def find_recent_epochs(live_table: LiveTable, at: ChangePosition) -> list[EpochChanges]:

@@ -24,10 +24,11 @@ from schemas.limits import (
     PAGE_ROWS_MAX,
     STREAM_LOOP_ROWS_MAX,
     STREAM_PIECE_BYTES,
+    TABLE_READ_RETRY_SECONDS,
 )
 from service.answers.changes import ChangePosition, find_recent_epochs, has_next, read_epochs
 from service.answers.listing import parse_listing
-from service.answers.results import Results
+from service.answers.results import Results, TableReadsBusy
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges
 from service.live.staggered_event import wait_for_share
 from service.live.table import LiveTable
@@ -204,9 +205,15 @@ class EventStream:
                     return
                 self._live_table = self._live_table.successor
             share = self._live_table.new_changes.share()
+            pause = HEARTBEAT_SECONDS
             epochs = find_recent_epochs(self._live_table, at)
             if not epochs and has_next(self._live_table, at):
-                epochs = await run_in_threadpool(read_epochs, self._live_table, at)
+                try:
+                    epochs = await run_in_threadpool(
+                        read_epochs, self._live_table, at, self._results.reads
+                    )
+                except TableReadsBusy:  # a stream that has started waits for its turn
+                    pause = TABLE_READ_RETRY_SECONDS
             for epoch in epochs:
                 yield await self._render_epoch(epoch, at)
                 at = ChangePosition(epoch.epoch)
@@ -218,7 +225,7 @@ class EventStream:
                 yield self._form.heartbeat
                 idle_since = time.monotonic()
                 continue
-            await wait_for_share(share, left)
+            await wait_for_share(share, min(left, pause))
 
     async def _render_epoch(self, epoch: EpochChanges, at: ChangePosition) -> bytes:
         after = at.seq if at.epoch == epoch.epoch else -1

@@ -38,6 +38,10 @@ class ResultPage:
     cursor: str | None
 
 
+class TableReadsBusy(Problem):
+    """Too many reads of tables are running."""
+
+
 class TableReads:
     """Reads of jobs' tables for requests, a limited number at once; thread-safe."""
 
@@ -56,10 +60,11 @@ class TableReads:
 
     @contextmanager
     def limit(self) -> Iterator[None]:
-        """Count one read; raise a Problem if too many are running."""
+        """Count one read; raise TableReadsBusy if too many are running."""
         if not self._free.acquire(blocking=False):
             detail = f"{TABLE_READS_MAX} requests are reading tables; try again"
-            raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "1"})
+            headers = {"Retry-After": "1"}
+            raise TableReadsBusy("too-many-requests", 429, detail, headers=headers)
         try:
             yield
         finally:
@@ -70,7 +75,7 @@ class Results:
     """The results of all jobs; thread-safe."""
 
     def __init__(self, reads: TableReads) -> None:
-        self._reads = reads
+        self.reads = reads
         self._past = PastResults()
 
     def read_page(
@@ -115,7 +120,7 @@ class Results:
     def _read_past(
         self, live_table: LiveTable, epoch: int, select: Select
     ) -> list[tuple[Any, ...]]:
-        with self._reads.limit():
+        with self.reads.limit():
             # A recreated table reuses epoch numbers; a changed query has other columns.
             table_id = f"{live_table.paths.table_number}-{live_table.shape.plan.fingerprint}"
             past = self._past.read_epoch(live_table.paths.table, live_table.shape, epoch, table_id)

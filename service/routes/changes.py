@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Annotated
 
@@ -11,7 +12,12 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from schemas.limits import PAGE_ROWS_MAX, WAIT_SECONDS_MAX
+from schemas.limits import (
+    PAGE_ROWS_MAX,
+    SETTLE_SECONDS_MAX,
+    TABLE_READ_RETRY_SECONDS,
+    WAIT_SECONDS_MAX,
+)
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.answers.arrow import encode_changes
@@ -24,6 +30,7 @@ from service.answers.changes import (
 )
 from service.answers.event_stream import Events, EventStream, Lines
 from service.answers.media import Media, choose_media
+from service.answers.results import TableReads, TableReadsBusy
 from service.live.recent_changes import EpochChanges
 from service.live.table import LiveTable
 from service.problems import Problem
@@ -114,11 +121,13 @@ async def changes(
         at = parse_position(since, "query.since")
     elif not snapshot:
         at = find_newest_position(live_table)
+    is_stream = media not in (Media.JSON, Media.ARROW)
     if at is not None:
-        await run_in_threadpool(check_position, live_table, at)
+        seconds = SETTLE_SECONDS_MAX if is_stream else 0.0
+        await _check_start(live_table, at, runtime.table_reads, seconds)
     else:
         find_newest_position(live_table)  # raises a Problem without an epoch
-    if media not in (Media.JSON, Media.ARROW):
+    if is_stream:
         form = Events if media is Media.EVENTS else Lines
         stream = EventStream(
             live_table, at, group, runtime.results, form, runtime.access.make_admission(request)
@@ -129,11 +138,31 @@ async def changes(
         raise Problem("accept-unsupported", 406, detail)
     if wait:
         with runtime.stream_slots.hold(request):
-            return await _read_page(live_table, at, group, limit, wait, media)
-    return await _read_page(live_table, at, group, limit, wait, media)
+            return await _read_page(runtime.table_reads, live_table, at, group, limit, wait, media)
+    return await _read_page(runtime.table_reads, live_table, at, group, limit, wait, media)
+
+
+async def _check_start(
+    live_table: LiveTable, at: ChangePosition, reads: TableReads, seconds_max: float
+) -> None:
+    """Raise a Problem if changes cannot start at a position.
+
+    While too many others read tables, it waits for its turn, at most for `seconds_max`: after a
+    restart of the service all streams come back at once, and EventSource gives up at a 429.
+    """
+    deadline = time.monotonic() + seconds_max
+    while True:
+        try:
+            await run_in_threadpool(check_position, live_table, at, reads)
+            return
+        except TableReadsBusy:
+            if time.monotonic() >= deadline:
+                raise
+        await asyncio.sleep(TABLE_READ_RETRY_SECONDS)
 
 
 async def _read_page(
+    reads: TableReads,
     live_table: LiveTable,
     at: ChangePosition,
     key: bytes | None,
@@ -148,7 +177,7 @@ async def _read_page(
     last: EpochChanges | None = None
     while True:
         share = live_table.new_epochs.share()
-        for epoch in await run_in_threadpool(read_epochs, live_table, at):
+        for epoch in await run_in_threadpool(read_epochs, live_table, at, reads):
             rows = list(epoch.iterate_after(at.seq if at.epoch == epoch.epoch else -1, key))
             if len(documents) + len(rows) > limit and documents:
                 break
