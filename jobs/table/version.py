@@ -96,22 +96,15 @@ class TableVersion:
         return [file for file in self.files if file.part == part and file.epoch_max > after]
 
     def read(self, file: LiveFile, columns: Sequence[str] | None = None) -> pa.Table:
-        path = self.root / file.path
-        if not file.is_shared or file.part != QUARANTINE:
-            return rows_in(path, columns)
-        # A message on which only the job's own query fails has been taken by the other views.
-        rows = rows_in(path)
-        if _CODE in rows.column_names:  # not in files of older versions
-            of_query = pc.equal(rows[_CODE], pa.scalar(RejectCode.EXPRESSION.value))
-            rows = rows.filter(pc.invert(pc.fill_null(of_query, False)))
-        return rows if columns is None else rows.select(columns)
+        rows = rows_in(self.root / file.path, _add_code(file, columns))
+        return _drop_taken(file, rows, columns)
 
     def batches(self, file: LiveFile, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
         """Read a file in batches, because a merged file may be larger than memory."""
         path = self.root / file.path
         with naming(path), table_file(path) as parquet:
-            for batch in parquet.iter_batches(rows, columns=list(columns)):
-                yield pa.Table.from_batches([batch])
+            for batch in parquet.iter_batches(rows, columns=_add_code(file, columns)):
+                yield _drop_taken(file, pa.Table.from_batches([batch]), columns)
 
     def epochs(self, after: int = -1) -> list[EpochRow]:
         """Return the rows of the epochs after `after`, in order and without a gap."""
@@ -190,6 +183,28 @@ class TableVersion:
                 if entry["values"] > after:
                     counts[entry["values"]] = counts.get(entry["values"], 0) + entry["counts"]
         return counts
+
+
+def _has_taken(file: LiveFile) -> bool:
+    """Return whether a view reads messages in this file that it has not refused."""
+    return file.is_shared and file.part == QUARANTINE
+
+
+def _add_code(file: LiveFile, columns: Sequence[str] | None) -> list[str] | None:
+    """Return the columns to read from a file, so that `_drop_taken` can be applied."""
+    if columns is None or not _has_taken(file) or _CODE in columns:
+        return None if columns is None else list(columns)
+    return [*columns, _CODE]  # files of older versions do not have it, and are read without it
+
+
+def _drop_taken(file: LiveFile, rows: pa.Table, columns: Sequence[str] | None) -> pa.Table:
+    """Drop the messages on which only the job's own query fails: other views have taken them."""
+    if not _has_taken(file):
+        return rows
+    if _CODE in rows.column_names:
+        of_query = pc.equal(rows[_CODE], pa.scalar(RejectCode.EXPRESSION.value))
+        rows = rows.filter(pc.invert(pc.fill_null(of_query, False)))
+    return rows if columns is None else rows.select(list(columns))
 
 
 def at_newest(root: TablePath, read: Callable[[TableVersion], Answer]) -> Answer:

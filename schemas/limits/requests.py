@@ -44,6 +44,11 @@ PAGE_ROWS_DEFAULT = 100
 # Bytes of a quarantined message in a listing; a request for one message returns all of it.
 QUARANTINE_PREVIEW_BYTES = 1_024
 
+# Rows of the quarantine that are read at once: without their bytes, and with them, which are at
+# most QUARANTINE_BYTES_MAX for each row.
+QUARANTINE_SCAN_ROWS = 8_192
+QUARANTINE_RAW_ROWS = 32
+
 # Conditions and sort columns of one listing: more is work for a query engine.
 CONDITIONS_MAX = 20
 ORDER_COLUMNS_MAX = 8

@@ -1,23 +1,32 @@
-"""The quarantine of a job: messages that were refused, with the reason and their bytes."""
+"""The quarantine of a job: messages that were refused, with the reason and their bytes.
+
+    positions, reasons of all rows ──► the rows of the page ──► their bytes, a few rows at once
+
+A merged file may have more bytes than the memory of the service, so they are read for a page only.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from jobs.core.job import refused_message
 from jobs.core.job.refused_message import MessagePosition, message_document, position_in
+from jobs.table.files import LiveFile
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
 from schemas.directory.replayed import read_replay
-from schemas.limits import QUARANTINE_PREVIEW_BYTES
+from schemas.limits import QUARANTINE_PREVIEW_BYTES, QUARANTINE_RAW_ROWS, QUARANTINE_SCAN_ROWS
 from schemas.types.arrow_values import to_list
 from service.moments import format_instant
 from service.paths import JobPaths
 from service.problems import Problem
 
+_POSITION = ("epoch", "topic", "partition", "offset")
+_DESCRIBED = (*_POSITION, "reason", "path")
+_ALL = (*_DESCRIBED, "time", "raw", "raw_bytes")
 _ELLIPSIS = "\u2026"
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w.])")
@@ -50,16 +59,19 @@ def list_oldest_messages(
     table: TableVersion, after: MessagePosition | None, limit: int
 ) -> list[dict[str, Any]]:
     """Return messages after a position, oldest first, each with its first bytes."""
-    found: list[dict[str, Any]] = []
+
+    def follows(row: dict[str, Any]) -> bool:
+        return after is None or position_in(row) > after
+
+    found: list[_Found] = []
     for file in table.of_part(QUARANTINE, -1 if after is None else after[0] - 1):
-        if len(found) >= limit and file.epoch_min > position_in(found[limit - 1])[0]:
+        if len(found) >= limit and file.epoch_min > found[limit - 1].position[0]:
             break  # files are ordered by their oldest epochs
-        for row in table.read(file).to_pylist():
-            if after is None or position_in(row) > after:
-                found.append(row)
-        found.sort(key=position_in)
-        del found[limit:]
-    return [message_document(row, QUARANTINE_PREVIEW_BYTES) for row in found]
+        for rows in _scan(table, file, _POSITION):
+            found += [_Found(position_in(row), file) for row in rows if follows(row)]
+            found.sort(key=lambda each: each.position)
+            del found[limit:]
+    return _read_documents(table, found, QUARANTINE_PREVIEW_BYTES)
 
 
 def summarize_reason(reason: str) -> str:
@@ -71,7 +83,8 @@ def count_reasons(table: TableVersion) -> Counter[str]:
     """Count all messages by their summarized reasons."""
     counts: Counter[str] = Counter()
     for file in table.of_part(QUARANTINE):
-        counts.update(Counter(to_list(table.read(file, ["reason"])["reason"])))
+        for rows in table.batches(file, ["reason"], QUARANTINE_SCAN_ROWS):
+            counts.update(to_list(rows["reason"]))
     found: Counter[str] = Counter()
     for reason, count in counts.items():
         found[summarize_reason(reason)] += count
@@ -83,31 +96,80 @@ def list_newest_messages(
     before: MessagePosition | None,
     limit: int,
     matches: Callable[[dict[str, Any]], bool] = lambda _: True,
+    *,
+    by_bytes: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return matching messages before a position, newest first, each with its first bytes."""
-    found: list[dict[str, Any]] = []
+    """Return matching messages before a position, newest first, each with its first bytes.
+
+    `matches` gets position, reason and path; with `by_bytes`, also the bytes as `raw`.
+    """
+    columns = (*_DESCRIBED, "raw") if by_bytes else _DESCRIBED
+
+    def precedes(row: dict[str, Any]) -> bool:
+        return before is None or position_in(row) < before
+
+    found: list[_Found] = []
     files = sorted(table.of_part(QUARANTINE), key=lambda file: -file.epoch_max)
     for file in files:
         if before is not None and file.epoch_min > before[0]:
             continue
-        if len(found) >= limit and file.epoch_max < position_in(found[limit - 1])[0]:
+        if len(found) >= limit and file.epoch_max < found[limit - 1].position[0]:
             break
-        for row in table.read(file).to_pylist():
-            if (before is None or position_in(row) < before) and matches(row):
-                found.append(row)
-        found.sort(key=position_in, reverse=True)
-        del found[limit:]
-    return [message_document(row, QUARANTINE_PREVIEW_BYTES) for row in found]
+        for rows in _scan(table, file, columns):
+            mine = [row for row in rows if precedes(row) and matches(row)]
+            found += [_Found(position_in(row), file) for row in mine]
+            found.sort(key=lambda each: each.position, reverse=True)
+            del found[limit:]
+    return _read_documents(table, found, QUARANTINE_PREVIEW_BYTES)
 
 
 def read_message(table: TableVersion, position: MessagePosition) -> dict[str, Any]:
     """Return one message with all of its stored bytes; raise a Problem if there is none."""
     for file in table.of_part(QUARANTINE, position[0] - 1):
-        if file.epoch_min <= position[0]:
-            for row in table.read(file).to_pylist():
-                if position_in(row) == position:
-                    return message_document(row, None)
+        if file.epoch_min > position[0]:
+            continue
+        for rows in _scan(table, file, _POSITION):
+            if position in map(position_in, rows):
+                return _read_documents(table, [_Found(position, file)], None)[0]
     raise _make_unknown_problem()
+
+
+class _Found(NamedTuple):
+    """A message of a page, and the file that has its bytes."""
+
+    position: MessagePosition
+    file: LiveFile
+
+
+def _scan(
+    table: TableVersion, file: LiveFile, columns: Sequence[str]
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield these columns of all rows of a file, some rows at once."""
+    rows = QUARANTINE_RAW_ROWS if "raw" in columns else QUARANTINE_SCAN_ROWS
+    for batch in table.batches(file, columns, rows):
+        yield batch.to_pylist()
+
+
+def _read_documents(
+    table: TableVersion, found: Sequence[_Found], bytes_max: int | None
+) -> list[dict[str, Any]]:
+    """Return the documents of messages, in their order, with at most so many of their bytes."""
+    wanted: dict[str, list[_Found]] = {}
+    for each in found:
+        wanted.setdefault(each.file.path, []).append(each)
+    documents: dict[MessagePosition, dict[str, Any]] = {}
+    for mine in wanted.values():
+        left = {each.position for each in mine}
+        for batch in table.batches(mine[0].file, _ALL, QUARANTINE_RAW_ROWS):
+            for number, row in enumerate(batch.select(list(_POSITION)).to_pylist()):
+                position = position_in(row)
+                if position in left:
+                    (shown,) = batch.slice(number, 1).to_pylist()
+                    documents[position] = message_document(shown, bytes_max)
+                    left.remove(position)
+            if not left:
+                break  # the rest of the file would be read for nothing
+    return [documents[each.position] for each in found]
 
 
 def _make_unknown_problem() -> Problem:

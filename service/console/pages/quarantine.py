@@ -66,10 +66,11 @@ async def quarantine_page(
     position = parse_message_id(before) if before else None
 
     def read(table: TableVersion) -> tuple[Counter[str], list[dict[str, Any]]]:
-        matches = partial(_matches, reason, find.strip().lower())
+        text = find.strip().lower()
+        matches, count = partial(_matches, reason, text), CONSOLE_QUARANTINE_ROWS + 1
         return (
             count_reasons(table),
-            list_newest_messages(table, position, CONSOLE_QUARANTINE_ROWS + 1, matches),
+            list_newest_messages(table, position, count, matches, by_bytes=bool(text)),
         )
 
     reasons, found = await run_in_threadpool(runtime.table_reads.read, live_table, read)
