@@ -7,11 +7,13 @@ DIR/service/            the files of the service: register, tokens, specs, logs,
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.directory.paths import JobDirectory, discard
+from schemas.table.object_path import TABLES_VARIABLE
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +88,16 @@ class ServicePaths:
 
     def job(self, name: str) -> JobPaths:
         return JobPaths(self.data, name)
+
+
+def hide_paths(text: str, data: Path) -> str:
+    """Return a text that every user may see, without the places of this service's files.
+
+    Hide first, then cut: the start of a path that was cut would not be found.
+    """
+    tables = os.environ.get(TABLES_VARIABLE, "").rstrip("/")
+    text = text.replace(tables, "TABLES") if tables else text
+    return text.replace(str(data), "DIR")
 
 
 def try_discard(path: Path) -> None:

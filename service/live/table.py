@@ -34,7 +34,7 @@ from service.live.reader_process import ReaderEnded, ReaderProcess, ReaderSpawne
 from service.live.recent_changes import RecentChanges
 from service.live.results_index import ResultsIndex
 from service.live.staggered_event import StaggeredEvent, wait_for_share
-from service.paths import JobPaths
+from service.paths import JobPaths, hide_paths
 from service.table.row_shape import RowShape
 
 log = logging.getLogger(__name__)
@@ -263,7 +263,7 @@ class LiveTable:
                 if row.kind == "evolve":  # of other views, as this one has the same query
                     self._on_query_changed(self)
             case NothingToFollow(problem):
-                self.problem = problem
+                self.problem = problem and hide_paths(problem, self.paths.data)
                 self._mark_first_read()
             case QueryChanged():
                 self.problem = "the table has another query"

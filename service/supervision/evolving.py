@@ -21,7 +21,6 @@ import msgspec
 from jobs.core.job.views import fingerprints_of
 from jobs.table.files import UNREADABLE
 from jobs.table.version import newest_whole_row
-from schemas.limits import REASON_CHARACTERS_MAX
 from schemas.spec.file import SpecError, load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
@@ -118,7 +117,7 @@ class Evolver:
     def _check_deadline(
         self, record: OperationRecord, reason: str = "the job did not stop in time"
     ) -> Outcome | None:
-        return (None, reason[:REASON_CHARACTERS_MAX]) if record.is_overdue else None
+        return (None, reason) if record.is_overdue else None
 
 
 def _is_command(holder: int | None) -> bool:

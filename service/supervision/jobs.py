@@ -31,7 +31,7 @@ from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
 from schemas.spec.unknown_names import find_nearest
 from service.moments import format_instant, now_ms
-from service.paths import JobPaths
+from service.paths import JobPaths, hide_paths
 from service.problems import Problem
 from service.settings import Settings
 from service.supervision.conditions import check_conditions
@@ -187,7 +187,7 @@ class JobCatalog:
         except NoTable:
             return None
         except (*UNREADABLE, SpecError) as error:
-            raise _make_unreadable_problem(error) from None
+            raise self._make_unreadable_problem(error) from None
         if newest is None or old is None:
             return None
         return compare_specs(old, spec, newest, refusing)
@@ -299,6 +299,10 @@ class JobCatalog:
         unfinished = [each for each in self._register.list_unfinished() if each.kind == "clone"]
         return {msgspec.json.decode(each.arguments)["name"] for each in unfinished}
 
+    def _make_unreadable_problem(self, error: Exception) -> Problem:
+        detail = hide_paths(str(error), self._settings.paths.data)
+        return Problem("table-unreadable", 409, detail[: limits.REASON_CHARACTERS_MAX])
+
     def _check_room(self) -> None:
         if len(self._register.list_jobs()) >= limits.JOBS_MAX:
             detail = f"a service has at most {limits.JOBS_MAX} jobs"
@@ -310,7 +314,7 @@ class JobCatalog:
         try:
             newest = newest_whole_row(paths.table)
         except UNREADABLE as error:
-            raise _make_unreadable_problem(error) from None
+            raise self._make_unreadable_problem(error) from None
         if newest is None:
             return
         if newest.plans != {name: plan.fingerprint for name, plan in checked.plans.items()}:
@@ -393,10 +397,6 @@ class JobCatalog:
             with suppress(FileNotFoundError):  # the cache may be on another disk than the trash
                 moved.append(each.rename(each.with_name(f"deleted-{uuid4().hex}")))
         return moved
-
-
-def _make_unreadable_problem(error: Exception) -> Problem:
-    return Problem("table-unreadable", 409, str(error)[: limits.REASON_CHARACTERS_MAX])
 
 
 def _find_hot_states(paths: JobPaths) -> list[Path]:

@@ -26,6 +26,7 @@ from schemas.limits import SHORT_COMMAND_SECONDS_MAX
 from schemas.spec.file import SpecError, load_spec
 from schemas.table.epoch import Offsets
 from service.moments import format_instant, now_ms
+from service.paths import hide_paths
 from service.problems import Problem
 from service.settings import Settings
 from service.supervision import job_process
@@ -152,8 +153,7 @@ class Operations:
                 log.exception("operation %s (%s of job %s)", record.id, record.kind, record.job)
                 self._failing.add(record.id)
             if record.is_overdue:
-                reason = f"the service cannot process the operation: {error}"
-                self._end(record, None, reason[: limits.REASON_CHARACTERS_MAX])
+                self._end(record, None, f"the service cannot process the operation: {error}")
             return False
         self._failing.discard(record.id)
         return True
@@ -238,6 +238,9 @@ class Operations:
         """Record the end of an operation; if it has failed, release the job that it holds."""
         if result is None:
             self._evolver.release(record)
+        if reason is not None:
+            hidden = hide_paths(reason, self._settings.paths.data)
+            reason = hidden[: limits.REASON_CHARACTERS_MAX]
         self._register.change_operation(
             record.id,
             state=DONE if result else FAILED,
@@ -311,6 +314,7 @@ def run_command(settings: Settings, arguments: Sequence[str]) -> tuple[int, str,
     )
     errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
     error = errors[-1].removeprefix("retally: ") if errors else f"exit code {done.returncode}"
+    error = hide_paths(error, settings.paths.data)
     return done.returncode, done.stdout.decode("utf-8", "replace"), error
 
 
@@ -335,4 +339,4 @@ def _read_error(path: Path) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("retally: ")]
     error = (errors or lines or ["the command ended without an error message"])[-1]
-    return error.removeprefix("retally: ")[: limits.REASON_CHARACTERS_MAX]
+    return error.removeprefix("retally: ")

@@ -24,7 +24,7 @@ from schemas.directory.failure import read_failure
 from schemas.directory.start import read_start
 from schemas.directory.waiting import read_waiting
 from service.moments import now_ms
-from service.paths import JobPaths, ServicePaths
+from service.paths import JobPaths, ServicePaths, hide_paths
 from service.problems import Problem
 from service.supervision import job_log, job_process
 from service.supervision.register import (
@@ -318,7 +318,7 @@ class Supervisor:
             # It ended with the last service, as in a container that was stopped: no failure.
             self._register.report(name, Actual.STARTING, _ENDED_WITH_SERVICE)
             return
-        reason = reason.replace(str(self._paths.data), "DIR")  # do not expose paths of this machine
+        reason = hide_paths(reason, self._paths.data)
         pause = None
         if retryable:  # otherwise another start would fail the same way
             pause = min(
@@ -344,7 +344,7 @@ class Supervisor:
                 attempt=record.failures + 1,
                 code=kind,
                 reason=reason,
-                stack=self._find_stack(paths, record.pid).replace(str(self._paths.data), "DIR"),
+                stack=hide_paths(self._find_stack(paths, record.pid), self._paths.data),
                 retry_at=retry_at,
             )
         )

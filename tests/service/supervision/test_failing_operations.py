@@ -11,15 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.limits import OPERATION_SECONDS_MAX
+from schemas.limits import OPERATION_SECONDS_MAX, REASON_CHARACTERS_MAX
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec, spec_text
 from schemas.types.sql_types import INT, STRING
 from service.moments import now_ms
+from service.problems import Problem
 from service.settings import Settings
 from service.supervision.evolving import Evolver, Outcome
 from service.supervision.jobs import JobCatalog
-from service.supervision.operations import Operations
+from service.supervision.operations import Operations, run_command
 from service.supervision.register import Actual, Desired, JobRecord, OperationRecord, Register
 from tests.support.tables.written_table import WrittenTable
 
@@ -144,6 +145,42 @@ def test_an_operation_that_raises_until_its_deadline_ends_and_releases_its_job(d
     assert desk.find_holder("items") is None
 
 
+def test_a_reason_names_no_place_of_the_machine(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RETALLY_TABLES", "s3://bucket/of-ours/")
+    desk.add_job("items")
+    desk.add_evolve("first", "items", now_ms())
+    desk.register.change_operation("first", kind="audit")  # as if its command had ended
+    place = desk.settings.data / "jobs" / "items" / "epochs"
+    errors = desk.settings.paths.home / "operations" / "first.err"
+    errors.write_text(f"retally: {place} and s3://bucket/of-ours/items are gone{'!' * 900}\n")
+    desk.operations._tick()
+    first = desk.find("first")
+    assert first.state == "FAILED" and first.reason is not None
+    assert first.reason.startswith("DIR/jobs/items/epochs and TABLES/items are gone!")
+    assert len(first.reason) == REASON_CHARACTERS_MAX
+
+
+def test_the_reason_of_a_short_command_names_no_place_of_the_machine(desk: Desk) -> None:
+    code, _, error = run_command(desk.settings, ["savepoint", "absent"])
+    assert code != 0 and error
+    assert str(desk.settings.data) not in error
+
+
+def test_an_unreadable_table_is_a_problem_without_a_place_of_the_machine(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = desk.add_job("items")
+    monkeypatch.setattr("jobs.table.files.FORMAT_VERSION", 0)  # as if a newer retally wrote it
+    catalog = JobCatalog(desk.settings, desk.register)
+    with pytest.raises(Problem) as refused:
+        catalog.compare(catalog.find_record("items"), load_spec(written.place.spec))
+    assert refused.value.code == "table-unreadable"
+    assert refused.value.detail.startswith("DIR/jobs/items/epochs has format version")
+    assert str(desk.settings.data) not in refused.value.detail
+
+
 def test_an_evolve_whose_spec_is_gone_releases_its_job(desk: Desk) -> None:
     desk.add_job("items", held_by="first")
     desk.add_evolve("first", "items", now_ms(), spec=False)
@@ -151,6 +188,8 @@ def test_an_evolve_whose_spec_is_gone_releases_its_job(desk: Desk) -> None:
     first = desk.find("first")
     assert first.state == "FAILED"
     assert first.reason is not None and "cannot read the spec" in first.reason
+    assert "DIR/service/operations/first.in" in first.reason
+    assert str(desk.settings.data) not in first.reason
     job = desk.register.find_job("items")
     assert job is not None
     assert (job.held_by, job.actual) == (None, "STARTING")
