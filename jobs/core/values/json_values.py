@@ -99,14 +99,12 @@ def exact_parser(sql_type: SqlType) -> Converter:
     convert = parser(sql_type)
     if sql_type.kind is not Kind.DECIMAL:
         return convert
-    scale = sql_type.scale or 0
 
     def convert_exactly(field: object) -> Value:
         units = convert(field)
-        if units is not None:
-            text = _scalar_text(field, str(sql_type))
-            if Decimal(text) != Decimal(units).scaleb(-scale, _WIDE):
-                raise ValueError(f"{describe(field)} has more than {scale} digits after the point")
+        exact = Decimal(units or 0).scaleb(-(sql_type.scale or 0), _WIDE)
+        if units is not None and Decimal(_scalar_text(field, "")) != exact:
+            raise ValueError(f"{describe(field)} has more digits after the point than {sql_type}")
         return units
 
     return convert_exactly
