@@ -108,8 +108,9 @@ class Client(Connection):
         """
         query = "" if state is None else f"?state={state}"
         text = self._send("POST", f"{_job_path(name)}/approve{query}")
-        is_operation = "kind" in msgspec.json.decode(text)
-        return msgspec.json.decode(text, type=of.Operation if is_operation else of.Job)
+        if "kind" in msgspec.json.decode(text):
+            return msgspec.json.decode(text, type=of.Operation)
+        return msgspec.json.decode(text, type=of.Job)
 
     def begin_anew(self, name: str) -> of.Job:
         """Approve the pending spec, and drop the table of the stopped job."""

@@ -286,7 +286,9 @@ class Document:
     def problem_inside(self, keys: Keys, line: int, column: int, reason: str) -> Problem:
         """Return a problem at a position in the text value of a key, counted from 1."""
         scalar = self.scalars.get(keys)
-        position = scalar and locate_in_scalar(self.text, scalar, line, column)
+        position = None
+        if scalar is not None:
+            position = locate_in_scalar(self.text, scalar, line, column)
         if position is None:  # the value is an alias, for example
             return self.problem(keys, f"line {line}, column {column}: {reason}")
         return Problem(path_text(keys), reason, position.line, position.column)

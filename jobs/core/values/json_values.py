@@ -97,17 +97,16 @@ def parser(sql_type: SqlType) -> Converter:
 def exact_parser(sql_type: SqlType) -> Converter:
     """Return a `parser` for values to compare with: it refuses what the other one rounds."""
     convert = parser(sql_type)
-    if sql_type.kind is not Kind.DECIMAL:
-        return convert
 
     def convert_exactly(field: object) -> Value:
         units = convert(field)
+        assert units is None or isinstance(units, int)
         exact = Decimal(units or 0).scaleb(-(sql_type.scale or 0), _WIDE)
         if units is not None and Decimal(_scalar_text(field, "")) != exact:
             raise ValueError(f"{describe(field)} has more digits after the point than {sql_type}")
         return units
 
-    return convert_exactly
+    return convert_exactly if sql_type.kind is Kind.DECIMAL else convert
 
 
 def parse(field: object, sql_type: SqlType) -> Value:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -126,7 +127,7 @@ def test_a_table_that_cannot_be_read_is_dropped_only_if_that_is_said(served: Ser
     old = load_spec(place.spec).document()
     try:
         client.put("items", old | {"query": LOWEST}, replace=True)
-        newest = max((place.table / "_delta_log").glob("*.json"))
+        newest = max((place.own_table / "_delta_log").glob("*.json"))
         whole = newest.read_bytes()
         newest.write_text("no entry")
         for wanted in (None, "keep", "replay"):
@@ -144,7 +145,7 @@ def test_a_table_that_cannot_be_read_is_dropped_only_if_that_is_said(served: Ser
         assert client.job("items").evolution is not None
         newest.write_text("no entry")
         assert client.begin_anew("items").revision == 2
-        assert not place.table.exists()
+        assert not place.own_table.exists()
     finally:
         served.stop()
 
@@ -161,7 +162,7 @@ def test_without_a_table_a_spec_is_approved_at_once(
     try:
         old = load_spec(watched.table.place.spec).document()
         client.put("items", old | {"query": OTHER}, replace=True)
-        shutil.rmtree(watched.table.place.table)
+        shutil.rmtree(watched.table.place.own_table)
         if way == "client":
             assert isinstance(client.approve("items"), Job)
         else:
@@ -294,7 +295,11 @@ def test_a_running_job_stands_still_for_it_and_runs_again(served: Served) -> Non
     client = job.client
     try:
         assert job.holder() == job.pid
-        for other in (lambda: client.put("items", job.old), lambda: client.approve("items")):
+        others: list[Callable[[], object]] = [
+            lambda: client.put("items", job.old),
+            lambda: client.approve("items"),
+        ]
+        for other in others:
             with pytest.raises(Refused) as busy:
                 other()
             assert busy.value.code == "operation-unfinished"
