@@ -220,7 +220,7 @@ def test_a_merged_file_of_epoch_rows_hides_no_message_that_retention_has_removed
     table.commit((), old, uuid=uuid4().hex, what="retention")  # of the epoch rows none is removed
     job.restart()
     replay(job, with_keys(job, query=WHOLE))
-    assert job.at_view("").results() == {(): (2,)}
+    assert results(job, "") == {(): (2,)}
     assert listed(job.at_view("")) == []
 
 
