@@ -42,6 +42,7 @@ from jobs.running.views_pipeline import make_pipeline
 from jobs.table.epoch_rows import epoch_rows
 from jobs.table.files import live_files, open_table
 from jobs.table.parts import CHANGELOG, LATE, QUARANTINE
+from jobs.table.version import TableVersion
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets
@@ -198,7 +199,9 @@ class EpochsByHand:
         return folded
 
     def quarantine(self) -> list[dict[str, Any]]:
-        rows = [row for table in self._tables(QUARANTINE) for row in table.to_pylist()]
+        table = TableVersion(self.root)
+        files = table.of_part(QUARANTINE)
+        rows = [row for file in files for row in table.read(file).to_pylist()]
         return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
     def late(self) -> list[dict[str, Any]]:
