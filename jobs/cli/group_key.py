@@ -9,7 +9,7 @@ from typing import Any
 from jobs.cli.errors import UsageError
 from jobs.core.fold.state import Key
 from jobs.core.plan.tree import Named, Plan
-from jobs.core.values.json_values import exact_parser
+from jobs.table.listing import exact_parser
 from schemas.types.sql_types import Kind
 
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from operator import ge, gt, le, lt
 from typing import TypeVar
 
 from jobs.core.values.change import Value
-from jobs.core.values.json_values import exact_parser
+from jobs.core.values.json_text import describe
+from jobs.core.values.json_values import Converter, parser
 from jobs.core.values.order_key import value_encoder
 from schemas.limits import CONDITIONS_MAX, ORDER_COLUMNS_MAX
 from schemas.types.sql_types import Kind, SqlType
@@ -29,6 +31,7 @@ _NULLNESS = re.compile(r"([A-Za-z_]\w*)\s+is\s+(not\s+)?null", re.IGNORECASE)
 _COLUMN = re.compile(r"-?[A-Za-z_]\w*")
 NULL = b"\x00"
 _TEXT_END = 2  # bytes that end a text in its order key
+_WIDE = Context(prec=80, Emax=999_999_999, Emin=-999_999_999)  # exact for every DECIMAL
 _ORDERED = {">": gt, ">=": ge, "<": lt, "<=": le}
 
 
@@ -81,6 +84,21 @@ def parse_order(columns: Columns, text: str | None) -> Order:
             raise ListingRefused("order", f"{_quote(name)} is not a column; write -total,name")
         _require_column(columns, name.removeprefix("-"), "order")
     return tuple((name.removeprefix("-"), name.startswith("-")) for name in names)
+
+
+def exact_parser(kind: SqlType) -> Converter:
+    """Return a parser of values to compare with: it refuses what it would round."""
+    convert = parser(kind)
+
+    def convert_exactly(field: object) -> Value:
+        units = convert(field)
+        if isinstance(units, int):
+            exact = Decimal(units).scaleb(-(kind.scale or 0), _WIDE)
+            if Decimal(str(field)) != exact:
+                raise ValueError(f"{describe(field)} has more digits after the point than {kind}")
+        return units
+
+    return convert_exactly if kind.kind is Kind.DECIMAL else convert
 
 
 def parse_text(text: str, column: str, kind: SqlType) -> Value:

@@ -84,10 +84,10 @@ def naming(path: TablePath) -> Iterator[None]:
         code = getattr(error, "errno", None)
         if isinstance(path, Path) and code in _NO_DAMAGE:
             raise OSError(code, os.strerror(code), str(path)) from error
-        if not isinstance(path, Path) and not _tells_damage(str(error)):
+        if not isinstance(path, Path) and not _is_damage(str(error)):
             raise
         raise TableDamaged(f"{path} is damaged ({error}); restore it from a backup") from error
 
 
-def _tells_damage(error: str) -> bool:
+def _is_damage(error: str) -> bool:
     return _STORAGE_ERROR not in error and any(word in error for word in _DAMAGE_WORDS)

@@ -374,7 +374,7 @@ class Supervisor:
 
 
 def is_retry_due(record: JobRecord, now: int) -> bool:
-    """Return whether a failed job starts again, also if the clock was set back meanwhile."""
+    """Return whether a failed job starts again, also if the clock went back meanwhile."""
     if record.retry_at is None:
         return False
     return not 0 < record.retry_at - now <= limits.RESTART_PAUSE_SECONDS_MAX * 1_000

@@ -16,11 +16,10 @@ import pyarrow as pa
 
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Value
-from jobs.core.values.json_values import exact_parser
 from jobs.core.values.order_key import value_encoder
 from jobs.table import row_shape as table_shape
 from jobs.table.json_columns import SAFE, render_column, render_rows, safe_renderer
-from jobs.table.listing import parse_text
+from jobs.table.listing import exact_parser, parse_text
 from jobs.table.version import Key
 from schemas.types.arrow_values import from_arrow, to_tuples
 from schemas.types.sql_types import SqlType

@@ -94,21 +94,6 @@ def parser(sql_type: SqlType) -> Converter:
     return convert_typed
 
 
-def exact_parser(sql_type: SqlType) -> Converter:
-    """Return a `parser` for values to compare with: it refuses what the other one rounds."""
-    convert = parser(sql_type)
-
-    def convert_exactly(field: object) -> Value:
-        units = convert(field)
-        assert units is None or isinstance(units, int)
-        exact = Decimal(units or 0).scaleb(-(sql_type.scale or 0), _WIDE)
-        if units is not None and Decimal(_scalar_text(field, "")) != exact:
-            raise ValueError(f"{describe(field)} has more digits after the point than {sql_type}")
-        return units
-
-    return convert_exactly if sql_type.kind is Kind.DECIMAL else convert
-
-
 def parse(field: object, sql_type: SqlType) -> Value:
     """Parse one value of typed JSON. In a loop, use a `parser`."""
     return parser(sql_type)(field)

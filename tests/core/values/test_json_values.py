@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jobs.core.values.change import Value
 from jobs.core.values.float_values import NAN, canonical_float
 from jobs.core.values.json_text import JsonNumber, UnreadableError, read_json
-from jobs.core.values.json_values import converter, exact_parser, parse, parser, render, renderer
+from jobs.core.values.json_values import converter, parse, parser, render, renderer
 from schemas.types.sql_types import SqlType, integer_range
 from tests.support.examples import examples
 
@@ -322,17 +322,3 @@ def test_any_text_is_a_value_or_a_reason(sql_type: str, text: str) -> None:
 def test_text_that_breaks_off_is_refused_at_its_character() -> None:
     with pytest.raises(UnreadableError, match=r"Unterminated string starting at character 6$"):
         read_json(b'{"a": "b', 1_000)
-
-
-@pytest.mark.parametrize("field", ["1.005", number("-0.001"), "1e-999999999", 1.125])
-def test_a_decimal_to_compare_with_is_not_rounded(field: object) -> None:
-    kind = SqlType.parse("DECIMAL(10,2)")
-    assert isinstance(parser(kind)(field), int)
-    with pytest.raises(ValueError, match="has more digits after the point than DECIMAL"):
-        exact_parser(kind)(field)
-
-
-@pytest.mark.parametrize("field", ["1.500", number("1.5"), "15e-1", None, 1.5])
-def test_a_decimal_to_compare_with_may_have_zeros_at_its_end(field: object) -> None:
-    kind = SqlType.parse("DECIMAL(10,2)")
-    assert exact_parser(kind)(field) == (None if field is None else 150)

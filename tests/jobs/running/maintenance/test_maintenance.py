@@ -40,7 +40,7 @@ from tests.support.tables.folded_table import (
 )
 from tests.support.tables.maintained_job import MaintainedJob, hours_ago
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+CHECKOUT = Path(__file__).resolve().parents[4]
 STATE = (ACCUMULATORS, MULTISETS)
 
 
