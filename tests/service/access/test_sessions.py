@@ -249,7 +249,8 @@ def test_a_ticket_opens_one_stream_of_its_job_once(followed: tuple[Served, str])
 
 
 def test_a_ticket_of_a_job_opens_the_streams_of_its_views(followed: tuple[Served, str]) -> None:
-    served, token = followed
+    served, _ = followed
+    token = Tokens(served.data / "service" / "tokens.json").add("other-eye", "viewer")
     with served.client() as client:
 
         def open_stream(ticket_for: str, path: str) -> int:

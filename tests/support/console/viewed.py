@@ -38,7 +38,8 @@ def put_views(
         name: {"query": query, "state": {"buckets": 4}} for name, query in views.items()
     }
     if alone:
-        del spec["query"]
+        for key in ("query", "state", "emit", "sink"):
+            spec.pop(key, None)
     answer = client.put(f"/v1/jobs/{job}", json=spec, params={"replace": True})
     assert answer.status_code == 200, answer.text
 
