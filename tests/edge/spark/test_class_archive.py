@@ -42,7 +42,7 @@ def java_home() -> Path:
 def look(home: Path) -> tuple[list[str], str]:
     command = [sys.executable, "-c", _LOOK]
     done = subprocess.run(
-        command, cwd=home, capture_output=True, text=True, timeout=120, check=True
+        command, cwd=home, capture_output=True, text=True, timeout=240, check=True
     )
     return done.stdout.split("\n")[:2], done.stderr
 
@@ -63,6 +63,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a JVM maps is seen in /proc")
 def test_a_start_maps_the_archive_that_was_made_for_it(home: Path) -> None:
     if not (java_home() / "lib" / "server" / "classes.jsa").exists():
@@ -72,7 +73,7 @@ def test_a_start_maps_the_archive_that_was_made_for_it(home: Path) -> None:
         cwd=home,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -82,6 +83,7 @@ def test_a_start_maps_the_archive_that_was_made_for_it(home: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_an_archive_that_does_not_fit_is_passed_over_without_a_word(home: Path) -> None:
     without, said = look(home)
     assert without == ["not mapped", "3"]
