@@ -8,6 +8,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
+from schemas import limits
 from schemas.directory.start import READY, StartPhase, StartProgress
 from service.console.explanations.start_view import list_phases
 from service.console.job_view import JobView, label_state
@@ -17,7 +18,8 @@ from tests.support.console.shop import Shop, failed
 from tests.support.console.visits import Visits, assert_sound
 from tests.support.service.served import Served, end_jobs
 
-LATER_MS = 3_600_000
+# A later try than the longest pause is taken for one whose clock went back: it starts at once.
+LATER_MS = int(limits.RESTART_PAUSE_SECONDS_MAX * 1_000) - 1_000
 REASON = "the brokers of <i>shop</i> do not answer"
 
 
@@ -48,6 +50,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     yield running
     assert running.stop() == 0
     end_jobs(data)
+
+
+@pytest.fixture(autouse=True)
+def postponed(served: Served) -> None:
+    """Put the next try off, so that it is never due while a test looks at it."""
+    register = Register(served.data / "service" / "register.sqlite")
+    register.change_job("retried", retry_at=now_ms() + LATER_MS)
+    register.close()
 
 
 @pytest.fixture
