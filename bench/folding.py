@@ -35,11 +35,11 @@ from jobs.core.formats.canal import CanalDecoder
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.plan.tree import Column, Composite, Expression, KeyValue, Plan
 from jobs.core.plan.walk import replace_parts
-from jobs.core.rows.consolidate import consolidate, group_indexes
+from jobs.core.rows.consolidate import group_indexes
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row, Value
 from jobs.edge.machine.kernel_cache import use_kernel_cache
-from jobs.edge.rows.columns import number_rows, to_arrow
+from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
 from jobs.edge.rows.weighted_rows import BUCKET, POSITION, REPORT, WEIGHT
@@ -142,12 +142,10 @@ class EpochsByHand:
             assert not scanned.unusual
             signs = scanned.signs.astype(np.int64)
             rows.add_scanned([scanned_to_arrow(column) for column in scanned.columns], signs)
-        columns, signs = rows.concatenate()
-        indexes = group_indexes(self.plan)
-        groups = None if indexes is None else number_rows([columns[i] for i in indexes], len(signs))
-        weighted = consolidate(0, number_rows(columns, len(signs)), signs, groups)
+        found = rows.concatenate()
+        weighted = found.consolidate(0, group_indexes(self.plan))
         taken = pa.array(weighted.indexes)
-        return [column.take(taken) for column in columns], weighted
+        return [column.take(taken) for column in found.columns], weighted
 
     def project(self, columns: list[pa.Array], weighted: Any) -> pa.RecordBatch:
         """Evaluate group and argument expressions and the bucket, as Spark does in a job."""

@@ -60,7 +60,7 @@ def consolidate(
     never = len(numbers)
     first_plus = np.full(numbers.max(initial=-1) + 1, never)
     pluses = np.flatnonzero(signs > 0)
-    np.minimum.at(first_plus, numbers[pluses], pluses)
+    first_plus[numbers[pluses[::-1]]] = pluses[::-1]  # of equal numbers the last assignment wins
     is_head = np.arange(never) < first_plus[numbers]
     heads = np.flatnonzero(is_head)
     sums = np.bincount(numbers, np.where(is_head, 0, signs), len(first_plus)).astype(np.int64)
@@ -68,7 +68,7 @@ def consolidate(
     weights = sums[numbers[indexes]]
     if groups is not None:
         kept = weights != 0
-        kept[np.unique(groups[indexes], return_index=True)[1]] = True
+        kept[_find_firsts(groups[indexes])] = True
         indexes, weights = indexes[kept], weights[kept]
     start = ordinal << RUNNING_BITS
     pluses, before = (indexes, heads) if at is None else (at[indexes], at[heads])
@@ -77,6 +77,13 @@ def consolidate(
         np.concatenate((start + pluses, ~(start + before))),
         np.concatenate((weights, signs[heads])),
     )
+
+
+def _find_firsts(numbers: Integers) -> Integers:
+    """Return the index of the first of each number, in no order."""
+    firsts = np.full(numbers.max(initial=-1) + 1, -1)
+    firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    return firsts[firsts >= 0]
 
 
 class Consolidation:

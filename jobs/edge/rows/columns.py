@@ -56,17 +56,6 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def number_rows(columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return a number for each row, from 0 without gaps; equal rows get the same number."""
-    numbers = np.zeros(rows, np.int64)
-    for index, column in enumerate(columns):
-        encoded = column.dictionary_encode(null_encoding="encode")
-        numbers = numbers * len(encoded.dictionary) + encoded.indices.to_numpy()
-        if index:  # renumber the combinations that occur, so that numbers stay small
-            numbers = pa.array(numbers).dictionary_encode().indices.to_numpy().astype(np.int64)
-    return numbers
-
-
 def cells_to_arrow(values: Sequence[int], cell: Cell) -> pa.Array:
     """Return the values of an accumulator's cell as an array."""
     if cell.storage is Storage.TEXT:

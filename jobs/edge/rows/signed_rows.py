@@ -19,6 +19,7 @@ from jobs.core.plan.tree import Column
 from jobs.core.rows.consolidate import Integers
 from jobs.core.values.change import Row
 from jobs.edge.rows.columns import to_arrow
+from jobs.edge.rows.range_rows import RangeRows
 
 
 class SignedRows:
@@ -64,6 +65,7 @@ class SignedRows:
         self.signs.append(signs)
         self.count += len(signs)
 
-    def concatenate(self) -> tuple[list[pa.Array], Integers]:
-        """Return all columns, and the sign of each row."""
-        return [pa.concat_arrays(arrays) for arrays in self._columns], np.concatenate(self.signs)
+    def concatenate(self) -> RangeRows:
+        """Return all rows."""
+        columns = [pa.concat_arrays(arrays) for arrays in self._columns]
+        return RangeRows(columns, np.concatenate(self.signs))

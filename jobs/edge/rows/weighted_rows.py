@@ -16,12 +16,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, IntegerType, StructType
 
-from jobs.core.plan.bucket import buckets_of
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.rows.consolidate import Integers, WeightedRows, plain_indexes
+from jobs.edge.rows.range_rows import RangeRows
 from schemas.limits import PARCEL_BYTES_MAX
 from schemas.types.arrow_types import arrow_type
-from schemas.types.arrow_values import from_arrow
 from schemas.types.sql_types import SqlType
 
 POSITION, WEIGHT, REPORT, BUCKET = "__position", "__weight", "__report", "__bucket"
@@ -51,31 +50,19 @@ class Parcelling:
     targets: int  # fold tasks
     first: int = 0  # the first target, which another view's parcels do not reach
 
-    def parcels(
-        self, columns: Sequence[pa.Array], weighted: WeightedRows, groups: Integers
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the parcels of a range; `groups` has the number of each row's group."""
+    def parcels(self, rows: RangeRows, weighted: WeightedRows) -> Iterator[pa.RecordBatch]:
+        """Yield the parcels of a range with these weighted rows."""
         if not len(weighted.indexes):
             return
-        buckets = self._find_buckets(columns, groups)[groups[weighted.indexes]]
+        groups = rows.number(self.group)[weighted.indexes]
+        buckets = rows.find_buckets(self.group, self.group_types, self.buckets)[groups]
         targets = buckets % self.targets
         for target in range(self.targets):
             chosen = np.flatnonzero(targets == target)
             if len(chosen):
-                rows = self._project(columns, weighted, chosen, buckets)
-                for piece in _split(rows):
+                projected = self._project(rows.columns, weighted, chosen, buckets)
+                for piece in _split(projected):
                     yield _batch(self.first + target, parcel=_to_stream(piece))
-
-    def _find_buckets(self, columns: Sequence[pa.Array], groups: Integers) -> Integers:
-        """Return the bucket of each group, by the group's number."""
-        one_of = np.zeros(groups.max(initial=-1) + 1, np.int64)
-        one_of[groups] = np.arange(len(groups))  # any row of the group
-        rows = pa.array(one_of)
-        values = [
-            from_arrow(columns[index].take(rows), kind)
-            for index, kind in zip(self.group, self.group_types, strict=True)
-        ]
-        return np.array(buckets_of(values, self.group_types, len(rows), self.buckets), np.int64)
 
     def _project(
         self,

@@ -29,7 +29,6 @@ from jobs.core.rows.consolidate import (
     RUNNING_BITS,
     Integers,
     WeightedRows,
-    consolidate,
     group_indexes,
 )
 from jobs.core.rows.dedupe import find_latest, key_indexes
@@ -37,8 +36,8 @@ from jobs.core.time.rows_in_order import PartitionStart
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut, RangeUnreadable, read_ranges
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.rows.columns import number_rows
 from jobs.edge.rows.late_rows import LATE, Deadline, late_rows
+from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
     POSITION,
     REPORT,
@@ -138,33 +137,32 @@ class DecodeTask:
         if self.views:
             yield from emit_views(self, run)
         elif run.signed_rows.signs:
-            yield from self.emit_changes(run, *run.signed_rows.concatenate())
+            yield from self.emit_changes(run, run.signed_rows.concatenate())
         yield self._report_batch(run.report)
 
     def emit_changes(
         self,
         run: RangeReader,
-        columns: list[pa.Array],
-        signs: Integers,
+        rows: RangeRows,
         taken: Booleans | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the weighted rows of a range, which has these signed rows; only those `taken`."""
         if self.plan.primary_key:
-            yield self._image_batch(run, columns, signs)
+            yield self._image_batch(run, rows)
             return
         late = None
         if self.deadline is not None:
-            late = self.deadline.late(self.plan, columns, run.watermarks)
+            late = self.deadline.late(self.plan, rows.columns, run.watermarks)
             if taken is not None:
                 late = Late(late.whole & taken, late.partly & taken)
         if late is None or not late.partly.any():
             only = None if taken is None else np.flatnonzero(taken)
-            yield from self._consolidate(run, columns, signs, only)
+            yield from self._consolidate(run, rows, only)
         else:
             alone = late.partly if self.rules.in_order else late.whole
             together = ~alone if taken is None else ~alone & taken
-            yield from self._consolidate(run, columns, signs, np.flatnonzero(together))
-            yield self._late_batch(run, columns, signs, late)
+            yield from self._consolidate(run, rows, np.flatnonzero(together))
+            yield self._late_batch(run, rows, late)
 
     def for_view(self, view: ViewInputs) -> DecodeTask:
         """Return the task as of a job with this view only."""
@@ -178,45 +176,34 @@ class DecodeTask:
             views=(),
         )
 
-    def _image_batch(
-        self, run: RangeReader, columns: list[pa.Array], signs: Integers
-    ) -> pa.RecordBatch:
+    def _image_batch(self, run: RangeReader, rows: RangeRows) -> pa.RecordBatch:
         """Return the last change of each row of a range, or all images for evaluation."""
         start = run.number << RUNNING_BITS
         if self.probing:
-            indexes = np.flatnonzero(signs > 0)
-            weights = signs[indexes]
+            indexes = np.flatnonzero(rows.signs > 0)
+            weights = rows.signs[indexes]
         else:
-            keys = [columns[index] for index in key_indexes(self.plan)]
-            indexes, weights = find_latest(number_rows(keys, len(signs)), signs)
-        return self._row_batch(run, columns, WeightedRows(indexes, start + indexes, weights))
+            indexes, weights = find_latest(rows.number(key_indexes(self.plan)), rows.signs)
+        return self._row_batch(run, rows.columns, WeightedRows(indexes, start + indexes, weights))
 
     def _consolidate(
-        self,
-        run: RangeReader,
-        columns: list[pa.Array],
-        signs: Integers,
-        only: Integers | None = None,
+        self, run: RangeReader, rows: RangeRows, only: Integers | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the consolidated rows of a range, or of `only`; positions count in the range."""
         if only is not None:
-            columns, signs = [column.take(pa.array(only)) for column in columns], signs[only]
-        indexes = group_indexes(self.plan)
-        groups = None if indexes is None else number_rows([columns[i] for i in indexes], len(signs))
-        numbers = number_rows(columns, len(signs))
-        weighted = consolidate(run.number, numbers, signs, groups, only)
-        if self.parcelling is None or groups is None:
-            yield self._row_batch(run, columns, weighted)
+            rows = rows.take(only)
+        weighted = rows.consolidate(run.number, group_indexes(self.plan), only)
+        if self.parcelling is None:
+            yield self._row_batch(run, rows.columns, weighted)
         else:
             run.report.shipped += len(weighted.indexes)
-            yield from self.parcelling.parcels(columns, weighted, groups)
+            yield from self.parcelling.parcels(rows, weighted)
 
-    def _late_batch(
-        self, run: RangeReader, columns: list[pa.Array], signs: Integers, late: Late
-    ) -> pa.RecordBatch:
+    def _late_batch(self, run: RangeReader, rows: RangeRows, late: Late) -> pa.RecordBatch:
         """Return each row that is late for at least one window, without consolidation."""
         assert self.deadline is not None
-        rows = np.flatnonzero(late.partly)
+        columns, signs = rows.columns, rows.signs
+        late_indexes = np.flatnonzero(late.partly)
         late_records = late_rows(
             self.plan, self.deadline.closing, run.messages, columns, signs, late, run.watermarks
         )
@@ -224,9 +211,10 @@ class DecodeTask:
         payloads = [
             msgspec.json.encode(msgspec.structs.replace(row, **partition)) for row in late_records
         ]
-        positions = (run.number << RUNNING_BITS) + rows
-        positions = np.where(signs[rows] < 0, ~positions, positions)  # as consolidation has them
-        weighted = WeightedRows(rows, positions, signs[rows])
+        positions = (run.number << RUNNING_BITS) + late_indexes
+        late_signs = signs[late_indexes]
+        positions = np.where(late_signs < 0, ~positions, positions)  # as consolidation has them
+        weighted = WeightedRows(late_indexes, positions, late_signs)
         return self._row_batch(run, columns, weighted, payloads)
 
     def _row_batch(

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.consolidate import RUNNING_BITS, Integers
+from jobs.core.rows.consolidate import RUNNING_BITS
 from jobs.core.values.change import RejectCode, Rejected
-from jobs.edge.rows.columns import number_rows
 from jobs.edge.rows.late_rows import Deadline
+from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import Parcelling, rows_parcel
 from jobs.edge.tasks.range_reading import RangeReader
 from jobs.edge.tasks.reject_writer import RejectWriter, ViewRejects, WriteTarget
@@ -60,8 +60,7 @@ class Emitter(WriteTarget, Protocol):
     def emit_changes(
         self,
         run: RangeReader,
-        columns: list[pa.Array],
-        signs: Integers,
+        rows: RangeRows,
         taken: Booleans | None = None,
     ) -> Iterator[pa.RecordBatch]: ...
 
@@ -70,13 +69,13 @@ def emit_views(task: Emitter, run: RangeReader) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range for each view, as parcels, and count them by view."""
     if not run.signed_rows.signs:
         return
-    columns, signs = run.signed_rows.concatenate()
+    rows = run.signed_rows.concatenate()
     for view in task.views:
-        own = [columns[index] for index in view.indexes]
+        own = rows.select(view.indexes)
         part = task.for_view(view)
         taken = _refuse(part, view, run, own) if view.failing else None
         before = run.report.shipped
-        for batch in part.emit_changes(run, own, signs, taken):
+        for batch in part.emit_changes(run, own, taken):
             if view.parcelling is None:
                 yield from rows_parcel(view.number, batch)
             else:
@@ -84,14 +83,12 @@ def emit_views(task: Emitter, run: RangeReader) -> Iterator[pa.RecordBatch]:
         run.report.views.append(run.report.shipped - before)
 
 
-def _refuse(
-    part: Emitter, view: ViewInputs, run: RangeReader, columns: list[pa.Array]
-) -> Booleans | None:
+def _refuse(part: Emitter, view: ViewInputs, run: RangeReader, rows: RangeRows) -> Booleans | None:
     """Put the messages with failing rows into the view's quarantine; return which rows are left.
 
     A position names one of several equal rows, so each message with an equal row is refused.
     """
-    numbers = number_rows(columns, run.signed_rows.count)
+    numbers, columns = rows.number(), rows.columns
     start = run.number << RUNNING_BITS
     reasons: dict[int, str] = {}
     for position, reason in view.failing:

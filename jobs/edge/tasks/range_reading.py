@@ -44,7 +44,6 @@ from jobs.core.values.change import (
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Record, Records
 from jobs.edge.process.generator_class import make_allowed
-from jobs.edge.rows.columns import number_rows
 from jobs.edge.rows.late_rows import Deadline, Messages
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
@@ -405,7 +404,7 @@ class RangeReader:
                 owners += repeat(index, len(decoded.changes))
         rows = SignedRows(self.task.plan.image)
         rows.add(changes)
-        numbers = number_rows(rows.concatenate()[0], rows.count).tolist() if changes else []
+        numbers = rows.concatenate().number().tolist() if changes else []
         start = self.number << RUNNING_BITS
         reasons: dict[int, str] = {}
         for position, reason in self.task.failing:

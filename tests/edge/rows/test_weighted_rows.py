@@ -16,7 +16,8 @@ from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import WeightedRows, plain_indexes
 from jobs.core.sql.select import parse_query
 from jobs.edge.rows import weighted_rows
-from jobs.edge.rows.columns import number_rows, to_arrow
+from jobs.edge.rows.columns import to_arrow
+from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
     BUCKET,
     PARCEL,
@@ -50,10 +51,11 @@ def parcelled(group: list[str], targets: int) -> tuple[Plan, pa.Table]:
     assert made is not None
     names = [column.name for column in plan.used]
     columns = [COLUMNS[int(name[1:])] for name in names]
-    groups = number_rows([columns[names.index(name)] for name in group], ROWS)
     places = np.array([1, 2, 0])
     weighted = WeightedRows(places, np.array([11, 12, ~10]), np.array([1, 5, -1]))
-    return plan, pa.Table.from_batches(list(made.parcels(columns, weighted, groups)))
+    return plan, pa.Table.from_batches(
+        list(made.parcels(RangeRows(columns, np.ones(ROWS, np.int64)), weighted))
+    )
 
 
 @pytest.mark.parametrize("targets", [1, 3])

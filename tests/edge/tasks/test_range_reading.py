@@ -74,15 +74,15 @@ def read(root: Path, records: list[Message], spec: dict[str, Any]) -> tuple[Any,
     for start in range(0, len(records), AT_ONCE):
         reader.take(Records.of(records[start : start + AT_ONCE]))
     reader.finish()
-    columns, signs = reader.signed_rows.concatenate()
+    rows = reader.signed_rows.concatenate()
     rejects = [
         pq.ParquetFile(root / file.path).read().to_pylist() for file in reader.report.quarantine
     ]
     report = comparable_report(reader)
     return (
         report,
-        [column.to_pylist() for column in columns],
-        signs.tolist(),
+        [column.to_pylist() for column in rows.columns],
+        rows.signs.tolist(),
         rejects,
     )
 

@@ -128,7 +128,7 @@ def run_epoch(
         reader.finish()
         reports.append(reader.report)
         if deadline is not None:
-            columns, _ = reader.signed_rows.concatenate()
+            columns = reader.signed_rows.concatenate().columns
             judged = deadline.late(plan, columns, reader.watermarks)
             late += [(topic, partition, start + i) for i in np.flatnonzero(judged.whole).tolist()]
     clock.observe(reports, offsets)
