@@ -215,8 +215,7 @@ class ViewsPipeline(Pipeline):
             ),
         )
         if self._all_plain:
-            fold = ViewsFold(tuple(folds), self._senders, targets)
-            target = F.col(TARGET) % targets
+            fold, target = ViewsFold(tuple(folds), targets), F.col(TARGET) % targets
             return self._collect(self._plan_parcels(decode, fold, targets, target))
         sent = self._number_ranges(decode.ranges).mapInArrow(decode, SPARK_PARCELS)
         with keep_rows(sent):
@@ -229,6 +228,7 @@ class ViewsPipeline(Pipeline):
         targets: int,
         failing: tuple[tuple[int, str], ...],
     ) -> ViewInputs:
+        names = [column.name for column in self.plan.used]
         parcelling = None
         if self._all_plain:
             parcelling = parcelling_of(view.plan, view.spec.state.buckets, targets)
@@ -239,28 +239,11 @@ class ViewsPipeline(Pipeline):
             view.name,
             view.plan,
             view.root,
-            self._indexes_of(view),
-            self._senders[view.number],
-            parcelling,
+            tuple(names.index(column.name) for column in view.plan.used),
             fold.deadline,
+            parcelling,
             failing,
         )
-
-    def _indexes_of(self, view: RunningView) -> tuple[int, ...]:
-        """Return the indexes of a view's columns among those of all views."""
-        names = [column.name for column in self.plan.used]
-        return tuple(names.index(column.name) for column in view.plan.used)
-
-    @cached_property
-    def _senders(self) -> tuple[int, ...]:
-        """The number of the first view with the same rows, for each view."""
-        if not self._all_plain:
-            return tuple(view.number for view in self.views)
-        rows = [
-            (self._indexes_of(view), parcelling_of(view.plan, view.spec.state.buckets, 1))
-            for view in self.views
-        ]
-        return tuple(rows.index(each) for each in rows)
 
     @cached_property
     def _all_plain(self) -> bool:

@@ -3,8 +3,7 @@
     signed rows with the columns of all views ─┬─► columns of view 1 ─► consolidated ─► parcels
                                                └─► columns of view 2 ─► consolidated ─► parcels
 
-A view gets the rows that it would get in a job of its own. Views of the same columns and the same
-group get the same rows, so these are sent once. A message whose rows fail in a view is
+A view gets the rows that it would get in a job of its own. A message whose rows fail in a view is
 in the quarantine of this view, and the other views take it.
 """
 
@@ -41,9 +40,8 @@ class ViewInputs:
     plan: Plan
     root: TablePath
     indexes: tuple[int, ...]  # of its columns among those of all views
-    sender: int  # the number of the view whose parcels it takes: itself, or an earlier one
-    parcelling: Parcelling | None = None  # None: Spark evaluates its expressions
     deadline: Deadline | None = None
+    parcelling: Parcelling | None = None  # None: Spark evaluates its expressions
     failing: tuple[tuple[int, str], ...] = ()  # positions of rows that failed in the first run
 
     @property
@@ -73,10 +71,6 @@ def emit_views(task: Emitter, run: RangeReader) -> Iterator[pa.RecordBatch]:
         return
     rows = run.signed_rows.concatenate()
     for view in task.views:
-        if view.sender != view.number:
-            run.report.views.append(run.report.views[view.sender])
-            run.report.shipped += run.report.views[-1]
-            continue
         own = rows.select(view.indexes)
         part = task.for_view(view)
         taken = _refuse(part, view, run, own) if view.failing else None

@@ -85,21 +85,23 @@ class FoldTask(FoldInputs):
             yield too_large_batch()
         if not found:
             return
+        yield from self.fold_found(found)
+
+    def fold_found(self, found: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Fold the rows of these batches, and pass on the reports in them."""
+        began = time.monotonic()
         table = pa.Table.from_batches(found)
-        yield from pass_reports(table)
+        reported = table.filter(table[REPORT].is_valid())
+        for payload in to_list(reported[REPORT]):
+            yield _output_batch("report", payload)
         parcelled = PARCEL in table.column_names
         rows = unpack_parcels(table) if parcelled else table.filter(table[REPORT].is_null())
-        yield self.fold_rows(rows)
-
-    def fold_rows(self, rows: pa.Table) -> pa.RecordBatch:
-        """Fold these rows, write the files, and return the report."""
-        began = time.monotonic()
         report, writer = _start_report(rows.num_rows, self.view)
         report.failing = _read_failures(rows)
         if not report.failing and rows.num_rows:
             self._fold_rows(rows, writer, report)
         report.seconds = round(time.monotonic() - began, 4)
-        return _output_batch("fold", msgspec.json.encode(report))
+        yield _output_batch("fold", msgspec.json.encode(report))
 
     def _fold_rows(self, rows: pa.Table, writer: str, report: FoldReport) -> None:
         layout = layout_of(self.plan)
@@ -132,12 +134,6 @@ class TimeTask:
             run.pass_time(buckets, release=self.release)
             run.write()
             yield _output_batch("fold", msgspec.json.encode(report))
-
-
-def pass_reports(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield the reports of decode tasks that came with the rows."""
-    for payload in to_list(table[REPORT].drop_null()):
-        yield _output_batch("report", payload)
 
 
 def too_large_batch() -> pa.RecordBatch:

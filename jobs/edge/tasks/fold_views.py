@@ -1,7 +1,6 @@
 """Fold the parcels of several views in one task.
 
-parcels of a sender ─► rows ─┬─► FoldTask of the view that sends them ─► files of this view
-                             └─► FoldTask of a view of the same rows  ─► files of this view
+parcels of all views ─► by view: FoldTask ─► files of this view
 """
 
 from __future__ import annotations
@@ -12,20 +11,19 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.rows.weighted_rows import TARGET, take_batches, unpack_parcels
+from jobs.edge.rows.weighted_rows import TARGET, take_batches
 from jobs.edge.tasks.body import task_body
-from jobs.edge.tasks.fold import FoldTask, pass_reports, too_large_batch
+from jobs.edge.tasks.fold import FoldTask, too_large_batch
 
 
 @dataclass(frozen=True, slots=True)
 class ViewsFold:
     """The function of the fold stage of a job with several views.
 
-    View `i` has the targets from `i * targets` on, if it is its own sender.
+    View `i` has the targets from `i * targets` on.
     """
 
     folds: tuple[FoldTask, ...]
-    senders: tuple[int, ...]  # of each view, the number of the view whose parcels it takes
     targets: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -34,19 +32,15 @@ class ViewsFold:
             if found is None:
                 yield too_large_batch()
                 return
-            sent: dict[int, list[pa.RecordBatch]] = {}
-            for batch in found:
-                yield from pass_reports(pa.Table.from_batches([batch]))
-                for row, target in enumerate(batch.column(TARGET).to_pylist()):
-                    sent.setdefault(target // self.targets, []).append(batch.slice(row, 1))
-            for sender, parcels in sent.items():
-                rows = unpack_parcels(pa.Table.from_batches(parcels))
-                if rows.num_rows:
-                    yield from self._fold(sender, rows)
-
-    def _fold(self, sender: int, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Fold the rows of a sender in each view that takes them."""
-        for fold, taken in zip(self.folds, self.senders, strict=True):
-            if taken == sender:
+            for fold, own in zip(self.folds, self._sort(found), strict=True):
                 failpoint("fold_task")  # also between two views
-                yield fold.fold_rows(rows)
+                if own:
+                    yield from fold.fold_found(own)
+
+    def _sort(self, found: list[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
+        """Return the parcels of each view; reports are among those of the first."""
+        parcels: list[list[pa.RecordBatch]] = [[] for _ in self.folds]
+        for batch in found:
+            for row, target in enumerate(batch.column(TARGET).to_pylist()):
+                parcels[target // self.targets].append(batch.slice(row, 1))
+        return parcels
