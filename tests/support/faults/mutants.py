@@ -90,7 +90,7 @@ MUTANTS = [
     Mutant("rows/consolidate.py", "~(start + before)", "(start + before)", HISTORIES),
     Mutant(
         "rows/consolidate.py",
-        "kept[np.unique(groups[indexes], return_index=True)[1]] = True",
+        "kept[_find_firsts(groups[indexes])] = True",
         "pass",
         HISTORIES,
     ),
