@@ -192,7 +192,7 @@ class DecodeTask:
         """Yield the consolidated rows of a range, or of `only`; positions count in the range."""
         if only is not None:
             rows = rows.take(only)
-        weighted = rows.consolidate(run.number, group_indexes(self.plan), only)
+        weighted = rows.consolidate(run.number, group_indexes(self.plan))
         if self.parcelling is None:
             yield self._row_batch(run, rows.columns, weighted)
         else:

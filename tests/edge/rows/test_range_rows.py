@@ -12,6 +12,8 @@ from jobs.edge.rows.range_rows import RangeRows
 from schemas.types.sql_types import Kind, SqlType
 from tests.support.examples import examples
 
+Rows = list[tuple[str | None, int | None, int | None, int]]
+
 STRING, BIGINT = SqlType(Kind.STRING), SqlType(Kind.BIGINT)
 
 _texts = st.sampled_from(["a", "b", "", None])
@@ -19,7 +21,7 @@ _numbers = st.sampled_from([0, 1, -1, 2**62, None])
 _rows = st.lists(st.tuples(_texts, _numbers, _numbers, st.sampled_from([1, -1])), max_size=40)
 
 
-def range_rows(rows: list[tuple[str | None, int | None, int | None, int]]) -> RangeRows:
+def range_rows(rows: Rows) -> RangeRows:
     texts, numbers, others, signs = (list(column) for column in zip(*rows, strict=True))
     columns = [pa.array(texts, pa.string()), pa.array(numbers, pa.int64())]
     return RangeRows([*columns, pa.array(others, pa.int64())], np.array(signs, np.int64))
@@ -28,7 +30,7 @@ def range_rows(rows: list[tuple[str | None, int | None, int | None, int]]) -> Ra
 @examples(100)
 @given(_rows.filter(bool), st.permutations([0, 1, 2]), st.integers(0, 3))
 def test_rows_have_equal_numbers_if_they_are_equal_in_the_columns(
-    rows: list[tuple[str | None, int | None, int | None, int]], order: list[int], count: int
+    rows: Rows, order: list[int], count: int
 ) -> None:
     chosen = order[:count]
     numbers = range_rows(rows).number(chosen).tolist()
@@ -42,7 +44,7 @@ def test_rows_have_equal_numbers_if_they_are_equal_in_the_columns(
 @examples(100)
 @given(_rows.filter(bool))
 def test_a_view_has_the_same_answers_as_a_job_of_its_own(
-    rows: list[tuple[str | None, int | None, int | None, int]],
+    rows: Rows,
 ) -> None:
     together = range_rows(rows)
     for indexes in ([0, 1], [1, 0], [2, 0], [0, 1, 2]):
@@ -56,7 +58,7 @@ def test_a_view_has_the_same_answers_as_a_job_of_its_own(
 @examples(100)
 @given(_rows.filter(bool))
 def test_each_group_has_its_bucket_by_the_order_of_its_columns(
-    rows: list[tuple[str | None, int | None, int | None, int]],
+    rows: Rows,
 ) -> None:
     together = range_rows(rows)
     for group, types in (([0, 1], (STRING, BIGINT)), ([1, 0], (BIGINT, STRING))):

@@ -8,18 +8,15 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from schemas import limits
 from schemas.directory.start import READY, StartPhase, StartProgress
 from service.console.explanations.start_view import list_phases
 from service.console.job_view import JobView, label_state
 from service.moments import now_ms
 from service.supervision.register import Actual, Desired, FailureRecord, JobRecord, Register
-from tests.support.console.shop import Shop, failed
+from tests.support.console.shop import LATER_MS, Shop, failed
 from tests.support.console.visits import Visits, assert_sound
 from tests.support.service.served import Served, end_jobs
 
-# A later try than the longest pause is taken for one whose clock went back: it starts at once.
-LATER_MS = int(limits.RESTART_PAUSE_SECONDS_MAX * 1_000) - 1_000
 REASON = "the brokers of <i>shop</i> do not answer"
 
 

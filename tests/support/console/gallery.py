@@ -17,7 +17,7 @@ from playwright.sync_api import sync_playwright
 
 from service.moments import now_ms
 from tests.support.console.browsers import launch
-from tests.support.console.shop import BROKEN, BROKEN_BY, failed, serve_shop
+from tests.support.console.shop import BROKEN, BROKEN_BY, LATER_MS, failed, serve_shop
 from tests.support.console.viewed import put_viewed
 from tests.support.console.visits import Visits
 
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
         sync_playwright() as playwright,
         ExitStack() as stack,
     ):
-        later = now_ms() + 3_600_000
+        later = now_ms() + LATER_MS
         wrong = {"failure": "failed", "failures": 3, "retry_at": later}
         failed(Path(data), "retried", reason="the brokers do not answer", **wrong)
         failed(Path(data), BROKEN, reason=BROKEN_BY, failure="source-changed", failures=1)

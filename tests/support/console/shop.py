@@ -19,6 +19,7 @@ from jobs.edge.table.file_writer import (
     write_file,
 )
 from jobs.table.parts import QUARANTINE
+from schemas import limits
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import INT, STRING
@@ -121,6 +122,10 @@ def put(served: Served, table: Shop) -> None:
 
 BROKEN = "broken"  # a job that failed before its service started
 BROKEN_BY = "topic <i>shop</i> was made again: its id is another"
+
+
+# A later try than the longest pause is taken for one whose clock went back: it starts at once.
+LATER_MS = int(limits.RESTART_PAUSE_SECONDS_MAX * 1_000) - 1_000
 
 
 def failed(data: Path, name: str, **fields: object) -> None:
