@@ -74,8 +74,9 @@ class Publisher:
             stdout=subprocess.PIPE,
             cwd=_CHECKOUT,
             # A copy, because Spark starts at the same time and sets variables: starting a process
-            # with an environment that changes meanwhile fails with EFAULT.
-            env=dict(os.environ),
+            # with an environment that changes meanwhile fails with EFAULT. One by one, because
+            # dict() fails when a name goes away between its listing and its reading.
+            env={name: value for name in os.environ if (value := os.environ.get(name)) is not None},
             start_new_session=True,
         )
         assert process.stdin is not None
