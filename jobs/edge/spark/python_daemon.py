@@ -1,6 +1,10 @@
-"""Fork Spark's Python workers, with pyspark's daemon but four changes.
+"""Fork Spark's Python workers, with pyspark's daemon but five changes.
 
-The daemon loads the compiled kernels: all workers share them, and none compiles in a task.
+Spark puts archives of pyspark and py4j in front of the installed packages. Python compiles modules
+of an archive anew in each process, which took each worker more than a second, so they are left out.
+
+The daemon loads the compiled kernels and the modules of tasks: all workers share them, and none
+compiles or imports in its first task.
 
 A worker that still writes while its JVM ends exits silently. pyspark would print a BrokenPipeError
 into the user's terminal.
@@ -8,8 +12,6 @@ into the user's terminal.
 After each task pyspark collects garbage among all objects of the worker: this took 70 ms, the task
 itself 25 ms. So the objects that live when a task ends are frozen, and scanned only after every
 thousandth task.
-
-The daemon of a shared JVM imports the modules of tasks, so that its workers share their memory.
 """
 
 from __future__ import annotations
@@ -19,14 +21,27 @@ import os
 import socket
 import sys
 from importlib import import_module
+from importlib.machinery import PathFinder
 from itertools import count
+from pathlib import Path
 
-from pyspark import daemon
+_ARCHIVES = ("pyspark.zip", "py4j-*-src.zip")
 
-from jobs.edge.machine.kernel_cache import WHY_NO_KERNELS, load_kernels
-from schemas.limits import TASKS_BETWEEN_GC_MAX
 
-MODULES = "RETALLY_WORKER_MODULES"  # to import before the workers are forked
+def leave_out_archives(path: list[str]) -> list[str]:
+    """Return a search path without Spark's archives, if pyspark is installed elsewhere on it."""
+    kept = [entry for entry in path if not any(map(Path(entry).match, _ARCHIVES))]
+    return kept if PathFinder.find_spec("pyspark", kept) else path
+
+
+sys.path[:] = leave_out_archives(sys.path)
+
+from pyspark import daemon  # noqa: E402
+
+from jobs.edge.machine.kernel_cache import WHY_NO_KERNELS, load_kernels  # noqa: E402
+from schemas.limits import TASKS_BETWEEN_GC_MAX  # noqa: E402
+
+_MODULES = ("jobs.edge.tasks.epoch", "pyspark.sql.pandas.serializers")
 
 _worker = daemon.worker
 _tasks = count(1)
@@ -47,9 +62,8 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
 if __name__ == "__main__":
     if not load_kernels():
         print(f"messages are decoded one by one: {WHY_NO_KERNELS}", file=sys.stderr)
-    if modules := os.environ.get(MODULES, "").split():
-        for name in modules:
-            import_module(name)
-        gc.freeze()  # a collection would write to pages that the workers share
+    for name in _MODULES:
+        import_module(name)
+    gc.freeze()  # a collection would write to pages that the workers share
     daemon.worker = worker
     daemon.manager()

@@ -57,6 +57,9 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.python.daemon.module": "jobs.edge.spark.python_daemon",
     "spark.python.worker.reuse": "true",
+    # Small epochs are tasks of an RDD, others of SQL, which would have this in its environment; for
+    # each environment Spark starts a daemon, and workers that know nothing of the state.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # A package called `jobs` in an executor's working directory must not hide ours.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     "spark.python.unix.domain.socket.enabled": "true",

@@ -53,7 +53,6 @@ _HEAP_MIB, _HEAP_MIB_PER_JOB = 1_024, 32  # the heap's limit, not what it takes
 # A new JVM helps all jobs, and one that is short of memory helps none. A young generation of fixed
 # size keeps the heap small.
 _JVM = "-XX:+ExitOnOutOfMemoryError -Xmn128m"
-_WORKER_MODULES = "jobs.edge.tasks.epoch pyspark.sql.pandas.serializers"
 
 
 class DriverUnfit(Exception):
@@ -268,10 +267,8 @@ def main(path: Path, master: str, jobs_max: int) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     with suppress(OSError):  # as a supervised job: responses of the service come first
         Path("/proc/self/autogroup").write_text(str(JOB_NICENESS))
-    from jobs.edge.spark.python_daemon import MODULES
     from jobs.edge.spark.session import JAVA_OPTIONS, session
 
-    os.environ[MODULES] = _WORKER_MODULES
     os.environ[JAVA_OPTIONS] = f"{os.environ.get(JAVA_OPTIONS, '')} {_JVM}".strip()
     cores = count_cores(master) or 1
     spark = session(
