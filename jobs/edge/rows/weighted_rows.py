@@ -4,7 +4,8 @@
     group and arguments are columns:     ─► parcels: all rows for one fold task in one value
 
 A parcel is an Arrow stream that Spark moves as bytes, so no columns are taken apart into rows and
-put together again. This makes epochs of 5,000 messages a sixth shorter.
+put together again. This makes epochs of 5,000 messages a sixth shorter. Parcels are compressed
+here, once, because Spark copies them four times between its processes and files.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from schemas.types.sql_types import SqlType
 POSITION, WEIGHT, REPORT, BUCKET = "__position", "__weight", "__report", "__bucket"
 TARGET, PARCEL = "__target", "__parcel"
 PARCELS = pa.schema([(TARGET, pa.int32()), (REPORT, pa.binary()), (PARCEL, pa.binary())])
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 SPARK_PARCELS = (
     StructType().add(TARGET, IntegerType()).add(REPORT, BinaryType()).add(PARCEL, BinaryType())
 )
@@ -140,7 +142,7 @@ def _split(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _to_stream(rows: pa.RecordBatch) -> pa.Buffer:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
+    with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_batch(rows)
     return sink.getvalue()
 

@@ -94,6 +94,7 @@ def session(
     if master.startswith("local"):  # no other host connects to it
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+        builder = builder.config("spark.shuffle.compress", "false")  # files that stay on this host
     # Executors connect to the address that Spark finds, or that SPARK_LOCAL_IP names. They have our
     # files at the driver's paths. With its own settings, Spark would log 20 lines per epoch.
     more = os.environ.get(JAVA_OPTIONS, "")
