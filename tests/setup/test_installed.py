@@ -15,7 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -31,8 +31,11 @@ AREAS = ("jobs", "schemas", "service")
 FOREIGN = ("jobs.py", "service/__init__.py", "schemas.py")
 
 
-def build_wheel(where: Path) -> Path:
-    """Build the wheel of a copy, because a build writes into its directory."""
+def build_wheel(where: Path, more: Mapping[str, str] | None = None) -> Path:
+    """Build the wheel of a copy, because a build writes into its directory.
+
+    `more` is text to append to files, which makes another version of them.
+    """
     source = where / "source"
     for name in (*AREAS, "pyproject.toml"):
         if (CHECKOUT / name).is_dir():
@@ -40,6 +43,9 @@ def build_wheel(where: Path) -> Path:
             shutil.copytree(CHECKOUT / name, source / name, ignore=skipped)
         else:
             shutil.copy2(CHECKOUT / name, source / name)
+    for name, text in (more or {}).items():
+        with (source / name).open("a") as file:
+            file.write(text)
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-index"]
     options = ["--no-build-isolation", "-w", str(where / "wheel"), str(source)]
     subprocess.run([*pip, *options], check=True)
@@ -111,6 +117,21 @@ def java_home() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def installed() -> Iterator[Installed]:
     place = Path(mkdtemp(prefix="retally-installed-"))
+    home, work = place / "home", place / "work"
+    for directory in (home, work):
+        directory.mkdir()
+    for name in FOREIGN:
+        (work / name).parent.mkdir(exist_ok=True)
+        (work / name).write_text("raise RuntimeError('this is a module of the user')\n")
+    found = Installed(install(place), home, work)
+    make_writable(found.environment, False)
+    yield found
+    make_writable(found.environment, True)
+    shutil.rmtree(place)
+
+
+def install(place: Path, more: Mapping[str, str] | None = None) -> Path:
+    """Return a new environment with the packages of this checkout, and the wheel instead of it."""
     environment = place / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     (site,) = environment.glob("lib/python3*/site-packages")
@@ -120,18 +141,9 @@ def installed() -> Iterator[Installed]:
         ours, site, dirs_exist_ok=True, copy_function=link, ignore=ignored, symlinks=True
     )
     pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install"]
-    wheel = build_wheel(place)
+    wheel = build_wheel(place, more)
     subprocess.run([*pip, "-q", "--no-deps", "--no-index", str(wheel)], check=True)
-    home, work = place / "home", place / "work"
-    for directory in (home, work):
-        directory.mkdir()
-    for name in FOREIGN:
-        (work / name).parent.mkdir(exist_ok=True)
-        (work / name).write_text("raise RuntimeError('this is a module of the user')\n")
-    make_writable(environment, False)
-    yield Installed(environment, home, work)
-    make_writable(environment, True)
-    shutil.rmtree(place)
+    return environment
 
 
 def link(source: str, target: str) -> None:
@@ -189,11 +201,7 @@ def test_a_command_on_a_terminal_offers_the_set_up(installed: Installed) -> None
 @pytest.mark.timeout(900)
 def test_the_demo_of_an_installed_package_ends_exact(installed: Installed) -> None:
     cache = installed.cache
-    for kind in ("spark", "broker"):
-        (cache / kind).mkdir(parents=True, exist_ok=True)
-        for jar in (jars.directory() / kind).iterdir():
-            link(str(jar), str(cache / kind / jar.name))
-    shutil.copy(jars.directory() / jars.MANIFEST, cache / jars.MANIFEST)
+    copy_jars(cache)
     done = installed("setup", seconds=300)
     assert done.returncode == 0, done.stderr
     assert "JVM jars" not in done.stdout, "the jars are there, and are the locked ones"
@@ -208,5 +216,50 @@ def test_the_demo_of_an_installed_package_ends_exact(installed: Installed) -> No
     assert sorted(installed.work.iterdir()) == mine
 
 
+def copy_jars(cache: Path) -> None:
+    for kind in ("spark", "broker"):
+        (cache / kind).mkdir(parents=True, exist_ok=True)
+        for jar in (jars.directory() / kind).iterdir():
+            link(str(jar), str(cache / kind / jar.name))
+    shutil.copy(jars.directory() / jars.MANIFEST, cache / jars.MANIFEST)
+
+
 def written(environment: Path) -> list[str]:
     return sorted(str(path) for path in environment.rglob("*") if path.suffix != ".pyc")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("changed", "shares_jars"),
+    [
+        ("jobs/core/kernels/codes.py", True),  # the kernels are others
+        ("jobs/setup/requirements.lock", False),  # the packages, so that jars may be others too
+    ],
+)
+def test_two_versions_of_one_user_do_not_write_each_others_files(
+    installed: Installed, tmp_path: Path, changed: str, shares_jars: bool
+) -> None:
+    """Both can be set up in any order: after the second one the first has nothing to do."""
+    other = Installed(
+        install(tmp_path, {changed: "\n# another version\n"}), installed.home, tmp_path
+    )
+    for each in (installed, other):
+        if not (each.cache / jars.MANIFEST).exists():
+            copy_jars(each.cache)
+    assert (other.cache == installed.cache) is shares_jars
+    assert installed("setup", seconds=300).returncode == 0
+    before = stamps(installed.home)
+    done = other("setup", seconds=300)
+    assert done.returncode == 0, done.stderr
+    after = stamps(installed.home)
+    assert {path: after.get(path) for path in before} == before
+    assert set(after) > set(before), "what differs has a place of its own"
+    assert "everything is in place" in installed("setup").stdout
+    assert "everything is in place" in other("setup").stdout
+
+
+def stamps(home: Path) -> dict[str, tuple[int, int]]:
+    """Return the time and the size of each file of a user."""
+    found = ((path, path.lstat()) for path in home.rglob("*") if not path.is_dir())
+    return {str(path): (each.st_mtime_ns, each.st_size) for path, each in found}
