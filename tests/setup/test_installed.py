@@ -229,6 +229,7 @@ def written(environment: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("changed", "shares_jars"),
