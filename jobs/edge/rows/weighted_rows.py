@@ -5,7 +5,7 @@
 
 A parcel is an Arrow stream that Spark moves as bytes, so no columns are taken apart into rows and
 put together again. This makes epochs of 5,000 messages a sixth shorter. Parcels are compressed
-here, once, because Spark copies them four times between its processes and files.
+here, because Spark copies them four times between its processes and files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Python workers: what they do between tasks is not the price of what they remember."""
+"""Python workers: what they import, who shares them, and what they do between tasks."""
 
 from __future__ import annotations
 
