@@ -53,8 +53,11 @@ def run(bench: Bench) -> None:
 
 
 def wait_until_processed(processed: Callable[[], int], loaded: Loaded) -> None:
-    give_up = time.monotonic() + READY_SECONDS_MAX
+    """Wait for the last change; fail if nothing more is processed for READY_SECONDS_MAX."""
+    most, give_up = -1, 0.0
     while (done := processed()) < loaded.table.sequence:
+        if done > most:
+            most, give_up = done, time.monotonic() + READY_SECONDS_MAX
         if time.monotonic() > give_up:
             raise BenchFailed(f"only {done:,} of {loaded.table.sequence:,} changes were processed")
         time.sleep(0.5)

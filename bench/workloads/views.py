@@ -97,16 +97,15 @@ def run(bench: Bench) -> None:
         costs.jobs = _run_alone(bench, loaded)
         for count, job in jobs.items():
             costs.views[count].latency = _retally_latency(bench, loaded, job, count)
+        for count in COUNTS:
+            _add(bench, "retally", count, costs.views[count], shape.changes)
+            _add(bench, "retally, as many jobs", count, costs.jobs[count], shape.changes)
+        _compare_views(bench, costs)
     if bench.options.flink:
-        costs.flink = {count: _run_flink(bench, shape, count) for count in COUNTS}
-    for engine, found in (
-        ("retally", costs.views),
-        ("retally, as many jobs", costs.jobs),
-        ("Flink, statement set", costs.flink),
-    ):
-        for count, cost in found.items():
-            _add(bench, engine, count, cost, shape.changes)
-    _compare(bench, costs)
+        for count in COUNTS:
+            costs.flink[count] = _run_flink(bench, shape, count)
+            _add(bench, "Flink, statement set", count, costs.flink[count], shape.changes)
+    _compare_others(bench, costs)
 
 
 # --- retally --------------------------------------------------------------------------------------
@@ -266,23 +265,26 @@ def _add(bench: Bench, engine: str, count: int, cost: _Cost, changes: int) -> No
         figure(f"readable at {RATE:,}/s, p99", cost.latency.p99_seconds, "s")
 
 
-def _compare(bench: Bench, costs: _Costs) -> None:
-    """Add what many views cost, as multiples of one view, of as many jobs and of Flink."""
-    many = max(COUNTS)
+def _compare_views(bench: Bench, costs: _Costs) -> None:
+    """Add what the most views cost, as multiples of one view."""
+    one, most = costs.views[1], costs.views[max(COUNTS)]
+    cpu = most.warm_cpu_seconds / one.warm_cpu_seconds
+    _add_multiple(bench, "processor time of one view's", cpu, CPU_TIMES_MAX)
+    memory = most.memory_bytes / one.memory_bytes
+    _add_multiple(bench, "memory of one view's", memory, MEMORY_TIMES_MAX)
 
-    def figure(what: str, value: float, most: float | None = None) -> None:
-        bound, holds = ("", None) if most is None else (f"< {most}", value < most)
-        bench.add(Figure(TITLE, "retally", f"{many} views: {what}", value, "times", bound, holds))
 
-    if costs.views:
-        one, all_of_them = costs.views[1], costs.views[many]
-        cpu = all_of_them.warm_cpu_seconds / one.warm_cpu_seconds
-        figure("processor time of one view's", cpu, CPU_TIMES_MAX)
-        figure(
-            "memory of one view's", all_of_them.memory_bytes / one.memory_bytes, MEMORY_TIMES_MAX
-        )
+def _compare_others(bench: Bench, costs: _Costs) -> None:
+    """Add what the most views cost, as multiples of as many jobs and of Flink."""
     for what, others in (("as many jobs'", costs.jobs), ("Flink's", costs.flink)):
         if costs.views and others:
-            ours, theirs = costs.views[many], others[many]
-            figure(f"processor time of {what}", ours.cpu_seconds / theirs.cpu_seconds)
-            figure(f"memory of {what}", ours.memory_bytes / theirs.memory_bytes)
+            ours, theirs = costs.views[max(COUNTS)], others[max(COUNTS)]
+            cpu = ours.cpu_seconds / theirs.cpu_seconds
+            _add_multiple(bench, f"processor time of {what}", cpu)
+            _add_multiple(bench, f"memory of {what}", ours.memory_bytes / theirs.memory_bytes)
+
+
+def _add_multiple(bench: Bench, what: str, value: float, most: float | None = None) -> None:
+    bound, holds = ("", None) if most is None else (f"< {most}", value < most)
+    what = f"{max(COUNTS)} views: {what}"
+    bench.add(Figure(TITLE, "retally", what, value, "times", bound, holds))

@@ -29,8 +29,9 @@ class ClusterJob:
         self.shop = shop
         self.sink = f"items-{uuid.uuid4().hex[:8]}"
 
-    def start(self) -> None:
-        put = self.client.put(JOB, content=spec_text("items", self.shop.topic, self.sink))
+    def start(self, max_rows: int = 100) -> None:
+        spec = spec_text("items", self.shop.topic, self.sink, max_rows)
+        put = self.client.put(JOB, content=spec)
         assert put.status_code == 201, put.text
         assert self.client.post(f"{JOB}/start").status_code == 202
 
@@ -44,8 +45,9 @@ class ClusterJob:
         return job_process.find_writer(self.stack.root / "data" / "jobs" / "items" / "lock")
 
     def until_exact(self) -> None:
+        truth = self.shop.truth()
         try:
-            eventually(lambda: self.rows() == self.shop.truth(), SECONDS)
+            eventually(lambda: self.rows() == truth, SECONDS)
         except AssertionError:
             log = self.stack.root / "data" / "service" / "jobs" / "items" / "log"
             print(log.read_text(errors="replace")[-6_000:] if log.exists() else "no log")

@@ -2,8 +2,8 @@
 
     with Storage() as storage: storage.environment ──► environment of its clients
 
-It handles one request at a time, so that a conditional put is atomic, as in real storage. It can
-lose a reply: it executes the request, and then closes the connection.
+It handles one request at a time, so that a conditional put is atomic, and keeps connections open:
+both as real storage. It can lose a reply: it executes the request, and then closes the connection.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 BUCKET = "tables"
@@ -28,6 +31,7 @@ _SIGNED = (
 )
 _CONDITIONAL = "/-conditional-puts"
 _REQUESTS = "/-requests"
+_CONNECTION = "tests.connection"
 
 
 class Storage:
@@ -131,7 +135,7 @@ class _OneAtATime:
             if put and any(path.endswith(name) for name in self._to_lose):
                 self._to_lose = [name for name in self._to_lose if not path.endswith(name)]
                 self._lost += 1
-                environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+                environ[_CONNECTION].shutdown(socket.SHUT_RDWR)
             return answer
 
     @staticmethod
@@ -140,16 +144,66 @@ class _OneAtATime:
         return [text.encode()]
 
 
+class _Handler(BaseHTTPRequestHandler):
+    """Requests of one connection. Werkzeug's own server closes the connection after each."""
+
+    application: Any
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # head and content of an answer in one packet
+
+    def _answer(self) -> None:
+        from werkzeug.serving import DechunkedInput
+        from werkzeug.test import EnvironBuilder, run_wsgi_app
+
+        if "Transfer-Encoding" in self.headers:
+            content = DechunkedInput(cast(IO[bytes], self.rfile)).readall()
+            del self.headers["Transfer-Encoding"]
+        else:
+            content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        built = EnvironBuilder(
+            self.path,
+            f"http://{self.headers['Host']}",
+            method=self.command,
+            headers=list(self.headers.items()),
+            input_stream=BytesIO(content),
+            environ_overrides={_CONNECTION: self.connection},
+        )
+        parts, status, headers = run_wsgi_app(self.application, built.get_environ())
+        answer = b"".join(parts)
+        code, _, reason = status.partition(" ")
+        self.send_response(int(code), reason)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if "Content-Length" not in headers and code != "204":
+            self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer
+
+    def handle_expect_100(self) -> bool:
+        super().handle_expect_100()
+        self.wfile.flush()
+        return True
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # the client has gone, or its reply was to be lost
+            super().handle()
+
+    def log_message(self, format: str, *_: Any) -> None:
+        pass
+
+
 def _serve() -> None:
     """Serve until the parent process has ended."""
-    import logging
-
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import make_server
 
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    application = _OneAtATime(DomainDispatcherApplication(create_backend_app))
-    server = make_server(sys.argv[1], 0, application, threaded=True)
+    _Handler.application = staticmethod(
+        _OneAtATime(DomainDispatcherApplication(create_backend_app))
+    )
+    server = ThreadingHTTPServer((sys.argv[1], 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)
     sys.stdin.read()

@@ -80,11 +80,17 @@ class Shop:
             row, self._next = self._next, self._next + 1
             self._send("INSERT", row, self._values())
         elif choice < 0.85:
-            row = self._random.choice(sorted(self.rows))
+            row = self._any_row()
             self._send("UPDATE", row, self._values(), self.rows[row])
         else:
-            row = self._random.choice(sorted(self.rows))
+            row = self._any_row()
             self._send("DELETE", row, self.rows[row])
+
+    def _any_row(self) -> int:
+        """Return one of the rows; most numbers below the next one are rows."""
+        while (row := self._random.randrange(self._next)) not in self.rows:
+            pass
+        return row
 
     def _values(self) -> tuple[str | None, int | None]:
         cnt = None if self._random.random() < 0.05 else self._random.randint(-20, 99)
@@ -124,13 +130,13 @@ def ordered(rows: Result) -> Result:
     return sorted(rows, key=lambda row: (row["name"] is not None, row["name"] or ""))
 
 
-def spec_text(name: str, topic: str, sink: str | None) -> str:
+def spec_text(name: str, topic: str, sink: str | None, max_rows: int = 100) -> str:
     lines = [
         f"name: {name}",
         f"source: {{topic: {topic}}}",
         f"columns: {COLUMNS}",
         f"query: {QUERY}",
-        "minibatch: {size: 40, latency: 100ms, max_rows: 100}",
+        f"minibatch: {{size: 40, latency: 100ms, max_rows: {max_rows}}}",
     ]
     if sink is not None:
         lines.append(f"sink: {{topic: {sink}}}")
