@@ -15,7 +15,7 @@ help: ## this list
 setup: ## everything into .venv and .jars; does nothing when it is there
 	@setup/setup.sh
 
-setup-browser: ## Chromium, which the tests of the console look at its pages with
+setup-browser: ## install Chromium for the console's browser tests
 	@setup/setup_browser.sh
 
 lock: ## renew the lock files after a change of dependencies; ARGS=--upgrade takes the newest
@@ -31,10 +31,10 @@ wheel: setup ## an installable package in build/: pip install build/wheel/*.whl,
 	@$(RUN) -m pip wheel -q --no-deps --no-build-isolation --no-index -w build/wheel .
 	@ls build/wheel/*.whl
 
-demo: setup ## a broker, a living source, a job, and its changing results
+demo: setup ## a broker, a changing source, the service and two jobs
 	@.venv/bin/retally demo
 
-test: setup ## the tests of every part, with real neighbours; ARGS="-k name" picks some
+test: setup ## the tests of every part, with a real broker, Spark and LMDB; ARGS="-k name" picks
 	@$(PYTEST) -m "not slow and not faults" $(ARGS)
 
 test-rest: setup ## what make test leaves out: more cases, longer histories

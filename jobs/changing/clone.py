@@ -43,7 +43,7 @@ from jobs.edge.table.reading import TableReader, open_views
 from jobs.edge.table.savepoints import RESTORED, Savepoint, write_savepoint
 from jobs.edge.table.table_location import prepare_new_table
 from jobs.running.job_table import count_nothing, unite_schemas
-from jobs.table.epoch_rows import counted_rows, sum_audited
+from jobs.table.epoch_rows import counted_rows, describe_missing_start, sum_audited
 from jobs.table.files import LiveFile, files_of_view, own_files
 from jobs.table.parts import CHANGELOG, STATE
 from schemas.directory.paths import JobDirectory
@@ -102,7 +102,8 @@ def _pin_epoch(paths: JobDirectory, to: str | None) -> Iterator[Savepoint]:
         if missing:
             raise CannotClone(
                 f"{len(missing)} files of the state of epoch {target.row.epoch} of job "
-                f"{paths.name!r} are gone, for example {missing[0]}"
+                f"{paths.name!r} are gone, for example {missing[0]}; clone another epoch or "
+                "savepoint, or restore the files from a backup"
             )
         yield target
 
@@ -116,11 +117,13 @@ def _check(
         raise CannotClone("; ".join(f"{key} {reason}" for key, reason in wrong.items()))
     if target.row.plans != fingerprints_of(of):
         raise CannotClone(
-            f"epoch {target.row.epoch} of job {paths.name!r} has another query or other types"
+            f"epoch {target.row.epoch} of job {paths.name!r} has another query or other column "
+            "types than the job has now; clone an epoch after the last evolve"
         )
     if has_other_buckets(target, views):
         raise CannotClone(
-            f"epoch {target.row.epoch} of job {paths.name!r} has a view with other state.buckets"
+            f"epoch {target.row.epoch} of job {paths.name!r} has a view with other state.buckets "
+            "than the job has now; clone a later epoch"
         )
 
 
@@ -135,7 +138,7 @@ def _build_clone(
     of_job = next(iter(views.values()))
     first = of_job.start
     if first is None:
-        raise CannotClone(f"the table of job {of_job.paths.name!r} has no start row")
+        raise CannotClone(describe_missing_start(of_job.paths.name))
     building = prepare_new_table(new, beside)
     table = EpochTable.create(building.table, layouts[0], unite_schemas(layouts))
     start = msgspec.structs.replace(

@@ -54,7 +54,7 @@ from jobs.edge.table.reading import TableReader
 from jobs.edge.table.table_location import prepare_new_table
 from jobs.running.job_table import count_nothing, unite_schemas
 from jobs.running.shadow_job import discard_hot_state, discard_shadow, read_newest_of_shadow
-from jobs.table.epoch_rows import newest_of_job, start_row
+from jobs.table.epoch_rows import describe_missing_start, newest_of_job, start_row
 from jobs.table.files import LiveFile, open_table
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
@@ -141,7 +141,8 @@ def evolve(paths: JobDirectory, spec: JobSpec) -> Evolved:
             discard_shadow(paths)
             return Evolved(JobEvolution(()), None)
         if found.reasons:
-            raise CannotEvolve("; ".join(found.reasons))
+            again = "retally evolve --replay reads the topic again from the job's start"
+            raise CannotEvolve("; ".join((*found.reasons, again)))
         states: dict[str, State] = {}
         for view in found.changed:
             assert view.source is not None
@@ -205,7 +206,7 @@ def _create_shadow(job: JobToEvolve, spec: JobSpec) -> None:
     paths, plans = job.paths, plans_of(spec)
     first = start_row(job.table.root, job.table.files)
     if first is None:
-        raise CannotEvolve(f"the table of job {paths.name!r} has no start row, so no first offsets")
+        raise CannotEvolve(describe_missing_start(paths.name))
     discard_shadow(paths)
     beside = None if isinstance(paths.table, Path) else paths.table.parent
     building = prepare_new_table(paths.shadow, beside)

@@ -53,7 +53,10 @@ def move_offsets(
                 f"job {paths.name!r} is at epoch {newest.epoch}, not {at}; read it again"
             )
         if any(reader.newest.withholds for reader in job.views.values()):
-            raise CannotMove("results are withheld until the watermark ends their bundle")
+            raise CannotMove(
+                f"job {paths.name!r} withholds results at epoch {newest.epoch}, so its offsets "
+                "cannot move; let it run until the watermark ends the bundle, and stop it then"
+            )
         wanted = _resolve_offsets(job.reader, to, admin)
         if wanted == newest.offsets:
             return Moved(newest, None)

@@ -151,15 +151,22 @@ def _check(job: StoppedJob, target: Savepoint, admin: KafkaAdmin) -> None:
     """Refuse a target that the next start would refuse, before anything has changed."""
     name, epoch, root = job.reader.paths.name, target.row.epoch, job.table.root
     if target.row.plans != job.newest.plans:
-        raise CannotRewind(f"epoch {epoch} of job {name!r} has another query or other types")
+        raise CannotRewind(
+            f"epoch {epoch} of job {name!r} has another query or other column types than the job "
+            "has now; choose an epoch after the last evolve"
+        )
     missing = [file.path for file in target.files if not (root / file.path).exists()]
     if missing:
         raise CannotRewind(
             f"{len(missing)} files of the state of epoch {epoch} of job {name!r} are gone, for "
-            f"example {missing[0]}"
+            f"example {missing[0]}; choose another epoch or savepoint, or restore the files from a "
+            "backup"
         )
     if has_other_buckets(target, job.views):
-        raise CannotRewind(f"epoch {epoch} of job {name!r} has a view with other state.buckets")
+        raise CannotRewind(
+            f"epoch {epoch} of job {name!r} has a view with other state.buckets than the job has "
+            "now; choose a later epoch"
+        )
     identities = find_topics(admin, job.reader.spec.source.topics)
     check_starts(admin, target.row.offsets, target.row.topics, identities)
 

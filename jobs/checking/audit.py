@@ -41,6 +41,7 @@ from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.spark.expressions import spark_type
 from jobs.edge.spark.session import session
 from jobs.edge.table.reading import TableReader
+from jobs.table.epoch_rows import describe_missing_start
 from schemas.limits import DIFFERENCES_SHOWN_MAX
 from schemas.spec.connections import Connection
 from schemas.table.epoch import RETRACTION_ERRORS, EpochRow, Offsets
@@ -109,7 +110,7 @@ def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> A
     first, newest = reader.start, _find_shown_epoch(reader)
     named = repr(reader.paths.name)
     if first is None:
-        raise CannotAudit(f"the table of job {named} has no start row, so no first offsets")
+        raise CannotAudit(describe_missing_start(reader.paths.name))
     if newest.moved is not None:
         raise CannotAudit(
             f"the offsets of job {named} were moved by hand at epoch {newest.moved}, so its "
@@ -142,8 +143,8 @@ def _find_shown_epoch(reader: TableReader) -> EpochRow:
         if not row.withholds:
             return row
     raise CannotAudit(
-        f"the results of job {reader.paths.name!r} are older than the epochs that retention kept; "
-        "audit it again when the watermark has ended its bundle"
+        f"every kept epoch of job {reader.paths.name!r} withholds results, so there is none to "
+        "audit; audit it again when the watermark has ended a bundle"
     )
 
 

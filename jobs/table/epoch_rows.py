@@ -68,6 +68,14 @@ def start_row(
     return row if whole else row.of_view(split_root(root)[1])
 
 
+def describe_missing_start(job: str) -> str:
+    """Return why nothing can be read from the start of a job whose table has no start row."""
+    return (
+        f"the oldest epoch row of job {job!r} is not its start, so its first offsets are unknown; "
+        "restore the table from a backup, or start a new job from the topic"
+    )
+
+
 def counted_rows(root: TablePath, files: Sequence[LiveFile]) -> list[EpochRow]:
     """Return all rows with all views; their counters have each epoch since the start once."""
     rows, start = epoch_rows(root, files, whole=True), start_row(root, files, whole=True)

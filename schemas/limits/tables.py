@@ -7,8 +7,8 @@ from __future__ import annotations
 CHECKPOINT_EVERY_COMMITS = 100
 LIVE_FILES_MAX = 300
 
-# Older commits than the newest checkpoint that the log keeps, unless they are younger than an hour:
-# each commit lists the log, and 14,000 entries take 90 ms.
+# Log entries before the newest checkpoint that stay, however young they are: each commit lists the
+# log, and 14,000 entries take 90 ms. Delta also removes those older than an hour.
 LOG_ENTRIES_MAX = 1_000
 
 # Attempts of one commit, before the writer stops: object storage may fail a few times in a row.

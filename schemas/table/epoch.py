@@ -86,12 +86,12 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def messages_one_by_one(self) -> int:
-        """The messages that took the slow way."""
+        """The messages that were decoded one by one, not scanned."""
         return self.read - self.scanned
 
     @property
     def groups_one_by_one(self) -> int:
-        """The groups that took the slow way."""
+        """The groups that were folded one by one, not in arrays."""
         return self.groups_touched - self.groups_in_arrays
 
 
@@ -304,7 +304,7 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def replaces_state(self) -> bool:
-        """Whether the state of this view is from elsewhere and has its sums, so only these count.
+        """Whether this epoch replaced the view's state; an audit then uses its counters alone.
 
         That is so after a replay, and after a rewind to an epoch that retention had removed.
         """

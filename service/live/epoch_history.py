@@ -238,7 +238,7 @@ class EpochHistory:
             fresh.write_bytes(msgspec.json.encode(document))
             fresh.replace(self._path)
         except OSError as error:
-            log.warning("cannot save the history of a job: %s", error)
+            log.warning("cannot save the history in %s: %s", self._path, error)
 
     def _load(self, path: Path) -> None:
         try:

@@ -150,7 +150,12 @@ class Operations:
             step(record)
         except Exception as error:
             if record.id not in self._failing:
-                log.exception("operation %s (%s of job %s)", record.id, record.kind, record.job)
+                log.exception(
+                    "cannot process operation %s (%s of job %s), trying again",
+                    record.id,
+                    record.kind,
+                    record.job,
+                )
                 self._failing.add(record.id)
             if record.is_overdue:
                 self._end(record, None, f"the service cannot process the operation: {error}")

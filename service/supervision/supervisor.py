@@ -158,7 +158,7 @@ class Supervisor:
                 try:
                     self._tick(record.name)
                 except Exception:
-                    log.exception("job %s", record.name)
+                    log.exception("cannot supervise job %s, trying again", record.name)
             self.ticked_at = time.monotonic()
 
     def _tick(self, name: str) -> None:

@@ -151,7 +151,10 @@ def _check_data(data: Path) -> str:
     require_writable(data)
     free = free_bytes(data.absolute())
     if free < DISK_MIN_BYTES:
-        raise _CheckFailed(f"the disk of {data} has {_format_gib(free)} free")
+        raise _CheckFailed(
+            f"the disk of {data} has {_format_gib(free)} free, and a job needs "
+            f"{_format_gib(DISK_MIN_BYTES)}; make room, or name another directory with --data"
+        )
     return f"{data} has {_format_gib(free)} free"
 
 

@@ -40,8 +40,7 @@ def run(options: argparse.Namespace) -> int:
         else:
             done = evolve(paths, spec)
     except CannotEvolve as error:
-        hint = "" if options.replay else "; --replay reads the topic again, from the job's start"
-        raise CommandFailed(f"{spec.name} cannot continue with its state: {error}{hint}") from None
+        raise CommandFailed(f"{spec.name} cannot evolve: {error}") from None
     _print(options, spec, done.evolution, done.row)
     return 0
 
@@ -67,8 +66,8 @@ def _read_topic_again(options: argparse.Namespace, spec: JobSpec) -> None:
         job.run()
     except SourceChanged as changed:
         raise CannotEvolve(
-            f"the topic cannot be read again from the job's start ({changed}); ask for what the "
-            "state answers, or give the query to a new job"
+            f"the topic cannot be read again from the job's start ({changed}); change the query "
+            "so that the state can answer it, or give it to a new job"
         ) from None
 
 

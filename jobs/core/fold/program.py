@@ -5,7 +5,8 @@
                                       └──update_multiset─────────┘ entry cells
 
 A delta is a list: [row count, first plus, heads, cells of the accumulators ..., multisets ...].
-Heads are the retractions before a group's first +I or +U, which is at position `first plus`.
+Heads are retractions before the first +I or +U of their row in a range; the fold drops those before
+the first +I or +U of the group, which is at position `first plus`.
 Entry cells (COUNT DISTINCT, ...) follow from the multiplicities of a multiset: `update_multiset`
 compares old and new multiplicities and writes these cells into the delta before it is merged.
 

@@ -53,7 +53,7 @@ class JobEvolution:
 
     @property
     def replayed(self) -> tuple[ViewEvolution, ...]:
-        """The views for which a replay reads the topic: all of them if none is another."""
+        """The views that a replay computes again: the changed ones, or all if no query changed."""
         return self.kept if self.same else self.changed
 
     @property

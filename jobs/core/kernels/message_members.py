@@ -66,7 +66,7 @@ _SECONDS_MAX = (2**63 - 1) // _SECOND_MS
 
 @inlined
 def _known_member(buffer: Array, at: int) -> int:
-    """Return the member whose key begins here, or OTHER_MEMBER."""
+    """Return the member whose key begins here, or OTHER."""
     word = load_word(buffer, at)
     if word & MASK_6 == _DATA_KEY:
         return DATA

@@ -119,7 +119,7 @@ def first_offsets(admin: KafkaAdmin, topics: Sequence[str], start: str | StartAt
                 if unknown:
                     raise SourceChanged(
                         f"source.start names partition {unknown[0]}, but {topic} has "
-                        f"{len(beginning)} partitions"
+                        f"{len(beginning)} partitions; correct source.start"
                     )
                 found.update(start.offsets)
             else:
@@ -152,8 +152,9 @@ def check_starts(
             _require_same_id(topic, before, identity)
         if before is not None and before.partitions > identity.partitions:
             raise SourceChanged(
-                f"topic {topic!r} has {identity.partitions} partitions, so it lost some: "
-                f"it had {before.partitions}"
+                f"topic {topic!r} has {identity.partitions} partitions, but the job has read "
+                f"{before.partitions}: it was recreated; start a new job with another name and "
+                "sink topic"
             )
         beginning, end = admin.beginning_offsets(topic), admin.end_offsets(topic)
         at = offsets.get(topic, {})

@@ -204,7 +204,10 @@ def serve(host: str, port: int, data: Path, ended: Callable[[], bool]) -> None:
         _acquire(data, lock)
         port = port or free_port(host)
         if not _is_free(host, port):
-            raise BrokerFailed(f"{host}:{port} is taken, or {host} is not of this machine")
+            raise BrokerFailed(
+                f"cannot listen on {host}:{port}: the port is taken, or {host} is not an address "
+                "of this machine; choose another --port or --host"
+            )
         _configure(host, port, data)
         process = _start(data, lock)
         try:
@@ -243,7 +246,10 @@ def _acquire(data: Path, lock: IO[str]) -> None:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise BrokerFailed(f"another broker is running on {data}") from None
+                raise BrokerFailed(
+                    f"another broker is running on {data}; stop it, or name another directory with "
+                    "--data"
+                ) from None
             time.sleep(WATCH_SECONDS)
 
 

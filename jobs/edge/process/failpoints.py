@@ -1,6 +1,6 @@
 """Failpoints: places in the code where a test can kill the process, raise or stall.
 
-    RETALLY_FAILPOINTS="after_commit=kill@3,publishing=stall:5"
+    RETALLY_FAILPOINTS="after_commit=kill@3,epoch_sent=stall:5"
 
 `@n` fires at the n-th pass only. A failpoint that fires leaves a file in the directory
 RETALLY_FAILPOINT_MARKS, so that a test knows that the fault happened. Without the variable a

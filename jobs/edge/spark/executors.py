@@ -2,7 +2,7 @@
 
 executors, running tasks (Spark's status) ──► observe(now) ──► how long no task could run
 
-A job that lost its executors hears nothing: Spark waits for new ones without a limit.
+Spark does not report lost executors to a job: it waits for new ones without a limit.
 """
 
 from __future__ import annotations

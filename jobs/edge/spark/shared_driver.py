@@ -112,7 +112,7 @@ class Heartbeat:
             try:
                 self._jvm.java.lang.System.nanoTime()
             except Exception:
-                log.warning("the JVM answers no longer", exc_info=True)
+                log.warning("the JVM does not answer any more", exc_info=True)
                 return
             self._beats += 1
             time.sleep(_BEAT_SECONDS)
@@ -156,7 +156,7 @@ class SharedDriver:
 
     def _report_to_jobs(self, reason: str) -> None:
         """Send the reason for which the JVM is about to be killed to all jobs."""
-        log.error("the JVM %s, so it is killed", reason)
+        log.error("the JVM %s; killing it, its jobs start again", reason)
         with self._lock:
             for connection in self._connections:
                 with suppress(OSError):

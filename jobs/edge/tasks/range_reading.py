@@ -223,7 +223,7 @@ class RangeReader:
 
     @property
     def _scans(self) -> bool:
-        """Whether the task needs no message by itself."""
+        """Whether records can be scanned, because no message has to be inspected by itself."""
         return self.rules.times.scannable and not self.task.failing
 
     @property

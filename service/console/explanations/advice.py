@@ -37,8 +37,9 @@ _BY_CODE = {
         "again."
     ),
     "spec-misfit": (
-        "The query, the column types or the bucket count of the spec differ from those of the "
-        "state. Restore the old spec, or create another job for the changed query."
+        "The spec does not fit the job's state; the reason names the difference. For a changed "
+        "query save the spec for approval, or run retally evolve. Otherwise do what the reason "
+        "says."
     ),
     "source-changed": (
         "The source topic is not the topic that the job has read: it was recreated, has lost "
@@ -52,16 +53,17 @@ _BY_CODE = {
     "format-too-new": "A newer version of retally has written this table. Upgrade this service.",
     "format-too-old": "This version of retally cannot read the old format of the table.",
     "table-damaged": (
-        "Files of the table are missing or broken. Restore them from a backup, or restore a "
-        "savepoint."
+        "Files of the table are missing or broken; the reason names one. Restore the job's "
+        "directory from a backup, or start a new job under another name; see docs/recovery.md."
     ),
     "law-broken": (
         "The job detected an internal inconsistency and stopped before the commit. It published "
         "nothing wrong. Please report this with the log."
     ),
     "history-missing": (
-        "Retention has removed epochs that the publisher still has to publish. The sink topic has "
-        "to start over; see docs/operations.md."
+        "The sink topic needs epochs that retention has removed, or epochs before another GROUP "
+        "BY. For another GROUP BY set another sink.topic. Otherwise clone the job, with a new "
+        "sink.topic; see docs/recovery.md."
     ),
     "sink-ahead": (
         "The sink topic has epochs that the table does not have: the table was restored, or a job "

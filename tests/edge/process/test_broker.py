@@ -196,7 +196,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", free_port("127.0.0.1")))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(BrokerFailed, match=f"127.0.0.1:{port} is taken"):
+        with pytest.raises(BrokerFailed, match=f"127.0.0.1:{port}: the port is taken"):
             Broker(tmp_path, port=port).start()
 
 

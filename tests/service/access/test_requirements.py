@@ -13,13 +13,12 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi.routing import APIRoute
 
 from jobs.cli.main import main
 from schemas.spec.connections import load_connections
 from service.access.tokens import Role, TokenRefused, Tokens
 from service.settings import Settings
-from tests.support.service.application import create_application
+from tests.support.service.application import create_application, find_routes
 
 OPEN = {"/healthz", "/readyz"}
 # Of the console: whoever is to log in sees its form, and what that looks like.
@@ -66,7 +65,7 @@ class Guarded:
     def routes(self, *, pages: bool = False) -> Iterator[tuple[str, str]]:
         """Method and path of every route of the API, or of the console."""
         found = set()
-        for route in _flat(self.app.routes):
+        for route in find_routes(self.app):
             of_console = type(route).__module__.startswith("service.console") or (
                 route.path in OPEN_PAGES
             )
@@ -79,14 +78,6 @@ class Guarded:
         transport = httpx.ASGITransport(self.gated, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return await client.request(method, path, headers=headers)
-
-
-def _flat(routes: Any) -> Iterator[APIRoute]:
-    for route in routes:
-        if isinstance(route, APIRoute):
-            yield route
-        else:
-            yield from _flat(getattr(getattr(route, "original_router", route), "routes", ()))
 
 
 @pytest.fixture

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
+from pathlib import Path
 
 import httpx
 import pytest
 
+from schemas.spec.connections import load_connections
+from service.settings import Settings
 from tests.support.console.shop import Shop
+from tests.support.service.application import create_application, find_routes
 from tests.support.service.served import CHECKOUT, Served
 
 # Of a job `items`; each page that is added is added here.
@@ -36,11 +40,30 @@ PAGES = [
     "/jobs/items/activity/audit-different",
 ]
 HOSTILE = "<b>&amp;"  # a group of the job
+# Files, other names of a page, and what needs a broker (test_topic_pages.py).
+NO_PAGES = {"/assets/{digest}/{name}", "/jobs", "/trail", "/jobs/{name}/audits"}
+NO_PAGES |= {"/jobs/{name}/export/{form}", "/topics/{name}"}
 
 
 @pytest.fixture
 def client(shop: tuple[Served, Shop]) -> httpx.Client:
     return shop[0].client()
+
+
+def test_every_page_is_in_the_list(tmp_path: Path) -> None:
+    application, _ = create_application(Settings(tmp_path, load_connections(None, "127.0.0.1:9")))
+    paths = {
+        route.path
+        for route in find_routes(application)
+        if "GET" in (route.methods or ()) and type(route).__module__.startswith("service.console")
+    } - NO_PAGES
+    assert len(paths) > 10
+    patterns = {path: re.sub(r"\{\w+\}", "[^/?]+", path) + r"(\?.*)?" for path in paths}
+    assert [
+        path
+        for path, pattern in sorted(patterns.items())
+        if not any(re.fullmatch(pattern, page) for page in PAGES)
+    ] == []
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
 from service import app
@@ -18,3 +21,16 @@ _spawner = cache(ReaderSpawner.start)
 def create_application(settings: Settings) -> tuple[FastAPI, ASGIApp]:
     """Return the application and its gate; nothing of it is started."""
     return app.create(settings, _spawner())
+
+
+def find_routes(application: FastAPI) -> Iterator[APIRoute]:
+    """Yield all routes, those of its routers too."""
+    yield from _flatten(application.routes)
+
+
+def _flatten(routes: Any) -> Iterator[APIRoute]:
+    for route in routes:
+        if isinstance(route, APIRoute):
+            yield route
+        else:
+            yield from _flatten(getattr(getattr(route, "original_router", route), "routes", ()))

@@ -1,4 +1,4 @@
-"""retally operations: prints what a service was asked to do with a job, newest first."""
+"""retally operations: prints the operations of a job, newest first."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_without_the_beginning_of_the_topic_only_views_that_the_state_answers_ar
     job.set_views("sums", "by-value")
     said = job.evolve("--replay", "--brokers", broker.address, code=1)
     assert "retention has removed everything before 1" in said
-    assert "ask for what the state answers, or give the query to a new job" in said
+    assert "change the query so that the state can answer it, or give it to a new job" in said
     job.set_views("sums")
     produce(broker.address, topic, [(0, insert(row("b", 2)))])
     job.must_run()  # as if nothing had been tried
