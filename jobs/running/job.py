@@ -45,7 +45,7 @@ from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.table.job_specs import remove_dropped_mirrors, write_specs
 from jobs.edge.table.table_location import choose_location
 from jobs.running.clock import JobClock
-from jobs.running.cores import watch_cores
+from jobs.running.executor_monitor import watch_executors
 from jobs.running.failure import Overtaken, SpecMisfit, name_disk, report_failure
 from jobs.running.job_table import (
     load_last_spec,
@@ -231,7 +231,7 @@ class Job:
             maintenance = Maintenance(pipeline, paths.home)
             mirrors = Mirrors(spark, pipeline, paths).start() if mirrored else None
             try:
-                with watch_cores(spark, self.master, paths.waiting, self._failure):
+                with watch_executors(spark, self.master, paths.waiting, self._failure):
                     if self.epoch_loop is not None:
                         self.epoch_loop(pipeline, maintenance, self._stop)
                         return

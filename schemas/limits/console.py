@@ -34,5 +34,5 @@ CONSOLE_QUARANTINE_ROWS = 50
 # The oldest epoch of a job's history is cached for this long: finding it may read the changelog.
 LOOKBACK_SECONDS = 30.0
 # Groups of one job whose history stays in memory, and changelog rows of a new live page.
-CONSOLE_STORIES_KEPT = 4
+GROUP_SNAPSHOTS_KEPT = 4
 CONSOLE_CHANGES_BEFORE = 200

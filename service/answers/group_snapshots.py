@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from jobs.core.explain.extreme_changes import MultisetHistory
 from jobs.table.group import GroupReader, ReadFiles
 from jobs.table.version import Key, TableVersion
-from schemas.limits import CONSOLE_STORIES_KEPT
+from schemas.limits import GROUP_SNAPSHOTS_KEPT
 from schemas.table.epoch import EpochRow
 from service.answers.results import TableReads
 from service.live.table import LiveTable
@@ -75,7 +75,7 @@ class GroupSnapshots:
         with self._lock:
             of_job = self._cached.setdefault(live_table, OrderedDict())
             of_job[name] = _Cached(newest, keep_until, snapshot)
-            while len(of_job) > CONSOLE_STORIES_KEPT:
+            while len(of_job) > GROUP_SNAPSHOTS_KEPT:
                 of_job.popitem(last=False)
         return snapshot
 

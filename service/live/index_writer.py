@@ -83,7 +83,7 @@ class IndexWriter:
         self._store = RowStore(self._connection, self.shape)
         self._store.create_tables()
         for statement in (
-            "CREATE TABLE IF NOT EXISTS standing (epoch INTEGER, oldest INTEGER, uuid TEXT)",
+            "CREATE TABLE IF NOT EXISTS position (epoch INTEGER, oldest INTEGER, uuid TEXT)",
             "CREATE TABLE IF NOT EXISTS epochs (epoch INTEGER PRIMARY KEY, committed_at INTEGER, "
             "watermark INTEGER, changelog_rows INTEGER)",
         ):
@@ -98,7 +98,7 @@ class IndexWriter:
     @property
     def position(self) -> tuple[int, str] | None:
         """The epoch of the rows and its uuid; None for an empty index."""
-        row = self._connection.execute("SELECT epoch, uuid FROM standing").fetchone()
+        row = self._connection.execute("SELECT epoch, uuid FROM position").fetchone()
         return None if row is None else (row[0], row[1])
 
     def fill(self, table: TableVersion, rows: Sequence[EpochRow]) -> None:
@@ -110,9 +110,9 @@ class IndexWriter:
         with transaction(self._connection):
             self._store.fill(table, newest.epoch)
             self._connection.execute("DELETE FROM epochs")
-            self._connection.execute("DELETE FROM standing")
+            self._connection.execute("DELETE FROM position")
             self._connection.execute(
-                "INSERT INTO standing VALUES (?, ?, ?)", [newest.epoch, newest.epoch, newest.uuid]
+                "INSERT INTO position VALUES (?, ?, ?)", [newest.epoch, newest.epoch, newest.uuid]
             )
             self._record_epochs(rows)
         self._applied.clear()
@@ -128,7 +128,7 @@ class IndexWriter:
         with transaction(self._connection):
             self._store.apply(changes, changelog, expired)
             self._connection.execute(
-                "UPDATE standing SET epoch = ?, uuid = ?", [row.epoch, row.uuid]
+                "UPDATE position SET epoch = ?, uuid = ?", [row.epoch, row.uuid]
             )
             self._record_epochs([row])
         self._applied.append((time.monotonic(), row.epoch))
@@ -165,7 +165,7 @@ class IndexWriter:
         if oldest is not None:
             with transaction(self._connection):
                 self._store.delete_ended(oldest)
-                self._connection.execute("UPDATE standing SET oldest = ?", [oldest])
+                self._connection.execute("UPDATE position SET oldest = ?", [oldest])
 
 
 def _lock_directory(directory: Path) -> int:

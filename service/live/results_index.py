@@ -83,7 +83,7 @@ class ResultsIndex:
         announced = self._announced  # read it before the file, or an epoch could be missed
         row = (
             self._connect()
-            .execute("SELECT epoch, (SELECT document FROM rows WHERE key = ?) FROM standing", [key])
+            .execute("SELECT epoch, (SELECT document FROM rows WHERE key = ?) FROM position", [key])
             .fetchone()
         )
         if row is None:
@@ -100,7 +100,7 @@ class ResultsIndex:
         connection.set_progress_handler(lambda: time.monotonic() > deadline, SQLITE_CHECK_STEPS)
         connection.execute("BEGIN")
         try:
-            position = connection.execute("SELECT epoch, oldest FROM standing").fetchone()
+            position = connection.execute("SELECT epoch, oldest FROM position").fetchone()
             if position is None:
                 raise make_no_epoch_problem()
             yield IndexSnapshot(connection, *position)

@@ -56,7 +56,7 @@ class LatestChanges(NamedTuple):
     """The last change of each key in a range, as parallel arrays."""
 
     indexes: Integers  # among the signed rows, in order
-    standing: Integers  # packed ChangeSummary: sign * (2 * rows + led_by_retraction)
+    summaries: Integers  # packed ChangeSummary: sign * (2 * rows + led_by_retraction)
 
 
 def find_latest(numbers: Integers, signs: Integers) -> LatestChanges:
@@ -106,7 +106,7 @@ class DerivedChanges(msgspec.Struct, gc=False):
 
 
 def derive_changes(
-    changes: Iterable[tuple[Key, Row, int, int]],  # key, image, position, standing
+    changes: Iterable[tuple[Key, Row, int, int]],  # key, image, position, summary
     images: Images,
     used: int,
 ) -> DerivedChanges:

@@ -33,7 +33,7 @@ from jobs.core.kernels.foreign_messages import (
 )
 from jobs.core.kernels.json_bytes import PAD
 from jobs.edge.kafka.offset_ranges import OffsetRange
-from jobs.edge.kafka.polled import Polled, Problem
+from jobs.edge.kafka.poll_result import PollResult, Problem
 from jobs.edge.kafka.records import Records
 from schemas.limits import RANGE_RECORDS_AT_ONCE
 from schemas.table.epoch import TopicPartition
@@ -132,19 +132,19 @@ class ArrayClient:
     def unassign(self) -> None:
         self._assign(None)
 
-    def poll(self, count: int, seconds: float) -> Polled:
+    def poll(self, count: int, seconds: float) -> PollResult:
         found = self._api["consume_batch_queue"](
             self._queue, int(seconds * 1_000), self._addresses.ctypes.data, count
         )
         if found <= 0:
-            return Polled((), ())
+            return PollResult((), ())
         try:
             kernel.read_words(self._addresses, found, self._words)
             return self._take(self._words[:found])
         finally:
             kernel.give_back(self._addresses, found, self._functions)
 
-    def _take(self, words: Array) -> Polled:
+    def _take(self, words: Array) -> PollResult:
         topics = {each: self._name(each) for each in np.unique(words[:, TOPIC]).tolist()}
         errors = words[:, ERROR] & _LOWER_HALF
         problems = [
@@ -154,12 +154,12 @@ class ArrayClient:
         # Records of a partition come together, in order.
         order = good[np.lexsort((words[good, PARTITION] & _LOWER_HALF, words[good, TOPIC]))]
         if not len(order):
-            return Polled((), problems)
+            return PollResult((), problems)
         records, chosen = self._copy(words, order), words[order]
         of_topic, of_partition = chosen[:, TOPIC], chosen[:, PARTITION] & _LOWER_HALF
         changes = (np.diff(of_topic) != 0) | (np.diff(of_partition) != 0)
         edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(order)]
-        return Polled(
+        return PollResult(
             [
                 (
                     TopicPartition(topics[int(of_topic[start])], int(of_partition[start])),

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Message
 from confluent_kafka import TopicPartition as Assignment
 
 from jobs.edge.kafka.offset_ranges import OffsetRange
-from jobs.edge.kafka.polled import Polled, Problem
+from jobs.edge.kafka.poll_result import PollResult, Problem
 from jobs.edge.kafka.records import Records
 from schemas.table.epoch import TopicPartition
 
@@ -27,7 +27,7 @@ class MessageClient:
     def unassign(self) -> None:
         self._consumer.unassign()
 
-    def poll(self, count: int, seconds: float) -> Polled:
+    def poll(self, count: int, seconds: float) -> PollResult:
         found: dict[TopicPartition, list[Message]] = {}
         problems = []
         for message in self._consumer.consume(count, seconds):
@@ -37,4 +37,4 @@ class MessageClient:
                 found.setdefault(partition, []).append(message)
             else:
                 problems.append(Problem(partition, error, message.offset() or 0))
-        return Polled([(each, Records.of(some)) for each, some in found.items()], problems)
+        return PollResult([(each, Records.of(some)) for each, some in found.items()], problems)

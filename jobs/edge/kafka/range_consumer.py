@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError
 from jobs.edge.kafka.array_client import ArrayClient, can_read_arrays
 from jobs.edge.kafka.message_client import MessageClient
 from jobs.edge.kafka.offset_ranges import OffsetRange
-from jobs.edge.kafka.polled import RangeClient
+from jobs.edge.kafka.poll_result import RangeClient
 from jobs.edge.kafka.records import Records
 from schemas.limits import (
     KAFKA_READ_SECONDS_MAX,

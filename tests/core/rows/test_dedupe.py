@@ -80,7 +80,7 @@ def shipped(changes: Sequence[Change], ordinal: int = 0) -> list[tuple[Key, Row,
     found = find_latest(np.array(keys, np.int64), signs)
     return [
         (key_of(changes[place][1]), changes[place][1], (ordinal << 40) + place, packed)
-        for place, packed in zip(found.indexes.tolist(), found.standing.tolist(), strict=True)
+        for place, packed in zip(found.indexes.tolist(), found.summaries.tolist(), strict=True)
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.edge.spark.executors import ClusterStatus, NoExecutors
-from jobs.running.cores import Cores
+from jobs.running.executor_monitor import ExecutorMonitor
 from jobs.running.failure import classify
 from schemas.directory.waiting import read_waiting
 from schemas.limits import EXECUTORS_MISSING_REPORTED_SECONDS, EXECUTORS_MISSING_SECONDS_MAX
@@ -16,13 +16,13 @@ SOME, NONE, STUCK = ClusterStatus(2, 0), ClusterStatus(0, 0), ClusterStatus(2, 1
 STEP = 5.0
 
 
-def checked(path: Path, statuses: list[ClusterStatus]) -> Cores:
+def checked(path: Path, statuses: list[ClusterStatus]) -> ExecutorMonitor:
     """Check one status every STEP seconds."""
     waiting = iter(statuses)
-    cores = Cores(lambda: next(waiting), path, lambda _: None)
+    monitor = ExecutorMonitor(lambda: next(waiting), path, lambda _: None)
     for number in range(len(statuses)):
-        cores.check(1_000 + number * STEP)
-    return cores
+        monitor.check(1_000 + number * STEP)
+    return monitor
 
 
 def steps(seconds: float) -> int:

@@ -20,7 +20,7 @@ class Problem(NamedTuple):
     offset: int
 
 
-class Polled(NamedTuple):
+class PollResult(NamedTuple):
     """The records of each partition, and the problems."""
 
     records: Sequence[tuple[TopicPartition, Records]]
@@ -34,4 +34,4 @@ class RangeClient(Protocol):
 
     def unassign(self) -> None: ...
 
-    def poll(self, count: int, seconds: float) -> Polled: ...
+    def poll(self, count: int, seconds: float) -> PollResult: ...

@@ -37,8 +37,11 @@ _ADVICE = (
 )
 
 
-class Cores:
-    """The cores of one job. `on_missing` gets the NoExecutors that ends the job, in the thread."""
+class ExecutorMonitor:
+    """Watches the executors of one job.
+
+    `on_missing` gets the NoExecutors that ends the job, in the thread.
+    """
 
     def __init__(
         self,
@@ -51,9 +54,9 @@ class Cores:
         self._on_missing = on_missing
         self._reported = False
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cores", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="executors", daemon=True)
 
-    def start(self) -> Cores:
+    def start(self) -> ExecutorMonitor:
         self._thread.start()
         return self
 
@@ -98,7 +101,7 @@ class Cores:
 
 
 @contextmanager
-def watch_cores(
+def watch_executors(
     spark: SparkSession, master: str, waiting: Path, failures: list[BaseException]
 ) -> Iterator[None]:
     """Watch what a cluster gives the job; without cores, cancel the epoch, which has no end."""
@@ -110,7 +113,7 @@ def watch_cores(
         failures.append(failure)
         spark.sparkContext.cancelAllJobs()
 
-    cores = Cores(lambda: read_cluster_status(spark), waiting, fail).start()
+    monitor = ExecutorMonitor(lambda: read_cluster_status(spark), waiting, fail).start()
     try:
         yield
     except Exception as failure:
@@ -119,4 +122,4 @@ def watch_cores(
             raise first from failure  # which is only how the canceled epoch ended
         raise
     finally:
-        cores.close()
+        monitor.close()
