@@ -275,5 +275,6 @@ def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the parcels of a view; Spark calls it in a worker."""
     with task_body():
         for batch in batches:
-            if batch.num_rows:
-                yield from unpack_parcels(pa.Table.from_batches([batch])).to_batches()
+            for number in range(batch.num_rows):  # together they may be large
+                one = batch.slice(number, 1)
+                yield from unpack_parcels(pa.Table.from_batches([one])).to_batches()

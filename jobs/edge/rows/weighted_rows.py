@@ -15,21 +15,33 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, IntegerType, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType
 
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.rows.consolidate import Integers, WeightedRows, plain_indexes
 from jobs.edge.rows.range_rows import RangeRows
 from schemas.limits import PARCEL_BYTES_MAX
 from schemas.types.arrow_types import arrow_type
+from schemas.types.arrow_values import to_list
 from schemas.types.sql_types import SqlType
 
 POSITION, WEIGHT, REPORT, BUCKET = "__position", "__weight", "__report", "__bucket"
-TARGET, PARCEL = "__target", "__parcel"
-PARCELS = pa.schema([(TARGET, pa.int32()), (REPORT, pa.binary()), (PARCEL, pa.binary())])
+TARGET, PARCEL, BYTES = "__target", "__parcel", "__bytes"
+PARCELS = pa.schema(
+    [
+        (TARGET, pa.int32()),
+        (REPORT, pa.binary()),
+        (PARCEL, pa.binary()),
+        (BYTES, pa.int64()),  # of the parcel's rows, before they were compressed
+    ]
+)
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 SPARK_PARCELS = (
-    StructType().add(TARGET, IntegerType()).add(REPORT, BinaryType()).add(PARCEL, BinaryType())
+    StructType()
+    .add(TARGET, IntegerType())
+    .add(REPORT, BinaryType())
+    .add(PARCEL, BinaryType())
+    .add(BYTES, LongType())
 )
 
 
@@ -64,7 +76,7 @@ class Parcelling:
             if len(chosen):
                 projected = self._project(rows.columns, weighted, chosen, buckets)
                 for piece in _split(projected):
-                    yield _batch(self.first + target, parcel=_to_stream(piece))
+                    yield _parcel(self.first + target, piece)
 
     def _project(
         self,
@@ -96,28 +108,35 @@ def parcelling_of(plan: Plan, buckets: int, targets: int) -> Parcelling | None:
 def rows_parcel(target: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield rows as parcels for one target, for expressions that Spark evaluates later."""
     for piece in _split(rows):
-        yield _batch(target, parcel=_to_stream(piece))
+        yield _parcel(target, piece)
 
 
 def report_parcel(payload: bytes) -> pa.RecordBatch:
     """Return a report as a parcel; it goes to the first fold task, but any would do."""
-    return _batch(0, report=payload)
+    return _batch(0, pa.array([payload], pa.binary()), pa.nulls(1, pa.binary()), 0)
 
 
 def take_batches(batches: Iterable[pa.RecordBatch], bytes_max: int) -> list[pa.RecordBatch] | None:
-    """Return the batches that have rows, or None if together they have too many bytes.
+    """Return the batches that have rows, or None if their rows have too many bytes together.
 
     All batches are taken from Spark in either case, because its writer waits for that.
     """
     found: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        size += batch.nbytes
+        size += _count_bytes(batch)
         if size > bytes_max:
             found.clear()
         elif batch.num_rows:
             found.append(batch)
     return found if size <= bytes_max else None
+
+
+def _count_bytes(batch: pa.RecordBatch) -> int:
+    """Return the bytes of the rows of a batch, or in its parcels."""
+    if BYTES not in batch.schema.names:
+        return int(batch.nbytes)
+    return sum(to_list(batch[BYTES]))
 
 
 def unpack_parcels(parcels: pa.Table) -> pa.Table:
@@ -147,16 +166,16 @@ def _to_stream(rows: pa.RecordBatch) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _to_column(parcel: pa.Buffer | None) -> pa.Array:
+def _to_column(parcel: pa.Buffer) -> pa.Array:
     """Return a column with this one value, without copying its bytes."""
-    if parcel is None:
-        return pa.nulls(1, pa.binary())
     ends = pa.array([0, parcel.size], pa.int32()).buffers()[1]
     return pa.Array.from_buffers(pa.binary(), 1, [None, ends, parcel])
 
 
-def _batch(
-    target: int, *, report: bytes | None = None, parcel: pa.Buffer | None = None
-) -> pa.RecordBatch:
-    arrays = [pa.array([target], pa.int32()), pa.array([report], pa.binary()), _to_column(parcel)]
+def _parcel(target: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    return _batch(target, pa.nulls(1, pa.binary()), _to_column(_to_stream(rows)), rows.nbytes)
+
+
+def _batch(target: int, report: pa.Array, parcel: pa.Array, size: int) -> pa.RecordBatch:
+    arrays = [pa.array([target], pa.int32()), report, parcel, pa.array([size], pa.int64())]
     return pa.RecordBatch.from_arrays(arrays, schema=PARCELS)

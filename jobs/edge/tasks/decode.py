@@ -108,6 +108,8 @@ class DecodeTask:
             try:
                 for planned, records in read_ranges(self.connection, tuple(runs)):
                     runs[planned].take(records)
+                    if sum(run.signed_rows.bytes for run in runs.values()) > self.bytes_max:
+                        raise RangeTooLarge
             except RangeTooLarge:
                 failed = {"too_large": True}
             except RangeUnreadable as problem:

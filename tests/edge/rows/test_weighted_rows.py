@@ -27,6 +27,8 @@ from jobs.edge.rows.weighted_rows import (
     WEIGHT,
     parcelling_of,
     report_parcel,
+    rows_parcel,
+    take_batches,
     unpack_parcels,
 )
 from schemas.types.arrow_values import from_arrow
@@ -90,6 +92,15 @@ def test_a_parcel_is_never_larger_than_its_limit(monkeypatch: pytest.MonkeyPatch
     assert parcels[PARCEL].null_count == 0
     assert len(parcels) == 3  # a row in each
     assert sorted(unpack_parcels(parcels)[WEIGHT].to_pylist()) == [-1, 1, 5]
+
+
+def test_parcels_are_bounded_by_what_they_become() -> None:
+    """They are compressed; a task holds their rows."""
+    texts = pa.array(["x" * 10_000] * 20)
+    (parcel,) = rows_parcel(0, pa.RecordBatch.from_pydict({"a0": texts}))
+    assert parcel.nbytes < 10_000
+    assert take_batches([parcel], 150_000) is None
+    assert take_batches([parcel, report_parcel(b"told")], 250_000) is not None
 
 
 def test_a_report_travels_with_them() -> None:

@@ -217,14 +217,15 @@ def test_failing_rows_that_differ_in_time_or_mark_alone_are_all_refused(
         "SELECT k, MAX(UPPER(v)) AS top FROM t GROUP BY k",
     ],
 )
+@pytest.mark.parametrize("partitions", [2, 8])  # a task reads several, and their sum counts
 def test_rows_of_more_bytes_than_a_task_may_hold_are_folded_in_several_epochs(
-    query: str, open_job: OpenJob
+    query: str, partitions: int, open_job: OpenJob
 ) -> None:
-    job = open_job(query, columns={"k": "STRING", "v": "STRING"})
+    job = open_job(query, columns={"k": "STRING", "v": "STRING"}, partitions=partitions)
     job.pipeline.task_bytes_max = 300_000
     texts = [f"{number:02}".upper() * 20_000 for number in range(40)]
     messages = [
-        (number % 2, insert({"k": "ab"[number // 2 % 2], "v": text}))
+        (number % partitions, insert({"k": "ab"[number // 2 % 2], "v": text}))
         for number, text in enumerate(texts)
     ]
     job.epoch_of(messages)
