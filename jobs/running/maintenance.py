@@ -55,6 +55,7 @@ from schemas.table.view_path import list_roots, place_name, split_part
 log = logging.getLogger(__name__)
 
 _NICE = 10
+_EPOCH_WAIT_SECONDS = 1.0  # then the main thread looks whether the job shall stop
 
 
 class MergeFailed(Exception):
@@ -70,6 +71,7 @@ class Maintenance:
         self.home = home
         self._merger: Merger | None = None
         self._merging: tuple[Subtable, Merge, str] | None = None
+        self._merged: Merged | None = None  # its outcome, not yet committed
         self._not_before = 0.0
         self._retry_at: dict[tuple[str, str], float] = {}  # by view and part, after a failure
         self._turn = 0  # of the view whose merges are considered first
@@ -130,7 +132,10 @@ class Maintenance:
     # --- compaction ---------------------------------------------------------------------------
 
     def _begin_merge(self, published: int | None) -> None:
-        with self.pipeline.between_epochs():
+        with self.pipeline.try_between_epochs(_EPOCH_WAIT_SECONDS) as held:
+            if not held:
+                self._checked = 0.0
+                return
             files = self.table.live_files()
             epoch_max = self._find_last_done(published)
         found = self._find_merge(files, epoch_max)
@@ -163,10 +168,13 @@ class Maintenance:
         assert self._merging is not None and self._merger is not None
         subtable, merge, uuid = self._merging
         try:
-            merged = self._merger.read_outcome()
+            merged = self._merged or self._merger.read_outcome()
             if merged is None:
                 return
-            with self.pipeline.between_epochs():
+            self._merged = merged
+            with self.pipeline.try_between_epochs(_EPOCH_WAIT_SECONDS) as held:
+                if not held:
+                    return
                 failpoint("compaction_commit")
                 what = f"compaction of {len(merge.files)} {merge.part} files into tier {merge.tier}"
                 durable = self.pipeline.spec.durable
@@ -174,11 +182,11 @@ class Maintenance:
                 removed = [place_file(file, subtable.view) for file in merge.files]
                 self.table.commit(added, removed, uuid=uuid, what=what, durable=durable)
         except BaseException:
-            self._merging = None
+            self._merging = self._merged = None
             self._retry_at[subtable.view, merge.part] = time.monotonic() + MERGE_RETRY_SECONDS
             self.close()  # the next merge gets a new process
             raise
-        self._merging = None
+        self._merging = self._merged = None
         self._checked = 0.0  # another merge may be due
         self._not_before = time.monotonic() + merged.seconds * (1 / COMPACTION_SHARE_MAX - 1)
         log.debug("%s took %.2f s of processor time", what, merged.seconds)

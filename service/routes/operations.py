@@ -354,6 +354,5 @@ async def list_operations(
     """Return the operations of a job, newest first."""
     runtime = runtime_of(request)
     runtime.jobs.find_record(name)
-    found = runtime.register.list_operations(name, limit)
-    shown = [operations.describe_operation(each) for each in found if state in (None, each.state)]
-    return answer({"operations": shown})
+    found = runtime.register.list_operations(name, limit, state)
+    return answer({"operations": [operations.describe_operation(each) for each in found]})

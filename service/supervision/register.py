@@ -234,13 +234,16 @@ class Register:
         rows = self._query("SELECT * FROM operations WHERE id = ?", identity)
         return OperationRecord(**dict(rows[0])) if rows else None
 
-    def list_operations(self, job: str | None = None, limit: int = 100) -> list[OperationRecord]:
-        """Return the operations of a job or of all jobs, newest first."""
+    def list_operations(
+        self, job: str | None = None, limit: int = 100, state: str | None = None
+    ) -> list[OperationRecord]:
+        """Return the operations of a job or of all jobs, newest first; only those in `state`."""
         rows = self._query(
-            "SELECT * FROM operations WHERE ?1 IS NULL OR job = ?1 "
-            "ORDER BY created_at DESC, id LIMIT ?2",
+            "SELECT * FROM operations WHERE (?1 IS NULL OR job = ?1) "
+            "AND (?3 IS NULL OR state = ?3) ORDER BY created_at DESC, id LIMIT ?2",
             job,
             limit,
+            state,
         )
         return [OperationRecord(**dict(row)) for row in rows]
 

@@ -11,14 +11,15 @@ median, COUNT DISTINCT.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.core.fold.program import FIRST_CELL, FIRST_PLUS, HEADS, ROW_COUNT, Delta, Program
 from jobs.core.fold.state import Group, Key
 from jobs.core.job.window_rules import closes, closing_of
-from jobs.core.plan.tree import Aggregate, Plan
+from jobs.core.plan.tree import Aggregate, Expression, Plan
+from jobs.core.plan.walk import can_fail
 from jobs.core.sql.printer import aggregate_label
 from jobs.core.time.due_work import refuse_other_windows
 from jobs.core.values.change import Row, Value
@@ -81,6 +82,19 @@ def compare_jobs(old: Planned, new: Planned, newest: EpochRow) -> Evolution:
             "other keys; give sink.topic another name"
         )
     return replace(found, reasons=(*found.reasons, *more), fixed=(*fixed, *found.fixed))
+
+
+def refuses_less(old: Planned, new: Planned) -> bool:
+    """Return whether the new job may take a message that the old one has refused."""
+    kept = set(_row_expressions(new.plan))
+    lost = (each for each in _row_expressions(old.plan) if each not in kept)
+    return any(map(can_fail, lost)) or not old.spec.columns.items() <= new.spec.columns.items()
+
+
+def _row_expressions(plan: Plan) -> Iterator[Expression]:
+    if plan.where is not None:
+        yield plan.where
+    yield from (named.expression for named in (*plan.group, *plan.arguments))
 
 
 def compare_plans(old: Plan, new: Plan, *, closes: bool) -> Evolution:

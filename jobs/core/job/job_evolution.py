@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from jobs.core.job.evolution import Evolution, Planned, compare_jobs
+from jobs.core.job.evolution import Evolution, Planned, compare_jobs, refuses_less
 from jobs.core.job.views import plans_of
 from jobs.core.job.window_rules import closes
 from jobs.core.plan.tree import Plan
@@ -131,7 +131,11 @@ def compare_specs(
             }
             changed.append(_compare_new(name, planned, sources, newest))
             continue
-        found = compare_jobs(Planned(before[name], old_plans[name]), planned, newest.of_view(name))
+        of_old = Planned(before[name], old_plans[name])
+        found = compare_jobs(of_old, planned, newest.of_view(name))
+        if name in refusing and refuses_less(of_old, planned):
+            reason = "the old query has refused messages that the new one may take"
+            found = replace(found, reasons=(*found.reasons, reason))
         if known.get(name) != plan.fingerprint:
             changed.append(ViewEvolution(name, name, False, found))
         else:

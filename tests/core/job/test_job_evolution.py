@@ -81,6 +81,26 @@ def test_a_new_view_does_not_start_with_a_state_that_lacks_rows(
     assert view.found.reasons == ("it is new, and the state of no other view answers it",)
 
 
+CASTS = "SELECT k, SUM(CAST(k AS INT)) AS s, COUNT(*) AS n FROM t GROUP BY k"
+MAY_TAKE = "view 'casts': the old query has refused messages that the new one may take"
+
+
+@pytest.mark.parametrize(
+    ("query", "keys", "refusing", "reasons"),
+    [
+        (CASTS.replace("COUNT(*) AS n", "COUNT(*) + 1 AS n"), {}, ("casts",), ()),
+        (CASTS.replace("SUM(CAST(k AS INT)) AS s, ", ""), {}, (), ()),
+        (CASTS.replace("SUM(CAST(k AS INT)) AS s, ", ""), {}, ("casts",), (MAY_TAKE,)),
+        (CASTS + " HAVING COUNT(*) > 1", {"columns": {"k": "STRING"}}, ("casts",), (MAY_TAKE,)),
+    ],
+)
+def test_a_query_that_refuses_less_is_not_answered_by_a_state_that_lacks_messages(
+    query: str, keys: dict[str, Any], refusing: tuple[str, ...], reasons: tuple[str, ...]
+) -> None:
+    old = spec({"casts": CASTS})
+    assert compare_specs(old, spec({"casts": query}, **keys), row(old), refusing).reasons == reasons
+
+
 def test_a_new_view_needs_a_topic_of_its_own_and_no_view_another_source_or_buckets() -> None:
     old = spec({"sums": {"query": SUMS, "sink": {"topic": "out"}}})
     renamed = spec({"others": {"query": SUMS, "sink": {"topic": "out"}}})

@@ -145,6 +145,7 @@ def test_moved_offsets_count_for_all_views(
         assert TableReader.open(job.at_view(view).place).newest.moved == 3
     job.restart()
     job.epoch()
+    assert job.pipeline.newest.moved == 3
     after = look(job)
     assert after["whole"][0] == {(): (7,)}  # the three rows of partition 0 once more
     assert after["sums"][0] == {("a",): (12,), ("b",): (4,), ("c",): (7,)}

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from jobs.changing.clone import clone
-from jobs.changing.evolve import CannotEvolve, activate_replay, prepare_replay
+from jobs.changing.evolve import CannotEvolve, activate_replay, evolve, prepare_replay
 from jobs.changing.quarantine_replay import CannotReplay
 from jobs.changing.quarantine_replay import replay as send_again
 from jobs.core.job.refused_message import identity_of, position_in
@@ -101,6 +101,25 @@ def test_what_no_view_decodes_any_more_is_in_the_quarantine_of_all(
     assert results(job, "sums") == {(): (7,)}
     for name in views:
         assert listed(job.at_view(name)) == [(2, 1, "message")], name
+
+
+def test_a_query_that_refuses_less_counts_what_the_old_one_refused(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    summed = NUMBERS.replace("AS s FROM", "AS s, COUNT(*) AS n FROM")
+    columns = {"k": "STRING", "v": "STRING"}
+    job = open_views(
+        spark, broker, topic, tmp_path, {"by-key": summed}, columns=columns, max_bad_fraction=1.0
+    )
+    job.epoch_of([(0, insert(row("a", "1"))), (0, insert(row("a", "x")))])
+    assert job.at_view("by-key").results() == {("a",): (1, 1)}
+    counted = with_keys(job, views={"by-key": view(BY_KEY)})
+    with pytest.raises(CannotEvolve, match="the old query has refused messages"):
+        evolve(job.place.at_view(""), counted)
+    replay(job, counted)
+    assert results(job, "by-key") == {("a",): (2,)}
+    assert listed(job.at_view("by-key")) == []
 
 
 def test_what_the_views_decode_now_is_in_no_quarantine_and_cannot_count_twice(

@@ -211,3 +211,21 @@ def test_an_evolve_whose_table_cannot_be_read_waits_until_its_deadline_and_relea
     assert first.state == "FAILED"
     assert first.reason is not None and first.reason.startswith("the table cannot be read")
     assert desk.find_holder("items") is None
+
+
+def test_an_operation_of_a_state_is_found_behind_newer_ones(desk: Desk) -> None:
+    desk.add_job("items")
+    for number, state in enumerate(["FAILED", "DONE", "DONE"]):
+        desk.register.add_operation(
+            OperationRecord(
+                id=f"{state}-{number}",
+                job="items",
+                kind="audit",
+                state=state,
+                arguments="{}",
+                created_at=number,
+            )
+        )
+    (newest,) = desk.register.list_operations("items", 1)
+    (failed,) = desk.register.list_operations("items", 1, "FAILED")
+    assert (newest.id, failed.id) == ("DONE-2", "FAILED-0")

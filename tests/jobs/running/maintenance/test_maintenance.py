@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -91,6 +92,39 @@ def test_small_files_are_merged_and_the_job_says_the_same(job: MaintainedJob) ->
     assert len(job.live()) < len(files) / 4
     assert job.made.table.newest() == job.made.newest
     job.epochs(1)  # and the epochs go on
+
+
+def test_an_epoch_that_does_not_end_holds_nobody_who_would_stop_the_job(
+    job: MaintainedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main thread maintains the table, and must see that the job shall stop."""
+    monkeypatch.setattr(maintenance, "_EPOCH_WAIT_SECONDS", 0.05)
+    job.epochs(limits.COMPACTION_FAN_IN)
+    version, begun, ended = job.made.table.version, threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with job.maintenance.pipeline.between_epochs():
+            begun.set()
+            ended.wait(20)
+
+    def look(seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            job.maintenance.work(None)
+
+    for merging in (False, True):
+        if merging:
+            job.maintenance.work(None)
+        epoch = threading.Thread(target=hang)
+        epoch.start()
+        begun.wait(20)
+        look(1.0)
+        assert job.made.table.version == version
+        ended.set()
+        epoch.join()
+        begun.clear()
+        ended.clear()
+    job.work_until(lambda: job.merged(EPOCHS))
 
 
 @pytest.mark.slow
