@@ -388,7 +388,8 @@ def _is_of_view(file: LiveFile, views: Sequence[str]) -> bool:
 def _carry_share(newest: EpochRow, view: str) -> dict[str, Any]:
     """Return the entry of a view that stays as it is."""
     own = newest.of_view(view)
-    return make_share(own.plan, {"groups": own.groups, "changelog_rows": 0}, own)
+    counters = {"groups": own.groups, "changelog_rows": 0}
+    return make_share(own.plan, counters, own.time.due_work)
 
 
 def _add_columns(table: TableVersion, layouts: Iterable[TableLayout], *, of_views: bool) -> None:

@@ -24,7 +24,9 @@ from jobs.core.fold.fold import ChangelogRow, FoldContext, fold
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import Counts, Group, Key, MemoryState, Upserts
 from jobs.core.job.evolution import GroupConverter, RowConverter
+from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
+from jobs.core.time.due_work import DueWork
 from jobs.core.values.change import Row
 from jobs.core.values.order_key import encoder
 from jobs.edge.rows.columns import conform
@@ -45,7 +47,7 @@ from jobs.table.parts import (
     TIMERS,
 )
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import REFUSED, REFUSED_BEFORE, EpochRow
+from schemas.table.epoch import REFUSED, REFUSED_BEFORE, DueWorkSnapshot, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, table_file
 from schemas.table.view_path import SHARED, view_root
@@ -245,8 +247,15 @@ class ViewWriter:
             [file.of_view(self._name) for file in (*files, *older.values())],
             [place_file(file, self._name) for file in (*removed, *older)],
             len(changelog),
-            make_share(self._plan.fingerprint, counters, state.at),
+            make_share(self._plan.fingerprint, counters, self._find_due_work(state.at)),
         )
+
+    def _find_due_work(self, at: EpochRow) -> DueWorkSnapshot | None:
+        """Return the due work of a state; a job without records has a state without any."""
+        if not at.fresh:
+            return at.time.due_work
+        closing, ttl_ms = closing_of(self._spec, self._plan), self._spec.state.ttl_ms
+        return DueWork(self._spec.minibatch, ttl_ms, None, fresh=True, closing=closing).snapshot()
 
     def name_of(self, part: str) -> str:
         return file_name(part, self.to.epoch, self.to.uuid, "evolve")
@@ -287,8 +296,9 @@ class ViewWriter:
         return found
 
 
-def make_share(plan: str, counters: Mapping[str, Any], at: EpochRow) -> dict[str, Any]:
-    """Return a view's entry in an epoch row, with the due work of `at`."""
-    due_work = at.watermarks.get("agenda")
-    time = {} if due_work is None else {"time": {"agenda": due_work}}
+def make_share(
+    plan: str, counters: Mapping[str, Any], due_work: DueWorkSnapshot | None
+) -> dict[str, Any]:
+    """Return a view's entry in an epoch row."""
+    time = {} if due_work is None else {"time": {"agenda": msgspec.to_builtins(due_work)}}
     return {"plan": plan, "counters": dict(counters), **time}

@@ -55,7 +55,7 @@ from schemas.table.view_path import list_roots, place_name, split_part
 log = logging.getLogger(__name__)
 
 _NICE = 10
-_EPOCH_WAIT_SECONDS = 1.0  # then the main thread looks whether the job shall stop
+_EPOCH_WAIT_SECONDS = 5.0  # then the main thread looks whether the job shall stop
 
 
 class MergeFailed(Exception):

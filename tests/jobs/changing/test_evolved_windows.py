@@ -60,6 +60,29 @@ def test_windows_of_a_new_view_close_as_in_a_job_that_had_it_from_the_start(
         assert job.at_view("counts").results() == first.at_view("counts").results()
 
 
+@pytest.mark.parametrize("emit", ["final", "changes"])
+def test_windows_come_to_a_job_that_has_read_nothing_but_knows_the_time(
+    emit: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    keys = {**KEYS, "watermark": {**KEYS["watermark"], "idle_after": "30s"}}
+    job = open_views(spark, broker, topic, tmp_path, {"counts": COUNTS}, **keys)
+    job.now_ms = 1
+    job.restart()
+    assert job.time_epoch(60_000).watermarks
+    views = {
+        "counts": {"query": COUNTS, "state": {"buckets": 4}},
+        "windows": {**WINDOWS, "emit": emit, "allowed_lateness": "0s"},
+    }
+    spec = load_spec(job.spec.document() | {"views": views})
+    prepare_replay(job.place.at_view(""), spec)  # there is nothing to read up to
+    activate_replay(job.place.at_view(""), spec)
+    job.spec = spec
+    job.restart()
+    job.epoch_of([(0, at(s)) for s in (1, 25)])
+    assert len(job.at_view("windows").results()) == (1 if emit == "final" else 2)
+
+
 def test_an_audit_of_a_new_view_with_windows_counts_the_late_rows_of_the_replay(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
