@@ -59,6 +59,7 @@ class Section(BaseModel):
 OWN_COLUMNS = frozenset(
     [
         "__bucket",
+        "__bytes",
         "__key",
         "__last",
         "__late",
