@@ -149,7 +149,7 @@ def check_sink(hosts: Hosts, sink: str, tally: FaultTally) -> None:
 
 
 @pytest.mark.parametrize("tables", ["a directory", "object storage"])
-def test_tables_in_object_storage_cost_little(
+def test_a_job_over_a_slow_network_is_exact_and_measured(
     hosts: Hosts, tmp_path: Path, tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rate is that of full epochs one after the other. The latency is from Kafka's timestamp of

@@ -13,7 +13,7 @@ import pytest
 from schemas.spec.connections import load_connections
 from service.problems import TITLES
 from service.settings import Settings
-from tests.support.service.application import create_application
+from tests.support.service.application import create_application, is_address_of
 from tests.support.service.curl_lines import CHECKOUT, CURLS, TEXT
 
 
@@ -29,7 +29,7 @@ def paths(tmp_path: Path) -> dict[str, Any]:
 def test_every_curl_line_asks_for_what_is_there(line: str, paths: dict[str, Any]) -> None:
     method, address = _request_of(line)
     for path, methods in paths.items():
-        if method in methods and _names(path, address.path):
+        if method in methods and is_address_of(path, address.path):
             known = {p["name"] for p in methods[method].get("parameters", ()) if p["in"] == "query"}
             asked = {part.split("=")[0] for part in address.query.split("&") if part}
             assert asked <= known
@@ -44,7 +44,7 @@ def test_every_route_has_a_curl_line_or_is_named(paths: dict[str, Any]) -> None:
         for path, methods in paths.items()
         for method in methods
         if path not in TEXT
-        and not any(method == of and _names(path, address.path) for of, address in asked)
+        and not any(method == of and is_address_of(path, address.path) for of, address in asked)
     ]
     # What a view answers is what its job answers, which the page says once.
     assert [each for each in undescribed if "/views/{view}/" not in each] == []
@@ -54,12 +54,6 @@ def _request_of(line: str) -> tuple[str, SplitResult]:
     words = shlex.split(line)
     method = words[words.index("-X") + 1].lower() if "-X" in words else "get"
     return method, urlsplit(next(word for word in words if word.startswith("$U"))[2:])
-
-
-def _names(path: str, address: str) -> bool:
-    """Return whether an address is one of a route's path."""
-    pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
-    return re.fullmatch(pattern, address) is not None
 
 
 def test_codes_in_the_document_are_codes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -26,6 +27,12 @@ def create_application(settings: Settings) -> tuple[FastAPI, ASGIApp]:
 def find_routes(application: FastAPI) -> Iterator[APIRoute]:
     """Yield all routes, those of its routers too."""
     yield from _flatten(application.routes)
+
+
+def is_address_of(path: str, address: str) -> bool:
+    """Return whether an address, without its query, is one of a route's path."""
+    pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
+    return re.fullmatch(pattern, address) is not None
 
 
 def _flatten(routes: Any) -> Iterator[APIRoute]:
