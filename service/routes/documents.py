@@ -15,6 +15,17 @@ Offsets = dict[str, dict[str, int]]
 Op = Literal["+I", "-U", "+U", "-D"]
 
 
+class Problem(msgspec.Struct, frozen=True):
+    """A refused request; some codes have fields of their own."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    errors: list[dict[str, Any]] = []
+
+
 class JobFailure(msgspec.Struct, frozen=True):
     code: str
     retryable: bool
@@ -295,7 +306,7 @@ class Watermarks(msgspec.Struct, frozen=True, kw_only=True):
     committed_at: str
     combined: int | None
     status: str | None
-    held_by: list[Any]
+    held_by: list[str]
     topics: dict[str, Any]
 
 
@@ -347,36 +358,17 @@ class Health(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
-ALL: tuple[type[msgspec.Struct], ...] = (
-    Job,
-    Jobs,
-    Valid,
-    JobPlan,
-    Logs,
-    Result,
-    Listing,
-    ChangePage,
-    History,
-    Explained,
-    Difference,
-    Quarantined,
-    Quarantine,
-    Savepoint,
-    Savepoints,
-    JobOffsets,
-    Watermarks,
-    Operation,
-    Operations,
-    Session,
-    Ticket,
-    AuditLogLines,
-    Health,
-)
+def _find_documents() -> list[type[msgspec.Struct]]:
+    """Return all types of this module, so that no reference can lead to a missing one."""
+    types = [each for each in globals().values() if isinstance(each, type)]
+    return [each for each in types if issubclass(each, msgspec.Struct)]
 
 
 def make_schemas() -> dict[str, Any]:
     """Return the JSON schemas of all documents, by name."""
-    _, found = msgspec.json.schema_components(ALL, ref_template="#/components/schemas/{name}")
+    _, found = msgspec.json.schema_components(
+        _find_documents(), ref_template="#/components/schemas/{name}"
+    )
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from service.routes.documents import make_reference
+from service.routes.documents import Problem, make_reference
 
 SPEC_DOCUMENT = {
     "name": "items",
@@ -88,18 +88,6 @@ _STATUS = {
     429: "Too many requests",
     503: "Temporarily unavailable",
 }
-_PROBLEM = {
-    "type": "object",
-    "required": ["type", "title", "status", "code", "detail"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "code": {"type": "string"},
-        "detail": {"type": "string"},
-        "errors": {"type": "array", "items": {"type": "object"}},
-    },
-}
 
 
 def describe_responses(
@@ -125,7 +113,7 @@ def describe_responses(
         descriptions = {401: "No valid token", 403: "The role of the token is too low"}
         found[each] = {
             "description": {**_STATUS, **descriptions}[each],
-            "content": {"application/problem+json": {"schema": _PROBLEM}},
+            "content": {"application/problem+json": {"schema": make_reference(Problem)}},
         }
     return found
 
