@@ -28,6 +28,7 @@ from service.answers.results import Results, TableReads
 from service.answers.samples import Samples
 from service.answers.topics import Topics
 from service.attempts import Attempts
+from service.limits.sql_slots import SqlSlots
 from service.limits.stream_slots import StreamSlots
 from service.live.epoch_history import LagPoint
 from service.live.reader_process import ReaderSpawner
@@ -78,6 +79,7 @@ class Runtime:
         self.attempts = Attempts(self._spawner.spawn_attempt)
         self.request_counts = RequestCounts()
         self.stream_slots = StreamSlots(settings.capacity.followers)
+        self.sql_slots = SqlSlots()
         self._lock = threading.Lock()
         # A job that is created while one of its name is deleted begins after that.
         self._changing = threading.Lock()

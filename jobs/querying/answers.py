@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -92,8 +92,11 @@ class _Echo:
         return text
 
 
-def answer_statement(data: Path, sql: str) -> Answer:
-    """Answer a statement over the jobs of a data directory; raise StatementRefused."""
+def answer_statement(data: Path, sql: str, abandon: Callable[[], None] = lambda: None) -> Answer:
+    """Answer a statement over the jobs of a data directory; raise StatementRefused.
+
+    A thread calls `abandon` if DuckDB cannot be interrupted in time; see the engine.
+    """
     if len(sql) > limits.QUERY_CHARACTERS_MAX:
         raise StatementRefused(
             f"the statement has {len(sql)} characters; use at most {limits.QUERY_CHARACTERS_MAX}"
@@ -102,7 +105,8 @@ def answer_statement(data: Path, sql: str) -> Answer:
     statement = read_statement(sql, jobs)
     read = {name: read_job(data, *place) for name, place in statement.tables.items()}
     try:
-        rows = answer(statement.sql, {name: found.rows for name, found in read.items()})
+        held = {name: found.rows for name, found in read.items()}
+        rows = answer(statement.sql, held, abandon=abandon)
     except StatementRefused as error:
         known = f"; the jobs are {', '.join(jobs) or 'none yet'}"
         if "Catalog Error: Table" not in str(error):

@@ -9,12 +9,13 @@ rows. It is one SELECT; files, network, extensions and settings are closed befor
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import duckdb
 import pyarrow as pa
 
-from jobs.querying.statement import ANSWER_TOO_LARGE, StatementRefused
+from jobs.querying.statement import ANSWER_TOO_LARGE, StatementRefused, find_explained
 from schemas import limits
 from schemas.limits import SQL_BATCH_ROWS
 
@@ -27,27 +28,44 @@ _CONFIG = {
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
     "python_enable_replacements": "false",  # no variable of this process is a table
+    # Nothing is read or written there, and DuckDB's own names would show the user's home.
+    "secret_directory": "none",
+    "extension_directory": "none",
 }
-_LOCKS = ("SET enable_external_access = false", "SET lock_configuration = true")
+_LOCKS = (
+    "SET TimeZone = 'UTC'",  # not that of the machine
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
 
 
 def answer(
-    sql: str, tables: Mapping[str, pa.Table], seconds_max: float = limits.SQL_SECONDS_MAX
+    sql: str,
+    tables: Mapping[str, pa.Table],
+    seconds_max: float = limits.SQL_SECONDS_MAX,
+    abandon: Callable[[], None] = lambda: None,
 ) -> pa.Table:
-    """Return the rows of a SELECT; raise StatementRefused with the reason if there are none."""
+    """Return the rows of a SELECT; raise StatementRefused with the reason if there are none.
+
+    DuckDB does not notice an interrupt inside one call of a function. If it is still at work
+    SQL_GRACE_SECONDS after its time, a thread calls `abandon`, which may end the process.
+    """
     with duckdb.connect(":memory:", config=dict(_CONFIG)) as connection:
         for name, table in tables.items():
             connection.register(name, table)
         for lock in _LOCKS:
             connection.execute(lock)
-        timer = threading.Timer(seconds_max, connection.interrupt)
-        timer.start()
+        timers = (
+            threading.Timer(seconds_max, connection.interrupt),
+            threading.Timer(seconds_max + limits.SQL_GRACE_SECONDS, abandon),
+        )
+        for timer in timers:
+            timer.daemon = True
+            timer.start()
         try:
             return _run(connection, sql)
         except duckdb.InterruptException:
-            raise StatementRefused(
-                f"the answer takes more than {seconds_max:g} s; ask for less"
-            ) from None
+            raise StatementRefused(describe_lateness(seconds_max)) from None
         except duckdb.OutOfMemoryException:
             size = limits.SQL_MEMORY_BYTES_MAX // 2**20
             raise StatementRefused(
@@ -56,7 +74,13 @@ def answer(
         except duckdb.Error as error:
             raise StatementRefused(str(error).strip()[: limits.REASON_CHARACTERS_MAX]) from None
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
+
+
+def describe_lateness(seconds_max: float = limits.SQL_SECONDS_MAX) -> str:
+    """Return the reason of a statement that took too long."""
+    return f"the answer takes more than {seconds_max:g} s; ask for less"
 
 
 def _kind_of(statement: duckdb.Statement) -> str:
@@ -73,7 +97,19 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     kind = _kind_of(statements[0])
     if kind not in _ALLOWED:
         raise StatementRefused(f"{kind} is not possible; results can only be read, with SELECT")
+    if kind == "EXPLAIN":
+        _check_explained(connection, sql)
     return collect_answer(connection.sql(statements[0].query).to_arrow_reader(SQL_BATCH_ROWS))
+
+
+def _check_explained(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Raise StatementRefused unless a SELECT is explained: EXPLAIN ANALYZE runs its statement."""
+    for explained in find_explained(sql):
+        with suppress(duckdb.ParserException):
+            kinds = [_kind_of(each) for each in connection.extract_statements(explained)]
+            if kinds == ["SELECT"]:
+                return
+    raise StatementRefused("EXPLAIN is possible for one SELECT only")
 
 
 def collect_answer(reader: pa.RecordBatchReader) -> pa.Table:

@@ -10,7 +10,7 @@ A view is `job.view`. Only names that jobs have are looked for; DuckDB reads all
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -26,7 +26,15 @@ ANSWER_TOO_LARGE = (
 _AT = re.compile(r"\s+AT\s+(?:(EPOCH)\s+([0-9]{1,18})|(TIME)\s+'([^']{1,40})')", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z](?:-*[A-Za-z0-9])*-*")
 _VIEW = re.compile(r"\.\"?([A-Za-z](?:-*[A-Za-z0-9])*-*)\"?")
-_BEFORE_TABLE = (TokenType.FROM, TokenType.JOIN, TokenType.COMMA, TokenType.L_PAREN)
+_BEFORE_TABLE = (
+    TokenType.FROM,
+    TokenType.JOIN,
+    TokenType.COMMA,
+    TokenType.L_PAREN,
+    TokenType.TABLE,
+    TokenType.DESCRIBE,
+    TokenType.SUMMARIZE,
+)
 
 
 class StatementRefused(ValueError):
@@ -50,12 +58,23 @@ class Statement:
     tables: dict[str, tuple[str, Moment]] = field(default_factory=dict)  # name -> job, moment
 
 
+def find_explained(sql: str) -> Iterator[str]:
+    """Yield what an EXPLAIN may explain: a group in parentheses is its options, or a SELECT."""
+    _, rest = _split_explain(sql)
+    tokens = _tokenize(rest)
+    if tokens and tokens[0].text.upper() in ("ANALYZE", "ANALYSE"):
+        rest = rest[tokens[0].end + 1 :]
+        tokens = _tokenize(rest)
+    yield rest
+    if tokens and tokens[0].token_type is TokenType.L_PAREN:
+        ends = (each.end for each in tokens if each.token_type is TokenType.R_PAREN)
+        yield rest[next(ends, -1) + 1 :]
+
+
 def read_statement(sql: str, jobs: Collection[str]) -> Statement:
     """Return the statement over the tables of these jobs that it names."""
-    try:
-        tokens = list(Dialect.get_or_raise("duckdb").tokenize(sql))
-    except SqlglotError as error:
-        raise StatementRefused(f"the statement cannot be read: {error}") from None
+    explain, sql = _split_explain(sql)
+    tokens = _tokenize(sql)
     written: list[str] = []
     tables: dict[str, tuple[str, Moment]] = {}
     end = 0
@@ -74,7 +93,22 @@ def read_statement(sql: str, jobs: Collection[str]) -> Statement:
         alias = "" if stop == after or _has_alias(tokens, stop) else f' AS "{job}"'
         written += [sql[end : token.start], f'"{name}"{alias}']
         end = stop
-    return Statement("".join([*written, sql[end:]]), tables)
+    return Statement("".join([explain, *written, sql[end:]]), tables)
+
+
+def _split_explain(sql: str) -> tuple[str, str]:
+    """Return the word EXPLAIN, if it is first, and the rest, which is one token with that word."""
+    first = next(iter(_tokenize(sql)), None)
+    if first is None or first.text.upper() != "EXPLAIN":
+        return "", sql
+    return sql[: first.end + 1], sql[first.end + 1 :]
+
+
+def _tokenize(sql: str) -> list[Token]:
+    try:
+        return list(Dialect.get_or_raise("duckdb").tokenize(sql))
+    except SqlglotError as error:
+        raise StatementRefused(f"the statement cannot be read: {error}") from None
 
 
 def _find_job(
@@ -109,6 +143,8 @@ def _find_moment(sql: str, after: int) -> tuple[Moment, int]:
 
 def _parse_time(text: str) -> int:
     try:
+        if '"' in text:  # Python takes any character between date and time; this one ends a name
+            raise ValueError(text)
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise StatementRefused(

@@ -20,6 +20,7 @@ from jobs.core.values.change import Value
 from jobs.core.values.json_values import renderer
 from jobs.edge.process.job_directory import (
     JobDirectory,
+    UnknownJob,
     find_job,
     find_view,
     list_jobs,
@@ -29,7 +30,7 @@ from jobs.edge.rows.columns import to_arrow
 from jobs.edge.table.reading import HistoryGone, TableReader, read_with_retries
 from jobs.querying.statement import Moment, StatementRefused
 from schemas import limits
-from schemas.spec.file import load_spec
+from schemas.spec.file import SpecError, load_spec
 from schemas.types.sql_types import Kind, SqlType
 
 
@@ -66,17 +67,32 @@ def read_job(data: Path, job: str, moment: Moment) -> JobResults:
         return read_with_retries(find_view(find_job(data, name), view), read)
     except HistoryGone as error:
         raise StatementRefused(str(error)) from None
+    except UnknownJob:
+        raise StatementRefused(f"job {job} has been deleted") from None
+    except SpecError as error:
+        reason = "cannot be read: its spec.yaml is damaged; PUT the job again, or restore the file"
+        raise StatementRefused(f"job {name} {reason}") from error
 
 
 def list_tables(data: Path) -> list[str]:
-    """Return the names of the tables: JOB for a job's own query, JOB.VIEW for a view."""
+    """Return the names of the tables: JOB for a job's own query, JOB.VIEW for a view.
+
+    A job with a damaged spec is listed, so that only statements that name it are refused.
+    """
     names: list[str] = []
     for job in list_jobs(data):
         views = list_views(JobDirectory(data.absolute(), job))
-        if not views or load_spec(JobDirectory(data.absolute(), job).spec).query:
+        if not views or _has_own_query(JobDirectory(data.absolute(), job)):
             names.append(job)
         names += [f"{job}.{view}" for view in views]
     return names
+
+
+def _has_own_query(paths: JobDirectory) -> bool:
+    try:
+        return bool(load_spec(paths.spec).query)
+    except (SpecError, OSError):
+        return True
 
 
 def _find_epoch(table: TableReader, time_us: int) -> int:

@@ -61,6 +61,9 @@ SQLITE_CHECK_STEPS = 20_000
 # SQL over results runs in a process of its own: as much as one core gives in some seconds, and what
 # a machine with two jobs has to spare. A browser shows no more rows.
 SQL_SECONDS_MAX = 20.0
+# After that time DuckDB may be inside one call of a function, which nothing but its process's end
+# stops.
+SQL_GRACE_SECONDS = 1.0
 SQL_MEMORY_BYTES_MAX = 1024 * 1024 * 1024  # of DuckDB
 # Of the whole process, beyond what it has at its start: it also holds the rows of the jobs as
 # Python objects, and the answer as text.
@@ -70,7 +73,8 @@ SQL_ROWS_MAX = 100_000  # of an answer
 SQL_BATCH_ROWS = 10_000  # of an answer, that DuckDB converts at once
 SQL_ANSWER_BYTES_MAX = 64 * 1024 * 1024  # of an answer, as Arrow and as it is sent
 SQL_ERROR_BYTES_MAX = 64 * 1024  # the reason of a refusal, or the epochs of all tables it names
-SQL_AT_ONCE_MAX = 2
+SQL_AT_ONCE_MAX = 2  # one for each token
+SQL_AT_ONCE_OF_ADMINS = 1  # beside those, so that others cannot keep an admin from answers
 
 # Concurrent reads of tables for requests (as_of, explain, diff, changes that are no longer in
 # memory): each may hold a whole state.

@@ -126,7 +126,7 @@ class EventStream:
             (b"x-accel-buffering", b"no"),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
+        leaving = asyncio.ensure_future(wait_for_disconnect(receive))
         sending = asyncio.ensure_future(self._send_all(send))
         try:
             await asyncio.wait({leaving, sending}, return_when=asyncio.FIRST_COMPLETED)
@@ -241,7 +241,7 @@ class EventStream:
         return head + rows + self._form.render_progress(epoch.epoch, epoch.progress)
 
 
-async def _wait_for_disconnect(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Wait until the client closes the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import subprocess
 import sys
@@ -19,12 +21,14 @@ from fastapi.responses import Response
 from schemas import limits
 from service.access.requirements import require_role
 from service.access.tokens import Role
+from service.answers.event_stream import wait_for_disconnect
 from service.problems import Problem
 from service.routes.bodies import parse_body
 from service.routes.documents import SqlAnswer
 from service.routes.examples import SQL_ANSWER, describe_body, describe_responses
 from service.runtime import runtime_of
 
+log = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1", tags=["results"])
 
 _MEDIA = {
@@ -34,7 +38,7 @@ _MEDIA = {
 }
 _REFUSED = 2  # the exit code of a statement that cannot be answered
 _SECONDS_MAX = 3 * limits.SQL_SECONDS_MAX  # the process also starts, reads tables, and writes text
-_free = threading.Semaphore(limits.SQL_AT_ONCE_MAX)
+_NICENESS = 5  # jobs and the service's other responses come first
 
 
 class SqlBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -67,21 +71,30 @@ async def answer_sql(request: Request) -> Response:
     """
     body = await parse_body(request, SqlBody)
     data = str(runtime_of(request).settings.paths.data)
-    answer, epochs = await run_in_threadpool(_run_query, data, body)
+    form = "document" if body.format == "json" else body.format
+    command = [sys.executable, "-m", "jobs.cli.main", "sql", "-", "--data", data, "--format", form]
+    process = BoundedProcess(command)
+    with runtime_of(request).sql_slots.hold(request):
+        ended = await _run_while_wanted(request, process, body.sql.encode("utf-8", "replace"))
+    answer, epochs = _check(ended)
     return Response(answer, media_type=_MEDIA[body.format], headers={"Retally-Epochs": epochs})
 
 
-def _run_query(data: str, body: SqlBody) -> tuple[bytes, str]:
-    """Return the answer to a statement, and the epochs that it read."""
-    if not _free.acquire(blocking=False):
-        detail = f"{limits.SQL_AT_ONCE_MAX} statements are being answered; try again"
-        raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "1"})
-    form = "document" if body.format == "json" else body.format
-    command = [sys.executable, "-m", "jobs.cli.main", "sql", "-", "--data", data, "--format", form]
+async def _run_while_wanted(request: Request, process: BoundedProcess, statement: bytes) -> Ended:
+    """Run a process to its end; stop it if the client closes the connection."""
+    left = asyncio.create_task(wait_for_disconnect(request.receive))
+    work = asyncio.create_task(run_in_threadpool(process.run, statement))
     try:
-        done = run_bounded(command, body.sql.encode("utf-8", "replace"))
+        await asyncio.wait((left, work), return_when=asyncio.FIRST_COMPLETED)
     finally:
-        _free.release()
+        left.cancel()
+        if not work.done():
+            process.stop()
+    return await work
+
+
+def _check(done: Ended) -> tuple[bytes, str]:
+    """Return the answer and the epochs that it read; raise a Problem if there is none."""
     if done.late:
         raise _make_problem(f"no answer in {_SECONDS_MAX:g} s; ask for less")
     if len(done.answer) > limits.SQL_ANSWER_BYTES_MAX:
@@ -89,8 +102,11 @@ def _run_query(data: str, body: SqlBody) -> tuple[bytes, str]:
         raise _make_problem(f"the answer has more than {size} MiB; ask for less")
     if done.code == _REFUSED:
         raise _make_problem(done.errors.removeprefix("retally: "))
-    if done.code:
+    if done.code < 0:  # by a signal: that of a limit, or of the kernel without memory
         raise _make_problem("the statement took more time or memory than it may; ask for less")
+    if done.code:
+        log.error("a statement failed with exit code %d: %s", done.code, done.errors)
+        raise _make_problem("the statement cannot be answered; the log of the service says why")
     return done.answer, done.errors.splitlines()[-1].removeprefix("epochs: ")
 
 
@@ -103,41 +119,53 @@ class Ended(NamedTuple):
     late: bool
 
 
-def run_bounded(command: Sequence[str], statement: bytes) -> Ended:
-    """Run a process within limits of time and output; the answer is in memory once."""
-    late = threading.Event()
+class BoundedProcess:
+    """A process within limits of time and output."""
 
-    def stop() -> None:
-        late.set()
-        process.kill()
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._stopped = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
 
-    with (
-        tempfile.TemporaryFile() as errors,  # a pipe that nobody reads would block the process
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env={**os.environ, "PYTHONUTF8": "1"},
-        ) as process,
-    ):
-        assert process.stdin is not None and process.stdout is not None
-        timer = threading.Timer(_SECONDS_MAX, stop)
-        timer.start()
-        try:
-            # The process reads the statement to its end before it writes, or has ended.
-            with suppress(BrokenPipeError), process.stdin:
-                process.stdin.write(statement)
-            answer = process.stdout.read(limits.SQL_ANSWER_BYTES_MAX + 1)
-            if len(answer) <= limits.SQL_ANSWER_BYTES_MAX:
-                process.wait()
-        finally:
-            timer.cancel()
-            process.kill()  # without effect on a process that has ended
-        code = process.wait()
-        errors.seek(0)
-        text = errors.read(limits.SQL_ERROR_BYTES_MAX).decode("utf-8", "replace").strip()
-    return Ended(code, answer, text, late.is_set())
+    def stop(self) -> None:
+        """End the process, from any thread."""
+        self._stopped.set()
+        if self._process is not None:
+            self._process.kill()  # without effect on a process that has ended
+
+    def run(self, statement: bytes) -> Ended:
+        """Run the process; the answer is in memory once."""
+        with (
+            tempfile.TemporaryFile() as errors,  # a pipe that nobody reads would block the process
+            subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, "PYTHONUTF8": "1"},
+            ) as process,
+        ):
+            assert process.stdin is not None and process.stdout is not None
+            self._process = process
+            timer = threading.Timer(_SECONDS_MAX, self.stop)
+            timer.start()
+            try:
+                os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
+                if self._stopped.is_set():  # before there was a process
+                    process.kill()
+                # The process reads the statement to its end before it writes, or has ended.
+                with suppress(BrokenPipeError), process.stdin:
+                    process.stdin.write(statement)
+                answer = process.stdout.read(limits.SQL_ANSWER_BYTES_MAX + 1)
+                if len(answer) <= limits.SQL_ANSWER_BYTES_MAX:
+                    process.wait()
+            finally:
+                timer.cancel()
+                process.kill()
+            code = process.wait()
+            errors.seek(0)
+            text = errors.read(limits.SQL_ERROR_BYTES_MAX).decode("utf-8", "replace").strip()
+        return Ended(code, answer, text, self._stopped.is_set())
 
 
 def _make_problem(detail: str) -> Problem:

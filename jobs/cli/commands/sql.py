@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from jobs.querying.answers import Answer
 
 
+_UNWRITABLE = (
+    "the answer has a value that cannot be written: a time outside the years 1 to 9999, or one "
+    "that is nested too deeply; CAST it to VARCHAR"
+)
+
+
 def run(options: argparse.Namespace) -> None:
     if options.data is None:
         _query_service(options)
@@ -31,8 +38,13 @@ def run(options: argparse.Namespace) -> None:
     text = sys.stdin.read() if options.statement == "-" else options.statement
     try:
         with _limited_process():
-            found = answer_statement(options.data, text)
-            _write(found, "json" if options.json else options.format)
+            found = answer_statement(options.data, text, _end_process)
+            try:
+                _write(found, "json" if options.json else options.format)
+            except StatementRefused:
+                raise
+            except (ValueError, OverflowError, RecursionError):
+                raise StatementRefused(_UNWRITABLE) from None
     except StatementRefused as error:
         raise UsageError(str(error)) from None
     except MemoryError:
@@ -76,6 +88,15 @@ def _query_service(options: argparse.Namespace) -> None:
 
 def _print_table(names: list[str], rows: list[dict[str, Any]]) -> None:
     print_table([(name, False) for name in names], ([row[name] for name in names] for row in rows))
+
+
+def _end_process() -> None:
+    """End this process from a thread: the statement's own thread does not come back in time."""
+    from jobs.querying.engine import describe_lateness
+
+    print_note(f"retally: {describe_lateness()}")
+    sys.stderr.flush()
+    os._exit(2)
 
 
 @contextmanager

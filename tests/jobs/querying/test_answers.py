@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -61,6 +64,49 @@ def test_a_time_means_the_newest_epoch_that_was_committed_by_then(written: Writt
         answer_statement(data, "FROM items AT EPOCH 99")
     with pytest.raises(StatementRefused, match="the jobs are items"):
         answer_statement(data, "FROM itemss")
+
+
+def test_a_damaged_spec_refuses_only_statements_over_its_job(tmp_path: Path) -> None:
+    write_random_history(tmp_path)
+    (broken,) = (tmp_path / "jobs").iterdir()
+    shutil.copytree(broken, tmp_path / "jobs" / "broken")
+    (tmp_path / "jobs" / "broken" / "spec.yaml").write_text("{name: broken,")
+    assert answer_statement(tmp_path, "SELECT COUNT(*) FROM items").rows.num_rows == 1
+    with pytest.raises(StatementRefused, match="job broken cannot be read") as refused:
+        answer_statement(tmp_path, "FROM broken")
+    assert str(tmp_path) not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "sql", ["DESCRIBE items", "SUMMARIZE items", "TABLE items", "EXPLAIN FROM items"]
+)
+def test_a_table_is_found_after_every_word_that_names_one(written: WrittenTable, sql: str) -> None:
+    found = answer_statement(written.place.home.parents[1], sql)
+    assert list(found.epochs) == ["items"]
+
+
+def run_command(data: Path, sql: str, seconds_max: float) -> subprocess.CompletedProcess[str]:
+    program = (
+        f"from schemas import limits; limits.SQL_SECONDS_MAX = {seconds_max}\n"
+        "import sys; from jobs.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = [sys.executable, "-c", program, "sql", "--data", str(data), sql]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_the_command_ends_inside_a_call_that_does_not_return(tmp_path: Path) -> None:
+    heavy = "SELECT levenshtein(repeat('a', 300000), repeat('b', 300000))"
+    done = run_command(tmp_path, heavy, 0.5)
+    late = "retally: the answer takes more than 0.5 s; ask for less"
+    assert (done.returncode, done.stderr.strip()) == (2, late)
+
+
+def test_a_value_that_cannot_be_written_is_named_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for sql in ("SELECT '290000-01-01'::TIMESTAMP AS at", "SELECT 'infinity'::DATE AS at"):
+        assert main(["sql", "--data", str(tmp_path), sql]) == 2
+        assert "a time outside the years 1 to 9999" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,9 @@ def test_a_select_is_answered() -> None:
         "SELECT * FROM query_table('{file}')",
         "SELECT * FROM query('COPY items TO ''{made}''')",
         "EXPLAIN ANALYZE COPY items TO '{made}'",
+        "EXPLAIN ANALYZE CREATE TABLE mine AS SELECT 1",
+        "EXPLAIN (ANALYZE, FORMAT json) CREATE TABLE mine (n INT)",
+        "EXPLAIN ANALYZE CALL pragma_version()",
         "COPY items TO '{made}'",
         "COPY (SELECT 1) TO '{made}'",
         "EXPORT DATABASE '{made}'",
@@ -93,6 +97,33 @@ def test_an_endless_answer_ends(sql: str) -> None:
     with pytest.raises(StatementRefused, match=r"takes more than 0\.5 s"):
         answer(sql, ITEMS, seconds_max=0.5)
     assert time.monotonic() - began < 10
+
+
+def test_what_no_interrupt_stops_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SQL_GRACE_SECONDS", 0.1)
+    abandoned = threading.Event()
+    heavy = "SELECT levenshtein(repeat('a', 10000), repeat('b', 10000))"
+    with pytest.raises(StatementRefused):
+        answer(heavy, {}, seconds_max=0.1, abandon=abandoned.set)
+    assert abandoned.is_set()
+
+
+@pytest.mark.parametrize("options", ["", "ANALYZE ", "(FORMAT json) ", "ANALYZE (FORMAT json) "])
+def test_a_select_can_be_explained(options: str) -> None:
+    assert answer(f"EXPLAIN {options}SELECT * FROM items", ITEMS).num_rows == 1
+    assert answer(f"EXPLAIN {options}(SELECT * FROM items)", ITEMS).num_rows == 1
+
+
+def test_no_answer_shows_the_machine() -> None:
+    settings = answer("SELECT name, value FROM duckdb_settings()", {}).to_pylist()
+    shown = {each["name"]: each["value"] for each in settings}
+    assert [name for name, value in shown.items() if (value or "").startswith("/")] == []
+    assert str(Path.home()) not in str(shown)
+    assert shown["TimeZone"] == "UTC"
+    for sql in ("FROM duckdb_secrets()", "FROM duckdb_extensions()"):
+        with pytest.raises(StatementRefused) as refused:
+            answer(sql, {})
+        assert '"/' not in str(refused.value)
 
 
 def test_an_answer_is_refused_before_all_of_it_is_held(monkeypatch: pytest.MonkeyPatch) -> None:

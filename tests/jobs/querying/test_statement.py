@@ -48,3 +48,5 @@ def test_a_time_is_an_instant_and_without_a_zone_in_utc() -> None:
         assert moment.time_us == 1_767_225_600_000_000
     with pytest.raises(StatementRefused, match="'noon' is not a time; write it like"):
         read_statement("FROM items AT TIME 'noon'", JOBS)
+    with pytest.raises(StatementRefused, match="is not a time"):
+        read_statement("""FROM items AT TIME '2099-01-31"12:00:00'""", JOBS)
