@@ -186,6 +186,10 @@ class Assembler:
             section["debezium"] = {"decimal_handling_mode": "string"}
             text = "Flink reads a DECIMAL as a number, not as bytes"
             draft.note(("source", "debezium"), Note(text))
+        if section["format"] == "canal-json" and "BINARY" in source.columns.values():
+            section["canal"] = {"binary": "base64"}
+            text = "Flink reads BYTES as base64; canal itself writes ISO-8859-1, which is latin1"
+            draft.note(("source", "canal"), Note(text))
         document |= {"source": section, "columns": dict(source.columns)}
         document |= endpoint.top
         if self._settings.duplicates and source.table.primary_key and "dedupe" not in document:

@@ -35,7 +35,7 @@ from jobs.core.job.views import find_type_conflicts, plans_of
 from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Op, Rejected, Row
-from jobs.core.values.json_values import Json, converter, renderer
+from jobs.core.values.json_values import Json, renderer
 from jobs.offline.replay_time import ReplayTime, has_strategy
 from jobs.offline.steps import Lines, Output, print_run, read_steps, read_whole, require_true
 from schemas.spec.file import Problem, SpecError, load_spec
@@ -347,7 +347,7 @@ class _TopicReader:
         self._fields = RowFields(
             plan.columns,
             row,
-            lambda sql_type: converter(sql_type, spec.timestamp_format),
+            rules.text_converter(),
             missing_is_null=rules.missing_is_null,
         )
 

@@ -25,6 +25,8 @@ FAILURE_BYTES_MAX = 16 * 1024
 STACK_CHARACTERS_MAX = 8_000
 # Message schemas that a decoder caches: a table has one, and one more after each ALTER.
 MESSAGE_SCHEMAS_MAX = 100
+# Characters of a mysqlType with its labels. A larger one is read again for each message.
+CACHED_TYPES_CHARACTERS_MAX = 256 * 1024
 # Names of tables whose match with the filters a decoder caches.
 FILTERED_TABLES_CACHED_MAX = 10_000
 # Converted texts that a decoder caches for each column: most columns have few distinct values.

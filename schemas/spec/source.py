@@ -70,6 +70,13 @@ Start = Annotated[
 ]
 
 
+class Canal(Section):
+    """How the source writes values."""
+
+    # canal itself writes one character of ISO-8859-1 for each byte, Flink and retally base64.
+    binary: Literal["latin1", "base64"] = "latin1"
+
+
 class Debezium(Section):
     """How the connector encodes values; needed if its messages contain no schema."""
 
@@ -110,6 +117,7 @@ class Source(Section):
     )
     connection: ConnectionName = "default"
     format: SourceFormat = "canal-json"
+    canal: Canal | None = None
     debezium: Debezium | None = None
     json_events: JsonEvents | None = Field(default=None, alias="json")
     csv_events: CsvEvents | None = Field(default=None, alias="csv")
@@ -157,11 +165,15 @@ class Source(Section):
             raise ValueError(f"{twice!r} is named twice; keep one")
         return listed
 
-    @field_validator("debezium", "json_events", "csv_events")
+    @field_validator("canal", "debezium", "json_events", "csv_events")
     @classmethod
     def _of_its_format(cls, section: Any, info: ValidationInfo) -> Any:
-        needed = {"debezium": "debezium-json", "json_events": "json", "csv_events": "csv"}
-        wanted = needed[str(info.field_name)]
+        wanted = {
+            "canal": "canal-json",
+            "debezium": "debezium-json",
+            "json_events": "json",
+            "csv_events": "csv",
+        }[str(info.field_name)]
         if section is not None and info.data.get("format", wanted) != wanted:
             raise ValueError(f"needs format: {wanted}; remove it, or use that format")
         return section

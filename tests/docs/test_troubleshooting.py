@@ -108,6 +108,10 @@ def message(**members: Any) -> bytes:
     return json.dumps(members).encode()
 
 
+def maxwell(**row: Any) -> bytes:
+    return message(type="insert", data=NULLS | row)
+
+
 def envelope(**row: Any) -> bytes:
     return message(op="c", before=None, after=NULLS | row)
 
@@ -162,7 +166,15 @@ EXAMPLES: dict[str, tuple[str, bytes | None]] = {
     ),
     "… is not a time of day": ("canal-json", canal(t="25:00:00")),
     "… outside the years 1 to 9999": ("debezium-json", envelope(at=10**15)),
-    "… is not base64: …": ("canal-json", canal(b="a")),
+    "… is not a valid BINARY: character … is …, and canal writes …; …": (
+        "canal-json",
+        canal(b="€"),
+    ),
+    "… has no label in …": (
+        "canal-json",
+        message(type="INSERT", data=[NULLS | {"s": "2"}], mysqlType={"s": "enum('a')"}),
+    ),
+    "… is not base64: …": ("maxwell-json", maxwell(b="a")),
     "… without the row before it cannot be retracted; …": (
         "debezium-json",
         message(op="d", before=None, after=None),
@@ -235,6 +247,7 @@ DECODERS = (
     "formats/debezium.py",
     "formats/json_events.py",
     "formats/maxwell.py",
+    "formats/mysql_values.py",
     "formats/upsert.py",
     "formats/row_fields.py",
     "formats/debezium_fields.py",

@@ -125,6 +125,7 @@ def test_rows_are_those_of_flink(group: dict[str, Any], case: dict[str, Any]) ->
         group["database.include"],
         group["table.include"],
         missing_is_null=True,
+        binary="base64",  # as Flink's own sink writes it
     )
     message = case["message"]
     raw = None if message is None else message.encode()

@@ -173,6 +173,15 @@ def canal_decoder(**options: Any) -> CanalDecoder:
     return CanalDecoder(COLUMNS, COLUMNS[1:], **options)
 
 
+# Types as canal writes them; "sent" is a label of a column that the job reads as a number.
+MYSQL_TYPES = {
+    "id": "bigint unsigned",
+    "name": "varchar(255)",
+    "cnt": "enum('new','sent')",
+    "undeclared": "set('a','b')",
+}
+
+
 def canal_message(**members: Any) -> bytes:
     envelope = {"data": [ROW], "type": "INSERT", "es": 1_000, "ts": 2_000, "isDdl": False}
     return json.dumps(envelope | members, ensure_ascii=False).encode("utf-8", "surrogatepass")
@@ -247,6 +256,7 @@ USUAL_MESSAGES = {
         canal_message(),
         canal_message(type="UPDATE", old=[_TEXTS]),
         canal_message(type="DELETE", data=[ROW, ROW], table="product", sqlType={"a": [-2.5e7]}),
+        canal_message(mysqlType=MYSQL_TYPES),
         _ESCAPED.replace(",", " ,\n").encode(),
     ],
     "maxwell": [

@@ -4,23 +4,35 @@
         ──►  -U (7, 2), +U (7, 3)
 
 `old` has only the columns that changed. `decode_batch` decodes many messages at once.
+
+    mysqlType ── labels of STRING columns that are an ENUM or a SET ──► a reader for each such set
+                   └ none: the plain reader
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw, UnsetType
 
 from jobs.core.formats.canal_batch import CanalBatch, CanalBatchDecoder
 from jobs.core.formats.frame import TRUNCATED, DecoderFrame
+from jobs.core.formats.mysql_values import (
+    BinaryForm,
+    LabelledFields,
+    Labels,
+    labels_of,
+    text_converter,
+)
 from jobs.core.formats.row_fields import (
     Decode,
     Int64,
     RefusedError,
     RowFields,
+    compile_decoder,
     indent,
     parse_time_ms,
     rejection,
@@ -29,9 +41,10 @@ from jobs.core.formats.table_filter import TableFilter
 from jobs.core.kernels import codes
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Row, Skipped
-from jobs.core.values.json_text import describe
-from jobs.core.values.json_values import TimestampFormat, converter
+from jobs.core.values.json_text import describe, read_json
+from jobs.core.values.json_values import TimestampFormat
 from schemas import limits
+from schemas.types.sql_types import Kind
 
 if TYPE_CHECKING:
     from jobs.core.formats.message_scanner import MessageScanner
@@ -44,6 +57,9 @@ DDL_TYPES = frozenset(
     ["CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX", "QUERY", "INIT-DDL"]
 )
 CONTROL_TYPES = frozenset(["GTID", "XACOMMIT", "XAROLLBACK", "MHEARTBEAT"])
+
+_NOT_NORMAL = "raise ValueError('not a normal message')"
+_Reader = Callable[[object], Decoded]
 
 
 class CanalDecoder(DecoderFrame):
@@ -60,6 +76,7 @@ class CanalDecoder(DecoderFrame):
         timestamp_format: TimestampFormat = "sql",
         missing_is_null: bool = False,
         *,
+        binary: BinaryForm = "latin1",
         bytes_max: int = limits.MESSAGE_BYTES_MAX,
     ) -> None:
         super().__init__(TableFilter(database, table), bytes_max)
@@ -67,17 +84,40 @@ class CanalDecoder(DecoderFrame):
         self._fields = RowFields(
             columns,
             used,
-            lambda sql_type: converter(sql_type, timestamp_format),
+            text_converter(timestamp_format, binary),
             missing_is_null=missing_is_null,
         )
+        self._has_texts = any(column.type.kind is Kind.STRING for column in columns)
+        cached = lru_cache(limits.MESSAGE_SCHEMAS_MAX)
+        self._with_labels = cached(self._make_fields)
+        self._fields_of = cached(self._find_fields)
+        self._reader_of = cached(self._make_reader)
         self.decode: Decode = self.explain
         self._batch: CanalBatchDecoder | None = None
         if self._fields.nameable:
             read_envelope = msgspec.json.Decoder(self._envelope()).decode
             self.decode = self._fast_decode(read_envelope)
             self._batch = CanalBatchDecoder(
-                self._fields, self._tables, read_envelope, WEIGHTS, bytes_max
+                self._fields,
+                self._fields_of if self._has_texts else None,
+                self._tables,
+                read_envelope,
+                WEIGHTS,
+                bytes_max,
             )
+
+    def _labelled_fields(self, mysql_type: object) -> RowFields:
+        labels = labels_of(mysql_type, self._fields.columns)
+        size = sum(len(each.column_type) for each in labels if each is not None)
+        large = size > limits.CACHED_TYPES_CHARACTERS_MAX
+        return self._make_fields(labels) if large else self._with_labels(labels)
+
+    def _make_fields(self, labels: tuple[Labels | None, ...]) -> RowFields:
+        return LabelledFields(self._fields, labels) if labels else self._fields
+
+    def _find_fields(self, mysql_type: bytes) -> RowFields:
+        """Return the fields of messages with this mysqlType."""
+        return self._labelled_fields(read_json(mysql_type, len(mysql_type)))
 
     def make_scanner(self) -> MessageScanner | None:
         """Return a scanner with the same rules; None if it does not know a column's type."""
@@ -102,12 +142,14 @@ class CanalDecoder(DecoderFrame):
             return self._fields.check_ddl(message.get("sql"))
         if kind in CONTROL_TYPES:
             return CONTROL
+        fields = self._labelled_fields(message.get("mysqlType"))
         if kind == "UPDATE":
-            changes = list(self._split_updates(_rows(message, "data"), _rows(message, "old")))
+            data, old = _rows(message, "data"), _rows(message, "old")
+            changes = list(_split_updates(fields, data, old))
         elif kind in WEIGHTS:
             weight = WEIGHTS[kind]
             changes = [
-                (weight, self._fields.pick(self._fields.parse_row(row, f"$.data[{index}]")))
+                (weight, fields.pick(fields.parse_row(row, f"$.data[{index}]")))
                 for index, row in enumerate(_rows(message, "data"))
             ]
         else:
@@ -115,17 +157,6 @@ class CanalDecoder(DecoderFrame):
             problem = "is missing" if node is None else f"{describe(node)} is unknown"
             return rejection(f"the type {problem}; known are {known}", "$.type")
         return Changes(changes, parse_time_ms(message.get("es")), parse_time_ms(message.get("ts")))
-
-    def _split_updates(self, data: list[object], old: list[object]) -> Iterator[tuple[int, Row]]:
-        """Yield -U and +U of each row; each row has its own changed columns in `old`."""
-        if len(old) < len(data):
-            reason = f"old has {len(old)} rows, data has {len(data)}"
-            raise RefusedError(rejection(reason, "$.old"))
-        for index, (node, old_node) in enumerate(zip(data, old, strict=False)):
-            after = self._fields.parse_row(node, f"$.data[{index}]")
-            before = self._fields.overlay(after, old_node, f"$.old[{index}]")
-            yield -1, self._fields.pick(before)
-            yield 1, self._fields.pick(after)
 
     # --- the fast path ----------------------------------------------------------------------
 
@@ -141,35 +172,69 @@ class CanalDecoder(DecoderFrame):
             ("es", Int64 | None, None),
             ("ts", Int64 | None, None),
         ]
+        if self._has_texts:
+            fields.append(("mysqlType", Raw | UnsetType, UNSET))
         return msgspec.defstruct("Envelope", fields, gc=False)
 
     def _fast_decode(self, read_envelope: Callable[[bytes], Any]) -> Decode:
-        names = self._fields.names() | {"weights": WEIGHTS}
+        names = self._fields.names() | {"weights": WEIGHTS, "reader_of": self._reader_of}
         decode: Decode = self._generate(read_envelope, self._lines(), names)
         return decode
 
     def _lines(self) -> Iterator[str]:
-        fields = self._fields
-        before, after = fields.tuple_code("before"), fields.tuple_code("after")
         yield from self._tables.lines("message")
-        yield "kind = message.type"
-        yield "if message.isDdl: return explain(value)"
-        yield "data = message.data"
-        yield "changes = []"
-        yield "if kind in weights:"
-        yield "    weight = weights[kind]"
-        yield "    for row in data:"
-        yield from indent(8, fields.read_lines("row", "after"))
-        yield f"        changes.append((weight, {after}))"
-        yield "elif kind == 'UPDATE' and len(message.old) >= len(data):"
-        yield "    for row, old in zip(data, message.old):"
-        yield from indent(8, fields.read_lines("row", "after"))
-        yield from indent(8, fields.overlay_lines("old", "before", "after"))
-        yield f"        changes.append((-1, {before}))"
-        yield f"        changes.append((1, {after}))"
-        yield "else:"
-        yield "    return explain(value)"
-        yield "return Changes(changes, message.es, message.ts)"
+        if self._has_texts:
+            yield "if message.mysqlType is not UNSET:"
+            yield "    types = bytes(message.mysqlType)"
+            yield f"    if len(types) > {limits.CACHED_TYPES_CHARACTERS_MAX}: {_NOT_NORMAL}"
+            yield "    if read := reader_of(types): return read(message)"
+        yield from _row_lines(self._fields)
+
+    def _make_reader(self, mysql_type: bytes) -> _Reader | None:
+        """Return a function from an envelope to its changes; None if no STRING has labels."""
+        fields = self._fields_of(mysql_type)
+        if fields is self._fields:
+            return None
+        names = fields.names() | {"Changes": Changes, "weights": WEIGHTS}
+        lines = ("def decode(message):", *indent(4, _row_lines(fields)))
+        reader: _Reader = compile_decoder(lines, names)
+        return reader
+
+
+def _split_updates(
+    fields: RowFields, data: list[object], old: list[object]
+) -> Iterator[tuple[int, Row]]:
+    """Yield -U and +U of each row; each row has its own changed columns in `old`."""
+    if len(old) < len(data):
+        reason = f"old has {len(old)} rows, data has {len(data)}"
+        raise RefusedError(rejection(reason, "$.old"))
+    for index, (node, old_node) in enumerate(zip(data, old, strict=False)):
+        after = fields.parse_row(node, f"$.data[{index}]")
+        before = fields.overlay(after, old_node, f"$.old[{index}]")
+        yield -1, fields.pick(before)
+        yield 1, fields.pick(after)
+
+
+def _row_lines(fields: RowFields) -> Iterator[str]:
+    """Yield lines that return the changes of `message`, or raise for an unusual one."""
+    before, after = fields.tuple_code("before"), fields.tuple_code("after")
+    yield "kind = message.type"
+    yield f"if message.isDdl: {_NOT_NORMAL}"
+    yield "data = message.data"
+    yield "changes = []"
+    yield "if kind in weights:"
+    yield "    weight = weights[kind]"
+    yield "    for row in data:"
+    yield from indent(8, fields.read_lines("row", "after"))
+    yield f"        changes.append((weight, {after}))"
+    yield "elif kind == 'UPDATE' and len(message.old) >= len(data):"
+    yield "    for row, old in zip(data, message.old):"
+    yield from indent(8, fields.read_lines("row", "after"))
+    yield from indent(8, fields.overlay_lines("old", "before", "after"))
+    yield f"        changes.append((-1, {before}))"
+    yield f"        changes.append((1, {after}))"
+    yield f"else: {_NOT_NORMAL}"
+    yield "return Changes(changes, message.es, message.ts)"
 
 
 def _rows(message: dict[str, object], name: str) -> list[object]:

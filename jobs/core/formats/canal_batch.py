@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -24,9 +25,14 @@ from jobs.core.formats.table_filter import TableFilter
 from jobs.core.rows.consolidate import Integers
 from jobs.core.values.change import Row, Value
 from jobs.core.values.json_text import is_acceptable
-from schemas.limits import SHORT_MESSAGE_BYTES_MAX
+from schemas.limits import (
+    CACHED_TYPES_CHARACTERS_MAX,
+    MESSAGE_SCHEMAS_MAX,
+    SHORT_MESSAGE_BYTES_MAX,
+)
 
 _KIND, _IS_DDL, _DATA = attrgetter("type"), attrgetter("isDdl"), attrgetter("data")
+_TYPES = attrgetter("mysqlType")
 _ES, _TS = attrgetter("es"), attrgetter("ts")
 
 
@@ -82,6 +88,7 @@ class CanalBatchDecoder:
     def __init__(
         self,
         fields: RowFields,
+        fields_of: Callable[[bytes], RowFields] | None,  # by mysqlType; None if it has no effect
         tables: TableFilter,
         read_envelope: Callable[[bytes], Any],
         weights: dict[str, int],
@@ -91,11 +98,9 @@ class CanalBatchDecoder:
         self._read_envelope = read_envelope
         self._signs = {**weights, "UPDATE": 0}
         self._bytes_max = bytes_max
-        self._columns = [
-            (attrgetter(f"c{index}"), fields.column_converter(index))
-            for index in range(len(fields.columns))
-        ]
+        self._fields, self._fields_of = fields, fields_of
         self._used = fields.used_indexes
+        self._converters = lru_cache(MESSAGE_SCHEMAS_MAX)(_column_converters)
 
     def decode(self, values: Sequence[bytes | None]) -> CanalBatch | None:
         """Return the signed rows of all messages, or None unless all are normal."""
@@ -123,11 +128,14 @@ class CanalBatchDecoder:
         signs = list(map(self._signs.get, map(_KIND, messages)))
         if None in signs or any(map(_IS_DDL, messages)):
             return None
+        fields = self._find_fields(messages)
+        if fields is None:
+            return None
         data = list(map(_DATA, messages))
         olds = _old_rows(message for message, sign in zip(messages, signs, strict=True) if not sign)
         if olds is None:
             return None
-        columns = self._convert_columns(list(chain.from_iterable(data)), olds)
+        columns = self._convert_columns(fields, list(chain.from_iterable(data)), olds)
         row_signs = np.repeat(np.array(signs, np.int64), np.array(list(map(len, data)), np.int64))
         updated = row_signs == 0
         times = 1 + updated
@@ -145,16 +153,36 @@ class CanalBatchDecoder:
             ts=list(map(_TS, messages)),
         )
 
-    def _convert_columns(self, rows: list[Any], olds: list[Any]) -> list[BatchColumn]:
+    def _find_fields(self, messages: list[Any]) -> RowFields | None:
+        """Return the fields of all messages; None if their columns have different labels."""
+        if self._fields_of is None:
+            return self._fields
+        types = {b"{}" if each is UNSET else bytes(each) for each in map(_TYPES, messages)}
+        if max(map(len, types), default=0) > CACHED_TYPES_CHARACTERS_MAX:
+            return None
+        found = set(map(self._fields_of, types)) or {self._fields}
+        return found.pop() if len(found) == 1 else None
+
+    def _convert_columns(
+        self, row_fields: RowFields, rows: list[Any], olds: list[Any]
+    ) -> list[BatchColumn]:
         """Check all declared columns, and return the used ones."""
         columns = []
-        for field, convert in self._columns:
+        for field, convert in self._converters(row_fields):
             after = convert(list(map(field, rows)))
             fields = list(map(field, olds))
             changed = [index for index, each in enumerate(fields) if each is not UNSET]
             before = convert([fields[index] for index in changed])
             columns.append(BatchColumn(after, before, changed))
         return [columns[index] for index in self._used]
+
+
+def _column_converters(fields: RowFields) -> list[tuple[Callable[..., Any], Callable[..., Any]]]:
+    """Return for each column how its field is read from a row, and how many are converted."""
+    return [
+        (attrgetter(f"c{index}"), fields.column_converter(index))
+        for index in range(len(fields.columns))
+    ]
 
 
 def _old_rows(updates: Any) -> list[Any] | None:

@@ -245,6 +245,7 @@ def _source(columns: tuple[Column, ...], used: tuple[int, ...], rules: ScanRules
     of_source = np.zeros(1, kernel.RULES)
     of_source["format"], of_source["last_images"] = rules.format, rules.last_images
     of_source["missing_is_null"] = rules.missing_is_null
+    of_source["has_texts"] = any(column.type.kind is Kind.STRING for column in columns)
     for name in rules.tables.names_read:
         of_source[read[name]] = True
     return kernel.Source(

@@ -10,6 +10,7 @@ upsert-json      the last image of a row; the key of the record identifies the r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, get_args, runtime_checkable
 
@@ -20,15 +21,17 @@ from jobs.core.formats.debezium import DebeziumDecoder
 from jobs.core.formats.debezium_fields import DEFAULT_MODES, Modes
 from jobs.core.formats.json_events import JsonEventDecoder
 from jobs.core.formats.maxwell import MaxwellDecoder
+from jobs.core.formats.mysql_values import BinaryForm, text_converter
 from jobs.core.formats.row_fields import Decode, KeyedDecode
 from jobs.core.formats.upsert import UpsertDecoder
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Decoded
-from jobs.core.values.json_values import TimestampFormat
+from jobs.core.values.json_values import Converter, TimestampFormat
 from schemas import limits
 from schemas.spec.event_formats import CsvEvents, JsonEvents
 from schemas.spec.job import JobSpec
 from schemas.spec.source import FORMATS_WITHOUT_TABLES, SourceFormat
+from schemas.types.sql_types import SqlType
 
 FORMATS = get_args(SourceFormat)
 
@@ -65,6 +68,7 @@ class MessageRules:
     last_images: bool = False  # the job keeps the last image of each row
     paths: tuple[tuple[str, str], ...] = ()  # of json: column and path
     csv: CsvLayout = DEFAULT_LAYOUT
+    binary: BinaryForm = "latin1"  # of canal-json
 
     @classmethod
     def of(cls, spec: JobSpec) -> MessageRules:
@@ -92,7 +96,13 @@ class MessageRules:
                 csv.escape,
                 csv.null_literal,
             ),
+            binary="latin1" if source.canal is None else source.canal.binary,
         )
+
+    def text_converter(self) -> Callable[[SqlType], Converter]:
+        """Return a function from types to converters of texts, as the source writes them."""
+        binary = self.binary if self.format == "canal-json" else "base64"
+        return text_converter(self.timestamp_format, binary)
 
     def decoder(
         self,
@@ -138,7 +148,7 @@ class MessageRules:
                 last_images=self.last_images,
                 bytes_max=bytes_max,
             )
-        options = self.timestamp_format, self.missing_is_null
-        decoders: dict[str, type[CanalDecoder] | type[MaxwellDecoder]]
-        decoders = {"canal-json": CanalDecoder, "maxwell-json": MaxwellDecoder}
-        return decoders[self.format](columns, used, *filters, *options, bytes_max=bytes_max)
+        options = *filters, self.timestamp_format, self.missing_is_null
+        if self.format == "maxwell-json":
+            return MaxwellDecoder(columns, used, *options, bytes_max=bytes_max)
+        return CanalDecoder(columns, used, *options, binary=self.binary, bytes_max=bytes_max)

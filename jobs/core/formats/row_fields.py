@@ -115,13 +115,22 @@ class RowFields:
         """Return the JSON types of a column that the fast path accepts."""
         return field_type(self.columns[index].type)
 
+    def is_kept(self, index: int) -> bool:
+        """Return whether fields are values as they are, because msgspec has checked them."""
+        return self.columns[index].type.kind is Kind.STRING
+
     def names(self) -> dict[str, object]:
         """Return the names that the generated lines use: a memo for each column."""
         names: dict[str, object] = {"UNSET": UNSET}
-        return names | {f"memo{index}": memo for index, memo in enumerate(self._memos)}
+        return names | {f"memo{index}": memo for index, memo in enumerate(self.memos)}
 
     @cached_property
-    def _memos(self) -> list[Memo]:
+    def memos(self) -> list[Memo]:
+        """The cache of each column."""
+        return self.make_memos()
+
+    def make_memos(self) -> list[Memo]:
+        """Return a new cache for each column."""
         entries_max = max(1, limits.MEMO_ENTRIES_MAX // max(1, len(self.columns)))
         return [Memo(convert, entries_max) for convert in self.converters]
 
@@ -129,8 +138,8 @@ class RowFields:
         """Return a function that converts many fields of a column at once.
 
         The function raises an exception of UNEXPECTED if one of the fields is not normal."""
-        sql_type, memo = self.columns[index].type, self._memos[index]
-        if sql_type.kind is Kind.STRING:  # msgspec has checked it
+        sql_type, memo = self.columns[index].type, self.memos[index]
+        if self.is_kept(index):
             return _keep_texts
         if sql_type.integer:
             return _integer_column(integer_range(sql_type), memo)
@@ -169,7 +178,7 @@ class RowFields:
         hardly more than a lookup.
         """
         sql_type, used = self.columns[index].type, index in self.used_indexes
-        if sql_type.kind is Kind.STRING:  # msgspec has checked it
+        if self.is_kept(index):
             if used:
                 yield f"{value} = {field}"
         elif sql_type.integer:

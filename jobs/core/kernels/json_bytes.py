@@ -27,7 +27,9 @@ _ONES, _TOPS = U(0x0101010101010101), U(0x8080808080808080)
 _QUOTES, _BACKSLASHES = U(0x2222222222222222), U(0x5C5C5C5C5C5C5C5C)
 _BLANKS = U(0x2020202020202020)
 _MASKS = np.array([2 ** (8 * size) - 1 for size in range(9)], dtype=np.uint64)
-MASK_2, MASK_4, MASK_5, MASK_6, MASK_7 = (U(2 ** (8 * size) - 1) for size in (2, 4, 5, 6, 7))
+MASK_2, MASK_3, MASK_4, MASK_5, MASK_6, MASK_7 = (
+    U(2 ** (8 * size) - 1) for size in (2, 3, 4, 5, 6, 7)
+)
 
 
 def word_of(text: bytes) -> np.uint64:

@@ -1,7 +1,7 @@
 """Find the members of a message of canal-json or maxwell-json.
 
 canal     {"data":[{..},..],"old":[{..},..],"type":"UPDATE","isDdl":false,"es":..,"ts":..,
-           "database":"shop","table":"product"}
+           "database":"shop","table":"product","mysqlType":{"id":"bigint",..}}
 maxwell   {"data":{..},"old":{..},"type":"update","ts":..,"database":..,"table":..}
                │
                ▼
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from jobs.core.kernels.codes import CANAL, MAXWELL, NO_TIME
+from jobs.core.kernels.codes import CANAL, MAXWELL, NO_TIME, TEXT
 from jobs.core.kernels.compiled import Array, inlined, keep_apart
 from jobs.core.kernels.field_values import parse_digits
 from jobs.core.kernels.json_bytes import (
     ESCAPED,
     FALSE,
     MASK_2,
+    MASK_3,
     MASK_4,
     MASK_5,
     MASK_6,
@@ -36,7 +37,7 @@ from jobs.core.kernels.json_bytes import (
     value_end,
     word_of,
 )
-from jobs.core.kernels.row_objects import find_row, find_rows
+from jobs.core.kernels.row_objects import find_column, find_row, find_rows
 
 # What is found in a message: the indexes in an array of integers.
 MET = 0  # a bit for each member
@@ -49,13 +50,16 @@ MESSAGE_SIZE = 10
 OTHER_TYPE = -9
 MEMBERS_REMEMBERED = 48
 # The members that are read, and the bits for them.
-DATA, OLD, TYPE, _DDL, ES_MEMBER, TS_MEMBER, TABLE, DATABASE, OTHER = range(9)
-_KEY_SIZES = np.array([6, 5, 6, 7, 4, 4, 7, 10], np.int64)
+DATA, OLD, TYPE, _DDL, ES_MEMBER, TS_MEMBER, TABLE, DATABASE, _COLUMN_TYPES, OTHER = range(10)
+_KEY_SIZES = np.array([6, 5, 6, 7, 4, 4, 7, 10, 11], np.int64)
 
 _DATA_KEY, _OLD_KEY, _TYPE_KEY = word_of(b'"data"'), word_of(b'"old"'), word_of(b'"type"')
 _DDL_KEY, _ES_KEY, _TS_KEY = word_of(b'"isDdl"'), word_of(b'"es"'), word_of(b'"ts"')
 _TABLE_KEY = word_of(b'"table"')
 _DATABASE_KEY, _DATABASE_END = word_of(b'"databas'), word_of(b'e"')
+_TYPES_KEY, _TYPES_END = word_of(b'"mysqlTy'), word_of(b'pe"')
+_ENUM, _SET = word_of(b"enum("), word_of(b"set(")
+_BLANKS = word_of(b"     ")  # the bits of lower case; all other characters here have them too
 _INSERT, _UPDATE = word_of(b'INSERT"'), word_of(b'UPDATE"')
 _DELETE, _INIT = word_of(b'DELETE"'), word_of(b'INIT"')
 _LOWER_CASE = word_of(b"      ")  # the bits of these six letters
@@ -84,6 +88,8 @@ def _known_member(buffer: Array, at: int) -> int:
         return TABLE
     if word == _DATABASE_KEY and load_word(buffer, at + 8) & MASK_2 == _DATABASE_END:
         return DATABASE
+    if word == _TYPES_KEY and load_word(buffer, at + 8) & MASK_3 == _TYPES_END:
+        return _COLUMN_TYPES
     return OTHER
 
 
@@ -181,16 +187,75 @@ def _read_member(
     return end
 
 
-@keep_apart
-def skip_member(buffer: Array, at: int, end: int, seen: Array, number: int) -> int:
-    """Skip a member that no rule reads; return its end, or -1.
-
-    `seen` has such members of the message before; most are repeated, byte for byte."""
+@inlined
+def _same_as_before(buffer: Array, at: int, end: int, seen: Array, number: int) -> int:
+    """Return the end of a member that the message before has too, byte for byte; else -1."""
     size = seen[number, 1]
     if 0 < size < end - at and equal_bytes(buffer, at, buffer, seen[number, 0], size):
         follows = byte_at(buffer, at + size)
         if follows == 44 or follows == 125:
             return at + int(size)
+    return -1
+
+
+@inlined
+def _may_have_labels(buffer: Array, at: int) -> bool:
+    """Return whether the text of a column type, behind its quote, may be an ENUM or a SET."""
+    for index in range(5):
+        byte = byte_at(buffer, at + index)
+        if byte == 34:
+            return False
+        if byte == 92:  # an escape, which could be one of its letters
+            return True
+    word = load_word(buffer, at) | _BLANKS
+    return bool(word & MASK_5 == _ENUM or word & MASK_4 == _SET)
+
+
+@keep_apart
+def _skip_types(buffer: Array, at: int, end: int, columns: Array, names: Array, seen: Array) -> int:
+    """Return the end of `mysqlType`; -1 if a STRING column may have labels for its numbers."""
+    last = _same_as_before(buffer, at, end, seen, MEMBERS_REMEMBERED)
+    if last >= 0 or byte_at(buffer, at) != 123:
+        return last if last >= 0 else value_end(buffer, at)
+    start = at
+    at = skip_blanks(buffer, at + 1)
+    if byte_at(buffer, at) == 125:
+        return at + 1
+    expected = 0
+    while True:
+        column = find_column(buffer, at, columns, names, expected)
+        if column < 0:
+            if byte_at(buffer, at) != 34 or string_end(buffer, at + 1)[1] == ESCAPED:
+                return -1
+        elif column + 1 < len(columns):
+            expected = column + 1
+        at = key_end(buffer, at)
+        if at < 0:
+            return -1
+        if column >= 0 and columns[column]["kind"] == TEXT and byte_at(buffer, at) == 34:
+            if _may_have_labels(buffer, at + 1):
+                return -1
+        at = value_end(buffer, at)
+        if at < 0:
+            return -1
+        at = skip_blanks(buffer, at)
+        byte = byte_at(buffer, at)
+        if byte == 125:
+            seen[MEMBERS_REMEMBERED, 0], seen[MEMBERS_REMEMBERED, 1] = start, at + 1 - start
+            return at + 1
+        if byte != 44:
+            return -1
+        at = skip_blanks(buffer, at + 1)
+
+
+@keep_apart
+def skip_member(buffer: Array, at: int, end: int, seen: Array, number: int) -> int:
+    """Skip a member that no rule reads; return its end, or -1.
+
+    `seen` has such members of the message before; most are repeated, byte for byte."""
+    last = _same_as_before(buffer, at, end, seen, number)
+    if last >= 0:
+        return last
     if byte_at(buffer, at) != 34:
         return -1
     name, kind = string_end(buffer, at + 1)
@@ -219,6 +284,7 @@ def read_message(
     at: int,
     end: int,
     format: int,
+    has_texts: bool,
     columns: Array,
     names: Array,
     data: Array,
@@ -226,7 +292,9 @@ def read_message(
     seen: Array,
     message: Array,
 ) -> bool:
-    """Find the members of a message; return False if it is unusual."""
+    """Find the members of a message; return False if it is unusual.
+
+    `has_texts` says whether a column is a STRING."""
     begin_message(message)
     at = skip_blanks(buffer, at)
     if byte_at(buffer, at) != 123:
@@ -236,6 +304,8 @@ def read_message(
         at = skip_blanks(buffer, at + 1)
         member = _known_member(buffer, at)
         if format == MAXWELL and (member == _DDL or member == ES_MEMBER):
+            member = OTHER
+        if member == _COLUMN_TYPES and (format == MAXWELL or not has_texts):
             member = OTHER
         if member == OTHER:
             if skipped == MEMBERS_REMEMBERED:
@@ -248,7 +318,10 @@ def read_message(
                 return False
             message[MET] |= 1 << member
             at = skip_blanks(buffer, at + 1)
-            at = _read_member(buffer, at, member, format, columns, names, data, old, message)
+            if member == _COLUMN_TYPES:
+                at = _skip_types(buffer, at, end, columns, names, seen)
+            else:
+                at = _read_member(buffer, at, member, format, columns, names, data, old, message)
         if at < 0:
             return False
         at = skip_blanks(buffer, at)

@@ -53,6 +53,7 @@ RULES = np.dtype(  # of the source; an array of one
         ("format", "i8"),
         ("missing_is_null", "i8"),
         ("last_images", "i8"),  # an update of Debezium needs no `before`
+        ("has_texts", "i8"),  # whether a column is a STRING
         ("by_database", "i8"),  # whether the filter reads this name
         ("by_table", "i8"),
     ]
@@ -152,11 +153,12 @@ def scan(
     """Scan messages from `first` on; return the next message and image, and why it stopped."""
     rules, columns, names, used, text_rows, tables, known_names = source
     signs, owners, numbers, valid, texts, ends, outcomes, es, ts = images
-    seen = np.zeros((MEMBERS_REMEMBERED, 2), np.int64)
+    seen = np.zeros((MEMBERS_REMEMBERED + 1, 2), np.int64)  # the last is mysqlType
     message = np.zeros(MESSAGE_SIZE, np.int64)
     double = np.zeros(1, np.float64)
     asked = rules[0]["by_table"] << TABLE | rules[0]["by_database"] << DATABASE
     format, last_images = rules[0]["format"], rules[0]["last_images"] != 0
+    has_texts = rules[0]["has_texts"] != 0
     for number in range(first, len(starts) - 1):
         outcomes[number] = UNUSUAL
         start, end = starts[number], starts[number + 1] - 1
@@ -166,7 +168,7 @@ def scan(
             )
         else:
             known = read_message(
-                buffer, start, end, format, columns, names, data, old, seen, message
+                buffer, start, end, format, has_texts, columns, names, data, old, seen, message
             )
         if not known:
             continue

@@ -26,7 +26,7 @@ from jobs.core.kernels.json_bytes import (
 
 
 @inlined
-def _find_column(buffer: Array, at: int, columns: Array, names: Array, expected: int) -> int:
+def find_column(buffer: Array, at: int, columns: Array, names: Array, expected: int) -> int:
     """Return the declared column with this quoted name, or -1; try the expected one first."""
     count = len(columns)
     column = expected
@@ -53,7 +53,7 @@ def _row(buffer: Array, at: int, columns: Array, names: Array, tokens: Array, fi
         return at + 1
     expected = 0
     while True:
-        column = _find_column(buffer, at, columns, names, expected) if count else -1
+        column = find_column(buffer, at, columns, names, expected) if count else -1
         if column < 0:
             if byte_at(buffer, at) != 34:
                 return -1

@@ -205,11 +205,11 @@ class RangeReader:
             scanner = _scanner(self.rules, self.task.plan.columns, self.task.plan.image)
         for start in range(0, len(records), CANAL_BATCH_MESSAGES):
             piece = records.between(start, min(start + CANAL_BATCH_MESSAGES, len(records)))
-            if scanner is not None:
-                self._take_scanned(scanner, decoder, piece)
-            elif isinstance(together, BatchDecoder) and self._take_together(together, piece):
-                pass
-            elif self.task.failing:
+            if scanner is not None and self._take_scanned(scanner, decoder, piece):
+                continue
+            if isinstance(together, BatchDecoder) and self._take_together(together, piece):
+                continue
+            if self.task.failing:
                 self.kept += _decode_each(decoder, piece)
             else:
                 self._take_each(_decode_each(decoder, piece))
@@ -233,8 +233,10 @@ class RangeReader:
         plain_time = rules.times.source in ("es", "ts", "ingestion") and rules.times.scannable
         return plain_time and not task.needs_messages and not task.failing
 
-    def _take_scanned(self, scanner: Scanner, decoder: MessageDecoder, records: Records) -> None:
-        """Scan some records, and decode the unusual ones in order among the others."""
+    def _take_scanned(self, scanner: Scanner, decoder: MessageDecoder, records: Records) -> bool:
+        """Scan some records, and decode the unusual ones in order among the others.
+
+        Return False, without a row taken, if too many are unusual, such as those with labels."""
         large = records.bytes_of_values > SCAN_BYTES_MAX
         scanned = None if large else scanner.scan_buffer(records.buffer, records.starts)
         times = None if scanned is None else _times_of(scanned, records, self.rules)
@@ -242,8 +244,7 @@ class RangeReader:
         if times is not None and self.horizon is not None:
             unusual = unusual | (times > self.horizon)
         if scanned is None or np.count_nonzero(unusual) > len(records) * SCAN_UNUSUAL_PART_MAX:
-            self._take_each(_decode_each(decoder, records))
-            return
+            return False
         columns = [scanned_to_arrow(column) for column in scanned.columns]
         start = 0
         for number in np.flatnonzero(unusual).tolist():
@@ -251,6 +252,7 @@ class RangeReader:
             self._take_each(_decode_each(decoder, records.between(number, number + 1)))
             start = number + 1
         self._add_scanned(scanned, columns, times, records.between(start, len(records)), start)
+        return True
 
     def _add_scanned(
         self,

@@ -82,6 +82,7 @@ def messages(draw: st.DrawFn) -> bytes:
         old=old if kind == "UPDATE" else None,
         es=draw(st.sampled_from([None, 0, -5, 1_700_000_000_000])),
         table=draw(st.sampled_from(["product", "product", "other"])),
+        mysqlType=draw(st.sampled_from([None, {"name": "varchar(20)"}, {"cnt": "enum('a')"}])),
     )
 
 
@@ -113,6 +114,41 @@ def test_messages_say_together_what_they_say_one_by_one(
 def test_a_message_of_another_table_need_not_look_like_ours() -> None:
     other = message(table="other", data=[{"id": "none"}])
     must_say_the_same(decoder(table="product"), [message(table="product"), other])
+
+
+LISTS = {"name": "enum('new','paid')", "cnt": "set('a')"}
+LABELLED = message(data=[ROW | {"name": "2"}], mysqlType=LISTS)
+
+
+def test_messages_with_the_same_labels_are_decoded_together() -> None:
+    made = decoder()
+    updated = message(
+        type="UPDATE",
+        data=[ROW | {"name": "1"}, ROW | {"name": None}],
+        old=[{"name": "2"}, {"cnt": "7"}],
+        mysqlType=LISTS | {"other": "int"},
+    )
+    must_say_the_same(made, [LABELLED, updated, LABELLED])
+    plain = made.decode_batch([LABELLED, updated])
+    assert plain is not None and plain.columns[0].after == ["paid", "new", None]
+
+
+def test_messages_with_other_labels_are_decoded_one_by_one() -> None:
+    made = decoder()
+    altered = message(data=[ROW | {"name": "2"}], mysqlType={"name": "enum('a','b')"})
+    assert made.decode_batch([LABELLED, altered]) is None
+    _, found = one_by_one(made, [LABELLED, altered, message()])
+    assert [each.changes[0][1][0] for each in found] == ["paid", "b", "a"]
+
+
+def test_a_list_too_long_to_be_remembered_is_read_all_the_same() -> None:
+    made = decoder()
+    many = ",".join(f"'label {number:06}'" for number in range(20_000))
+    long = message(data=[ROW | {"name": "20000"}], mysqlType={"name": f"enum({many})"})
+    assert len(long) > limits.CACHED_TYPES_CHARACTERS_MAX
+    assert made.decode_batch([long]) is None
+    found = made.decode(long)
+    assert isinstance(found, Changes) and found.changes[0][1][0] == "label 019999"
 
 
 UNUSUAL = {

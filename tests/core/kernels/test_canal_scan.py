@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.core.formats.canal import CanalDecoder
 from jobs.core.kernels.codes import FILTERED, GOOD, UNUSUAL
 from tests.support.message_scans import (
+    COLUMNS,
+    MYSQL_TYPES,
     ROW,
     USUAL,
     canal_decoder,
@@ -48,6 +51,23 @@ RARE: dict[str, list[Any]] = {
 }
 
 
+# What `mysqlType` may have without a label for a STRING.
+TYPES_WITHOUT_LABELS: list[Any] = [
+    MYSQL_TYPES,
+    MYSQL_TYPES | {"name": "enumeration"},
+    MYSQL_TYPES | {"name": ["enum('a')"]},
+    {},
+    None,
+    "enum('a')",
+]
+# And with one.
+TYPES_WITH_LABELS: list[Any] = [
+    MYSQL_TYPES | {"name": "enum('new','paid')"},
+    MYSQL_TYPES | {"name": "SET('a','b')"},
+    {"name": "Enum('it''s')"},
+]
+
+
 @st.composite
 def messages(draw: st.DrawFn) -> bytes:
     rows = draw(st.lists(rows_of(USUAL), max_size=3))
@@ -66,6 +86,7 @@ def messages(draw: st.DrawFn) -> bytes:
         "table": draw(st.sampled_from(["product", "product", "other", "größe"])),
         "database": "shop",
         "sqlType": {"id": -5, "x": 1.5e-3},
+        "mysqlType": draw(st.sampled_from(TYPES_WITHOUT_LABELS)),
     }
     order = draw(st.permutations(list(members)))
     indent = draw(st.sampled_from([None, None, 1]))
@@ -137,6 +158,32 @@ UNUSUAL_MESSAGES: dict[str, bytes | None] = {
 @pytest.mark.parametrize("unusual", UNUSUAL_MESSAGES.values(), ids=UNUSUAL_MESSAGES)
 def test_a_message_that_is_not_usual_goes_to_the_decoder(unusual: bytes | None) -> None:
     assert check(canal_decoder(), [canal_message(), unusual, canal_message()]).unusual == [1]
+
+
+@pytest.mark.parametrize("types", TYPES_WITH_LABELS)
+def test_a_message_with_labels_for_a_text_goes_to_the_decoder(types: Any) -> None:
+    plain, labelled = (
+        canal_message(mysqlType=each, data=[ROW | {"name": "1"}]) for each in (MYSQL_TYPES, types)
+    )
+    values: list[bytes | None] = [plain, labelled, labelled, plain]
+    assert check(canal_decoder(), values).unusual == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("plain", "escaped_text"), [('"name"', '"\\u006eame"'), ('"enum(', '"\\u0065num(')]
+)
+def test_labels_behind_an_escape_go_to_the_decoder(plain: str, escaped_text: str) -> None:
+    labelled = canal_message(mysqlType={"name": "enum('new')"}, data=[ROW | {"name": "1"}])
+    head, tail = labelled.decode().split('"mysqlType"')
+    value = f'{head}"mysqlType"{tail.replace(plain, escaped_text)}'.encode()
+    assert value != labelled
+    assert check(canal_decoder(), [value]).unusual == [0]
+
+
+def test_labels_of_columns_that_are_no_text_do_not_matter() -> None:
+    numbers = tuple(each for each in COLUMNS if each.name in ("id", "cnt"))
+    labelled = canal_message(mysqlType={"id": "enum('a')", "cnt": "set('a')", "name": "enum('a')"})
+    assert not check(CanalDecoder(numbers, numbers), [labelled]).unusual
 
 
 def test_of_another_table_only_the_json_matters() -> None:

@@ -19,7 +19,15 @@ from jobs.edge.tasks.range_reading import RangeReader
 from jobs.running.source_rules import make_source_rules
 from schemas.spec.file import load_spec
 from tests.support.faults.bad_messages import COLUMNS, good_message, kinds
-from tests.support.message_scans import DEBEZIUM_TYPES, TYPES, USUAL_MESSAGES, mutate
+from tests.support.message_scans import (
+    DEBEZIUM_TYPES,
+    MYSQL_TYPES,
+    ROW,
+    TYPES,
+    USUAL_MESSAGES,
+    canal_message,
+    mutate,
+)
 
 SPEC: dict[str, Any] = {
     "name": "items",
@@ -154,6 +162,30 @@ def test_other_formats_are_read_the_same_with_and_without_the_scanner(
     monkeypatch.setattr(range_reading, "_scanner", lambda *_: None)
     assert scanned == read(tmp_path / "decoded", records, spec)
     assert scanned[0]["decoded"] > 3_900
+
+
+@pytest.mark.parametrize("labelled", [0.02, 0.5, 1.0])
+def test_labels_are_read_the_same_with_and_without_the_scanner(
+    labelled: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = {name: kind for name, kind in TYPES.items() if name.isascii()}
+    spec = SPEC | {"source": {"topic": "items"}, "columns": types, "watermark": WATERMARKS["es"]}
+    dice = random.Random(7)
+    records = []
+    for offset in range(4_000):
+        lists = {"name": "enum('new','paid')"} if dice.random() < labelled else {}
+        value = canal_message(
+            type="UPDATE",
+            data=[ROW | {"name": dice.choice(["1", "2", "text", None])}],
+            old=[{"name": dice.choice(["1", "2", ""])}],
+            mysqlType=MYSQL_TYPES | lists,
+        )
+        records.append(Message(topic="items", partition=0, offset=offset, value=value))
+    scanned = read(tmp_path / "scanned", records, spec)
+    monkeypatch.setattr(range_reading, "_scanner", lambda *_: None)
+    assert scanned == read(tmp_path / "decoded", records, spec)
+    assert scanned[0]["decoded"] == 4_000
+    assert {"new", "paid"} <= {value for column in scanned[1] for value in column if value}
 
 
 def test_the_scanner_takes_most_of_a_usual_range(

@@ -433,6 +433,17 @@ def test_modes_of_debezium_belong_to_its_format() -> None:
     ]
 
 
+def test_how_a_source_writes_binary_belongs_to_canal_json() -> None:
+    source = {"topic": "t", "canal": {"binary": "base64"}}
+    spec = load_spec({**SMALLEST, "source": source})
+    assert spec.source.canal is not None and spec.source.canal.binary == "base64"
+    assert spec.document()["source"]["canal"] == {"binary": "base64"}
+    other = {**source, "format": "maxwell-json"}
+    assert list(problems_of({**SMALLEST, "source": other})) == ["source.canal"]
+    wrong = {**source, "canal": {"binary": "hex"}}
+    assert list(problems_of({**SMALLEST, "source": wrong})) == ["source.canal.binary"]
+
+
 def test_dedupe_needs_a_primary_key_of_declared_columns() -> None:
     assert "needs a primary_key" in problems_of({**SMALLEST, "dedupe": "pk"})["dedupe"]
     given = {**SMALLEST, "dedupe": "pk", "primary_key": ["cnt", "name"]}
