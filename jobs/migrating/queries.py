@@ -37,6 +37,7 @@ from jobs.migrating.sources import SourceTable, source_table
 from jobs.migrating.statements import SqlFile
 from jobs.migrating.tokens import Cursor, Token
 from jobs.migrating.window_bounds import BOUNDS, bound_kind, is_of_session, write_bounds
+from schemas.limits import QUERY_NESTING_MAX
 
 _ANSWERS = {
     "LISTAGG": "without ORDER BY the values are sorted; Flink has them in the order of arrival",
@@ -58,6 +59,7 @@ class QueryConverter:
         self._target = target
         self._used, self._values = names_of(tokens, file)
         self._open: list[str] = []  # views that are being read
+        self._depth = 0  # of views and subqueries
 
     def convert(self, tokens: Sequence[Token], names: Sequence[str]) -> Query:
         """Return the query of a job; `names` are those of its results, if they are known."""
@@ -140,8 +142,13 @@ class QueryConverter:
 
     def _read_subquery(self, tokens: Sequence[Token], alias: str, names: Sequence[str]) -> Relation:
         """Return a view or derived table: in place, or as a job of its own."""
+        self._depth += 1
+        if self._depth > QUERY_NESTING_MAX:
+            reason = f"views and subqueries are nested more than {QUERY_NESTING_MAX} levels deep"
+            raise NotTakenError(reason, tokens[0].offset if tokens else 0)
         parts = read_select(tokens, self._file.sql)
         inner = self._relation(parts.source)
+        self._depth -= 1
         self._rename(parts, inner)
         query = self._select(parts, inner, names)
         if query.aggregated:

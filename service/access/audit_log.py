@@ -2,12 +2,14 @@
 
     every change ──► by an operator or admin ──► trail.log ─► trail.1 ─► ... ─► trail.7, deleted
                 └──► by a viewer ──► trail-viewers.log, likewise
+    SQL statements, messages of topics ──► trail-reads.log, likewise
       one JSON line: when, who, from where, what, status of the response
 
 Viewers write lines too: tickets, logins, refused requests. Their lines have files of their own, so
-they never displace a line of an admin. Requests without valid credentials are only counted by
-status; otherwise strangers could displace all other lines. Bodies are not logged: the register has
-the specs, and a message may be personal data.
+they never displace a line of an admin. So do reads of many results or of raw messages; their lines
+name the tables or topics. Requests without valid credentials are only counted by status; otherwise
+strangers could displace all other lines. Bodies are not logged: the register has the specs, and a
+message may be personal data.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from heapq import merge
 from itertools import islice, pairwise
@@ -41,15 +43,29 @@ class AuditLog:
     def __init__(self, path: Path) -> None:
         self._changes = _Files(path)
         self._of_viewers = _Files(path.with_stem(f"{path.stem}-viewers"))
+        self._reads = _Files(path.with_stem(f"{path.stem}-reads"))
         self._lock = threading.Lock()
 
     def note(
-        self, who: str, role: Role, method: str, path: str, status: int, address: str = ""
+        self,
+        who: str,
+        role: Role,
+        method: str,
+        path: str,
+        status: int,
+        address: str = "",
+        reads: Sequence[str] | None = None,
     ) -> None:
-        """Append one line; if that fails, write it to the service's log instead."""
-        line = {"at": format_instant(now_ms()), "who": who, "from": address, "method": method}
-        text = msgspec.json.encode(line | {"path": path, "status": status}) + b"\n"
+        """Append one line; if that fails, write it to the service's log instead.
+
+        A request that only reads has in `reads` the tables or topics.
+        """
+        line: dict[str, Any] = {"at": format_instant(now_ms()), "who": who, "from": address}
+        line |= {"method": method, "path": path, "status": status}
         files = self._changes if role >= Role.OPERATOR else self._of_viewers
+        if reads is not None:
+            files, line["reads"] = self._reads, list(reads)
+        text = msgspec.json.encode(line) + b"\n"
         try:
             with self._lock:
                 files.append(text)

@@ -6,6 +6,7 @@ lookup   ──► answer plain lookups here (service.middleware.lookup)
 body     ──► limit its size while it is read
 response ──► headers against content sniffing and framing
 change   ──► a line of the audit log: who, from where, what, status of the response
+read     ──► likewise, if the route sets request.state.reads
 """
 
 from __future__ import annotations
@@ -93,12 +94,12 @@ class Gate:
             route = route or getattr(scope.get("route"), "path", None)
             seconds = took if status else time.monotonic() - began
             self._counts.count(route, scope["method"], status, seconds)
-            if scope["method"] not in READ_METHODS and scope["path"] not in _READS_WITH_BODY:
-                state = scope.get("state", {})
-                if "role" in state:  # anonymous requests are only counted
-                    method, path = scope["method"][:20], _make_printable(scope["path"])
-                    line = (state["who"], state["role"], method, path, status)
-                    await run_in_threadpool(self._audit_log.note, *line, _find_client(scope))
+            state = scope.get("state", {})
+            if "role" in state and (_changes(scope) or "reads" in state):
+                # Anonymous requests are only counted.
+                method, path = scope["method"][:20], _make_printable(scope["path"])
+                line = (state["who"], state["role"], method, path, status, _find_client(scope))
+                await run_in_threadpool(self._audit_log.note, *line, state.get("reads"))
             if log.isEnabledFor(logging.INFO):
                 # Without the query, which may contain data of users.
                 log.info(
@@ -112,6 +113,10 @@ class Gate:
     def _rank(self, scope: Scope) -> int:
         role = self._runtime.access.find_likely_role(Request(scope))
         return ANONYMOUS if role is None else int(role)
+
+
+def _changes(scope: Scope) -> bool:
+    return scope["method"] not in READ_METHODS and scope["path"] not in _READS_WITH_BODY
 
 
 def _name_view(scope: Scope) -> Scope:

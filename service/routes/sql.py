@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import subprocess
@@ -69,6 +70,7 @@ async def answer_sql(request: Request) -> Response:
     Each job is a table; `items AT EPOCH 41` and `items AT TIME '...'` are its past. The header
     Retally-Epochs has the epoch of each table, as JSON.
     """
+    request.state.reads = ()  # a refused statement read no table
     body = await parse_body(request, SqlBody)
     data = str(runtime_of(request).settings.paths.data)
     form = "document" if body.format == "json" else body.format
@@ -77,6 +79,7 @@ async def answer_sql(request: Request) -> Response:
     with runtime_of(request).sql_slots.hold(request):
         ended = await _run_while_wanted(request, process, body.sql.encode("utf-8", "replace"))
     answer, epochs = _check(ended)
+    request.state.reads = tuple(json.loads(epochs))
     return Response(answer, media_type=_MEDIA[body.format], headers={"Retally-Epochs": epochs})
 
 

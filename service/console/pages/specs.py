@@ -60,6 +60,7 @@ async def new_page(
     starter = find_starter(template)
     draft = _Draft(starter.text)
     if topic.strip():
+        request.state.reads = (f"{connection}/{topic.strip()}",)
         draft = await run_in_threadpool(
             _draft_spec, runtime, topic.strip()[:1_000], connection, starter.text
         )
@@ -144,6 +145,9 @@ async def preview(
     if len(body) > SPEC_BYTES_MAX:
         raise Problem("body-too-large", 413, f"a spec must not exceed {SPEC_BYTES_MAX} bytes")
     values = await _make_preview(runtime, body, name, sample)
+    if values["trial"] is not None:
+        source = values["checked"].spec.source
+        request.state.reads = [f"{source.connection}/{topic}" for topic in source.topics]
     return await render_page(
         request, visitor, "editor/preview.html", dataflow_width=WIDTH, **values
     )

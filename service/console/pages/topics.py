@@ -57,6 +57,7 @@ async def topic_page(
 ) -> Response:
     """Show one topic: partitions, newest messages, and what they look like."""
     visitor = require_visitor(request, Role.ADMIN)
+    request.state.reads = (f"{connection}/{name}",)
     runtime = runtime_of(request)
     try:
         values = await run_in_threadpool(_describe, runtime, connection, name)

@@ -196,3 +196,20 @@ def test_no_damage_to_a_file_makes_it_raise(cut: int, words: list[str], skip: in
         sql = (VECTORS / f"{name}.sql").read_text()
         conversion = convert(sql[:cut] + "".join(words) + sql[cut + skip :])
         list(conversion.describe("f"))
+
+
+def test_deep_subqueries_are_refused_with_a_sentence() -> None:
+    tables = "".join(
+        f"CREATE TABLE {name} (a INT, n BIGINT) WITH ('connector' = 'kafka', 'topic' = '{name}', "
+        "'format' = 'canal-json');\n"
+        for name in ("t", "s")
+    )
+    nested = "(SELECT a FROM " * 600 + "t" + ")" * 600
+    refused = convert(f"{tables}INSERT INTO s SELECT a, COUNT(*) FROM {nested} GROUP BY a;")
+    assert [problem.reason for problem in refused.problems] == [
+        "views and subqueries are nested more than 40 levels deep"
+    ]
+    views = "".join(f"CREATE VIEW v{n + 1} AS SELECT a FROM v{n};\n" for n in range(1_200))
+    views = "CREATE VIEW v0 AS SELECT a FROM t;\n" + views
+    refused = convert(f"{tables}{views}INSERT INTO s SELECT a, COUNT(*) FROM v1200 GROUP BY a;")
+    assert "nested more than 40 levels" in refused.problems[0].reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.support.console.viewed import VIEWED, put_viewed
 from tests.support.service.application import create_application
 from tests.support.service.served import SPEC, Served
 from tests.support.service.tables import WatchedTable
+from tests.support.tables.written_table import write_random_history
 
 SESSION = "/v1/session"
 
@@ -178,6 +180,39 @@ def test_a_viewer_s_lines_push_no_line_of_an_admin_out(
     found = kept.newest(1_000)
     assert [line["path"] for line in found[:3]] == ["/last", "/98", "/97"]
     assert found[-1]["who"] == "boss"
+
+
+def test_lines_of_reads_push_no_line_of_a_change_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from service.access import audit_log
+
+    monkeypatch.setattr(audit_log, "AUDIT_LOG_BYTES_MAX", 300)
+    kept = audit_log.AuditLog(tmp_path / "trail.log")
+    kept.note("boss", Role.ADMIN, "DELETE", "/v1/jobs/items", 204)
+    for number in range(99):
+        kept.note("boss", Role.ADMIN, "POST", "/v1/sql", 200, reads=[f"items{number}"])
+    assert [line["method"] for line in kept.newest(1_000)] == ["DELETE"]
+
+
+@pytest.mark.anyio
+async def test_reads_of_results_and_topics_leave_a_line(console: Console) -> None:
+    write_random_history(console.data)
+    viewer = {"Authorization": f"Bearer {console.tokens.add('eye', 'viewer')}"}
+    admin = {"Authorization": f"Bearer {console.admin}"}
+    async with console.browser() as browser:
+        for sql in ("SELECT COUNT(*) AS n FROM items AT EPOCH 2", "DROP TABLE items"):
+            await browser.post("/v1/sql", json={"sql": sql}, headers=viewer)
+        await browser.get("/topics/shop.product?connection=other", headers=admin)
+        await browser.post("/v1/sql", json={"sql": "SELECT 1"})  # a stranger
+    lines = (console.data / "service" / "trail-reads.log").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [(each["who"], each["path"], each["status"], each["reads"]) for each in found] == [
+        ("eye", "/v1/sql", 200, ["items AT EPOCH 2"]),
+        ("eye", "/v1/sql", 422, []),
+        ("boss", "/topics/shop.product", 404, ["other/shop.product"]),
+    ]
+    assert "COUNT" not in "".join(lines)
 
 
 @pytest.mark.anyio
