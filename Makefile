@@ -1,7 +1,7 @@
 # Two commands for a newcomer: `make demo` and `make test`. `make help` lists the rest.
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-browser lock sbom wheel demo test test-all test-rest check pictures bench \
-    faults explore compose-test clean
+    faults explore compose-test cdc-test clean
 export PYTHON
 
 RUN := .venv/bin/python
@@ -62,6 +62,9 @@ faults: setup ## kills, races, long histories, then explore; ARGS="--resume" goe
 
 compose-test: setup ## docs/deploy.md on a Docker engine, with kills; ARGS="-k kill" picks some
 	@$(RUN) -m pytest -n 0 -s tests/compose $(ARGS)
+
+cdc-test: setup ## jobs behind real MariaDB, MySQL, canal and Debezium; ARGS="-k mariadb" picks some
+	@$(RUN) -m pytest -n 0 -s tests/cdc $(ARGS)
 
 explore: setup ## the properties, with twenty times as many examples, new ones each time
 	@EXPLORE=1 EXAMPLES=20 $(PYTEST) -m hypothesis $(ARGS)

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 RESULTS = Path(os.environ.get("RETALLY_FAULT_RESULTS", CHECKOUT / "build" / "faults.jsonl"))
@@ -35,7 +36,7 @@ class FaultTally:
     fired: Counter[str] = field(default_factory=Counter)
     recoveries: list[float] = field(default_factory=list)  # in `unit`
     unit: str = "s"
-    further: dict[str, object] = field(default_factory=dict)  # figures that only this suite has
+    further: dict[str, Any] = field(default_factory=dict)  # figures that only this suite has
     began: float = field(default_factory=time.monotonic)
 
     def plan(self, fault: str) -> None:

@@ -1,0 +1,69 @@
+"""Whether a job has what its database answers to the same queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cdc.source import Source
+from tests.cdc.workload import COLUMNS, Query, queries
+from tests.support.database_rows import differences
+from tests.support.faults.tally import FaultTally
+from tests.support.jobs.running_job import RunningJob
+
+
+@dataclass(slots=True)
+class CheckedJob:
+    """A job, and the queries of its views by their names; the first is the job's own."""
+
+    source: Source
+    run: RunningJob
+    views: Mapping[str, Query]
+
+    def check(self, tally: FaultTally) -> None:
+        """Compare each query of a job that has caught up with the database's answer.
+
+        Fail for every group that is lost or wrong, and for every message that was refused.
+        """
+        name = self.run.spec["name"]
+        problems: list[str] = []
+        for number, (view, query) in enumerate(self.views.items()):
+            found = self.run.ask("results", name, *(("--view", view) if number else ()))
+            truth = self.source.database.rows(query.truth or query.text)
+            lost, wrong = differences(found, truth, query.keys)
+            tally.outputs += len(found)
+            tally.lost += len(lost)
+            tally.further["wrong"] += len(wrong)
+            problems += [f"{view}: {each}" for each in lost + wrong]
+        tally.further["quarantined"] = len(self.run.ask("quarantine", name))
+        print("", *problems[:20], sep="\n")
+        tally.close()
+        bad = {what: tally.further[what] for what in ("wrong", "quarantined")}
+        assert not any(bad.values()), (bad, problems[:20])
+
+
+def load_job(source: Source, table: str, home: Path, **sections: Any) -> CheckedJob:
+    """Return a job over a table of the workload; with dedupe it has the first view only."""
+    views = queries(table)
+    if "dedupe" in sections:
+        views = {"customer": views["customer"]}
+    return job_of(source, table, home, views, columns=COLUMNS, **sections)
+
+
+def job_of(
+    source: Source, table: str, home: Path, views: Mapping[str, Query], **sections: Any
+) -> CheckedJob:
+    first, *further = views
+    spec = {
+        "name": table.replace("_", "-"),
+        "source": {"topic": source.topic(table), "table": table, "format": source.format},
+        "query": views[first].text,
+        "minibatch": {"size": 500, "max_rows": 1_500},
+        "state": {"buckets": 4},
+        **sections,
+    }
+    if further:
+        spec["views"] = {view: {"query": views[view].text} for view in further}
+    return CheckedJob(source, RunningJob(spec, home / table, source.brokers), views)

@@ -1,0 +1,162 @@
+"""Jobs behind a real canal are exact: the truth is the same SQL in the database.
+
+database ──► binlog ──► canal ──► 4 partitions ──► job ──► results = the database's rows
+
+`make cdc-test` runs these, with MariaDB and with MySQL.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cdc import kinds
+from tests.cdc.canal import Canal
+from tests.cdc.exactness import job_of, load_job
+from tests.cdc.workload import Workload, table_definition
+from tests.support.faults.tally import FaultTally
+
+pytestmark = [pytest.mark.cdc, pytest.mark.spark, pytest.mark.timeout(1_200)]
+SEED = int(os.environ.get("CDC_SEED", "1"))
+DEDUPE = {"primary_key": ["id"], "dedupe": "pk"}
+TRANSACTIONS = int(os.environ.get("CDC_TRANSACTIONS", "600"))
+
+
+def suite(canal: Canal, what: str) -> FaultTally:
+    tally = FaultTally(f"{canal.database.kind} and canal: {what}")
+    tally.further |= {"wrong": 0, "quarantined": 0, "seed": SEED}
+    return tally
+
+
+def filled(canal: Canal, table: str, *, moves: bool = False) -> Workload:
+    """Create a table of the workload and run its first transactions."""
+    canal.create_table(table_definition(table))
+    workload = Workload(table, SEED, moves)
+    canal.database.run(workload.transactions(TRANSACTIONS))
+    canal.catch_up()
+    return workload
+
+
+def test_a_job_that_is_killed_under_load_has_the_rows_of_the_database(
+    canal: Canal, tmp_path: Path
+) -> None:
+    tally = suite(canal, "load, the job killed")
+    workload = filled(canal, "orders")
+    job = load_job(canal, "orders", tmp_path)
+    tally.plan("kill -9 of the job")
+    process = job.run.start(caught_up=False)
+    while not job.run.table.exists() or not job.run.epochs():
+        assert process.poll() is None, process.communicate()
+        canal.database.run(workload.transactions(10))
+        time.sleep(0.2)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    tally.fire("kill -9 of the job")
+    canal.database.run(workload.transactions(50))
+    canal.catch_up()
+    job.run.must_run()
+    tally.inputs = canal.count("orders")
+    job.check(tally)
+
+
+def test_updated_and_swapped_primary_keys_leave_a_plain_job_exact(
+    canal: Canal, tmp_path: Path
+) -> None:
+    tally = suite(canal, "primary keys updated and swapped")
+    filled(canal, "moved", moves=True)
+    job = load_job(canal, "moved", tmp_path)
+    job.run.must_run()
+    tally.inputs = canal.count("moved")
+    job.check(tally)
+
+
+def test_updated_and_swapped_primary_keys_leave_a_job_with_dedupe_exact(
+    canal: Canal, tmp_path: Path
+) -> None:
+    tally = suite(canal, "the same, dedupe: pk")
+    filled(canal, "moved2", moves=True)
+    job = load_job(canal, "moved2", tmp_path, **DEDUPE)
+    job.run.must_run()
+    tally.inputs = canal.count("moved2")
+    job.check(tally)
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["same-keys", "moved-keys"])
+def test_what_a_killed_canal_repeats_leaves_a_job_with_dedupe_exact(
+    canal: Canal, tmp_path: Path, moves: bool
+) -> None:
+    table = "again_moved" if moves else "again"
+    tally = suite(canal, f"canal killed and set back, dedupe: pk{', keys updated' * moves}")
+    workload = filled(canal, table, moves=moves)
+    sent = canal.count(table)
+    job = load_job(canal, table, tmp_path, **DEDUPE)
+    job.run.must_run()
+    for fault in ("kill -9 of canal", "canal's position lost"):
+        tally.plan(fault)
+        canal.kill()
+        canal.database.run(workload.transactions(20))
+        if fault != "kill -9 of canal":
+            canal.set_back()
+        canal.start()
+        canal.catch_up()
+        tally.fire(fault)
+        job.run.must_run()
+    tally.inputs = canal.count(table)
+    assert tally.inputs > 2 * sent, "canal has not repeated the history"
+    job.check(tally)
+
+
+def test_every_type_arrives_as_the_database_has_it(canal: Canal, tmp_path: Path) -> None:
+    tally = suite(canal, f"{len(kinds.KINDS)} types")
+    canal.create_table(kinds.definition("kinds"))
+    canal.database.run(kinds.changes("kinds"))
+    canal.catch_up()
+    views = {"all": kinds.query("kinds")}
+    job = job_of(canal, "kinds", tmp_path, views, columns=kinds.COLUMNS)
+    job.run.must_run()
+    tally.inputs = canal.count("kinds")
+    job.check(tally)
+
+
+def test_ddl_of_other_columns_in_the_middle_leaves_a_job_exact(
+    canal: Canal, tmp_path: Path
+) -> None:
+    tally = suite(canal, "DDL in the middle")
+    workload = filled(canal, "altered")
+    for statement in (
+        "ALTER TABLE altered ADD COLUMN extra INT DEFAULT 7",
+        "ALTER TABLE altered CHANGE COLUMN extra another VARCHAR(20)",
+        "CREATE INDEX by_customer ON altered (customer)",
+        "ALTER TABLE altered MODIFY COLUMN qty BIGINT NOT NULL",
+        "ALTER TABLE altered DROP COLUMN another",
+    ):
+        tally.plan("DDL")
+        canal.database.run(f"{statement}; UPDATE altered SET qty = qty + 1 WHERE id % 3 = 0")
+        if "another" not in statement:
+            canal.database.run(workload.transactions(20))
+        tally.fire("DDL")
+    canal.catch_up()
+    job = load_job(canal, "altered", tmp_path)
+    job.run.must_run()
+    tally.inputs = canal.count("altered")
+    job.check(tally)
+
+
+def test_a_truncate_stops_a_job_with_the_place_and_the_ways_out(
+    canal: Canal, tmp_path: Path
+) -> None:
+    workload = filled(canal, "emptied")
+    job = load_job(canal, "emptied", tmp_path)
+    job.run.must_run()
+    canal.database.run("TRUNCATE TABLE emptied")
+    workload.keys.clear()
+    canal.database.run(workload.transactions(5))
+    canal.catch_up()
+    code, output = job.run.run()
+    assert code != 0
+    assert re.search(r"TRUNCATE.*partition 0, offset \d+|partition 0.*TRUNCATE", output), output

@@ -1,0 +1,73 @@
+"""Record a short history of a real canal for `make test`, which has neither database nor canal.
+
+`make cdc-test ARGS="-k recording --rewrite"` writes it; without --rewrite it goes to build/cdc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.cdc import kinds
+from tests.cdc.artifacts import CACHE
+from tests.cdc.canal import Canal
+from tests.cdc.source import PARTITIONS
+from tests.cdc.workload import COLUMNS, Query, Workload, queries, table_definition
+from tests.support.recordings import DIRECTORY, Recording
+
+pytestmark = [pytest.mark.cdc, pytest.mark.broker, pytest.mark.timeout(600)]
+SEED = 40
+TRANSACTIONS = 60
+
+
+def recorded(
+    canal: Canal, table: str, query: Query, columns: Mapping[str, str], repeats: bool = False
+) -> Recording:
+    partitions: list[list[str]] = [[] for _ in range(PARTITIONS)]
+    for partition, text in canal.texts(table):
+        partitions[partition].append(text)
+    version = canal.database.rows("SELECT VERSION() AS version")[0]["version"]
+    return Recording(
+        table=table,
+        source=f"{canal.database.kind} {version}, canal 1.1.7",
+        columns=columns,
+        query=query.text,
+        keys=query.keys,
+        truth=canal.database.rows(query.truth or query.text),
+        partitions=partitions,
+        repeats=repeats,
+    )
+
+
+def test_a_recording_folds_to_the_rows_of_the_database(
+    canal: Canal, request: pytest.FixtureRequest
+) -> None:
+    moved, again = (Workload(table, SEED, moves=True) for table in ("moved3", "again3"))
+    for workload in (moved, again):
+        canal.create_table(table_definition(workload.table))
+        canal.database.run(workload.transactions(TRANSACTIONS))
+    canal.create_table(kinds.definition("kinds3"))
+    canal.database.run(kinds.changes("kinds3"))
+    canal.catch_up()
+    made = [
+        recorded(canal, "kinds3", kinds.query("kinds3"), kinds.COLUMNS),
+        recorded(canal, "moved3", queries("moved3")["customer"], COLUMNS),
+    ]
+    for lost_position in (False, True):
+        canal.kill()
+        canal.database.run(again.transactions(TRANSACTIONS // 4))
+        if lost_position:
+            canal.set_back()
+        canal.start()
+        canal.catch_up()
+    made.append(recorded(canal, "again3", queries("again3")["customer"], COLUMNS, repeats=True))
+
+    home = DIRECTORY if request.config.getoption("--rewrite") else CACHE / "recordings"
+    for recording in made:
+        recording.save(home / f"{canal.database.kind}-{recording.table.rstrip('3')}.json.gz")
+    sections = {"primary_key": ["id"], "dedupe": "pk"}
+    for recording in made:
+        for seed in range(3):
+            assert not recording.problems(seed, **sections), recording.table
+            assert recording.repeats or not recording.problems(seed), recording.table
