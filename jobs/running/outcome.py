@@ -32,6 +32,7 @@ _RANGE_COUNTERS = (
     "rows",
     "shipped",
     "event_times_missing",
+    "damaged_texts",
 )
 _decode_report = msgspec.json.Decoder(RangeReport | DedupeReport).decode
 

@@ -62,6 +62,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     unknown_retractions: int = 0  # with dedupe: no image of their key was known
     where_filtered: int = 0
     event_times_missing: int = 0
+    damaged_texts: int = 0  # texts of rows with U+FFFD: the source has lost a character
     misfits: int = 0  # results that do not fit their type
     expired: int = 0  # groups
     closed: int = 0  # windows

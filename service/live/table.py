@@ -52,6 +52,7 @@ _TOTALS = (
     "filtered",
     "late",
     "duplicates",
+    "damaged_texts",
     "dropped_retractions",
     "unmatched_retractions",
     "misfits",

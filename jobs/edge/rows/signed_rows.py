@@ -13,6 +13,7 @@ from itertools import islice
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.core.formats.canal_batch import CanalBatch
 from jobs.core.plan.tree import Column
@@ -20,6 +21,10 @@ from jobs.core.rows.consolidate import Integers
 from jobs.core.values.change import Row
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.range_rows import RangeRows
+from schemas.types.sql_types import Kind
+
+_REPLACEMENT = "\ufffd"
+_FIRST_BYTE = _REPLACEMENT.encode()[0]
 
 
 class SignedRows:
@@ -65,7 +70,29 @@ class SignedRows:
         self.signs.append(signs)
         self.count += len(signs)
 
+    def count_damaged_texts(self) -> int:
+        """Return how many texts have a replacement character, which stands for a lost one."""
+        texts = (
+            array
+            for column, arrays in zip(self._used, self._columns, strict=True)
+            if column.type.kind is Kind.STRING
+            for array in arrays
+        )
+        return sum(map(_count_replaced, texts))
+
     def concatenate(self) -> RangeRows:
         """Return all rows."""
         columns = [pa.concat_arrays(arrays) for arrays in self._columns]
         return RangeRows(columns, np.concatenate(self.signs))
+
+
+def _count_replaced(texts: pa.Array) -> int:
+    """Count texts with a replacement character; usually no byte of them can begin one."""
+    _, ends, content = texts.buffers()
+    if content is None:
+        return 0
+    bounds = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    octets = np.frombuffer(content, np.uint8)[bounds[0] : bounds[-1]]
+    if not (octets == _FIRST_BYTE).any():
+        return 0
+    return pc.sum(pc.match_substring(texts, _REPLACEMENT)).as_py() or 0

@@ -103,6 +103,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     quarantined: int = 0
     scanned: int = 0  # decoded and filtered by the scanner
     rows: int = 0  # signed rows
+    damaged_texts: int = 0  # of these rows
     shipped: int = 0  # emitted weighted rows
     views: list[int] = []  # of these, each view's; empty for one query
     unreadable: str | None = None  # why the range could not be read
@@ -366,6 +367,7 @@ class RangeReader:
         self.report.quarantined, self.report.first_reject = self.rejects.count, self.rejects.first
         self.report.quarantine = self.rejects.files
         self.report.rows = self.signed_rows.count
+        self.report.damaged_texts = self.signed_rows.count_damaged_texts()
         if self.in_order is not None:
             self.report.generator = self.in_order.rows.generator.snapshot()
 

@@ -52,6 +52,7 @@ _COUNTERS = {
     "filtered": "messages of other tables",
     "late": "late rows",
     "duplicates": "repeated changes",
+    "damaged_texts": "texts with lost characters (\ufffd): canal damages latin1 columns",
     "dropped_retractions": "retractions dropped",
     "unmatched_retractions": "retractions of rows never inserted",
     "misfits": "results out of the range of their type",

@@ -188,6 +188,28 @@ def test_labels_are_read_the_same_with_and_without_the_scanner(
     assert {"new", "paid"} <= {value for column in scanned[1] for value in column if value}
 
 
+def test_texts_with_a_replacement_character_are_counted_in_every_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["Z\ufffdrich", "Zürich", "日本\uff0c", "", None, "\ufffd\ufffd"]
+    values = [canal_message(data=[ROW | {"name": name}]) for name in names]
+    values.append(canal_message(type="UPDATE", old=[{"name": "K\ufffdln"}]))
+    values.append(canal_message(data=[ROW], undeclared="\ufffd"))
+    values.append(values[0].replace("\ufffd".encode(), b"\\ufffd"))
+    types = {name: kind for name, kind in TYPES.items() if name.isascii()}
+    spec = SPEC | {"source": {"topic": "items"}, "columns": types, "watermark": WATERMARKS["es"]}
+    records = [
+        Message(topic="items", partition=0, offset=offset, value=value)
+        for offset, value in enumerate(values)
+    ]
+    assert read(tmp_path / "scanned", records, spec)[0]["damaged_texts"] == 4
+    monkeypatch.setattr(range_reading, "_scanner", lambda *_: None)
+    assert read(tmp_path / "together", records, spec)[0]["damaged_texts"] == 4
+    records.append(Message(topic="items", partition=0, offset=len(records), value=b"{"))
+    report = read(tmp_path / "alone", records, spec)[0]
+    assert (report["damaged_texts"], report["quarantined"]) == (4, 1)
+
+
 def test_the_scanner_takes_most_of_a_usual_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
