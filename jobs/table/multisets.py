@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from jobs.table.files import LiveFile
 from jobs.table.parts import MULTISETS
 from schemas.limits import EXPLAINED_EPOCHS_MAX
 from schemas.table.epoch import RESTART_KINDS, EpochRow
 from schemas.table.object_path import TablePath
+
+_WRITES_ALL = ("evolve", "clone")  # kinds of epochs that write the whole state anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +40,31 @@ def find_known_multisets(
     """Return from which epoch on multisets are known; `live` are the live multiset files."""
     names = {file.path for file in live}
     since, found = -1, dict[int, tuple[str, ...]]()
-    for count, row in enumerate(sorted(rows, key=lambda row: row.epoch, reverse=True)):
+    newest_first = sorted(rows, key=lambda row: row.epoch, reverse=True)
+    for count, (row, before) in enumerate(zip_longest(newest_first, newest_first[1:])):
         own = row.files.get(MULTISETS, ())
         dead = [name for name in own if name not in names]
         unnamed = not row.files and row.counts.changelog_rows > 0
         gone = unnamed or count >= EXPLAINED_EPOCHS_MAX
         gone = gone or not all((root / name).exists() for name in dead)
-        if gone or row.kind in RESTART_KINDS:
-            since = row.epoch
-            break
-        if dead:
+        if dead and not gone:
             found[row.epoch] = tuple(dead)
+        if gone or _restarts(row, before):
+            since = row.epoch
+            if own and not gone and row.kind in _WRITES_ALL:  # no merge hides what they have
+                return KnownMultisets(since, found)
+            break
     since = _skip_opaque(live, since)
     # Merges may have parted the files of one epoch, so those of `since` itself are read too.
     known = {epoch: names for epoch, names in found.items() if epoch >= since}
     return KnownMultisets(since, known)
+
+
+def _restarts(row: EpochRow, before: EpochRow | None) -> bool:
+    """Return whether an epoch replaces the state; an evolve may have changed other views only."""
+    if row.kind == "evolve" and before is not None and before.plan == row.plan:
+        return False
+    return row.kind in RESTART_KINDS
 
 
 def _skip_opaque(live: Sequence[LiveFile], since: int) -> int:

@@ -91,11 +91,15 @@ def draw_lines(
     series: Sequence[tuple[str, Points]], since_ms: int, until_ms: int, gap_ms: int
 ) -> LineChart:
     """Draw lines over one span of time; points more than `gap_ms` apart leave a gap."""
-    known = [value for _, points in series for _, value in points if value is not None]
+    shown = [
+        (name, [point for point in points if since_ms <= point[0] <= until_ms])
+        for name, points in series
+    ]
+    known = [value for _, points in shown for _, value in points if value is not None]
     top = round_up(max(known, default=0.0) * _HEADROOM) or 1.0
     lines = tuple(
         _draw_line(name, hue, points, (since_ms, until_ms), top, gap_ms)
-        for hue, (name, points) in enumerate(series, 1)
+        for hue, (name, points) in enumerate(shown, 1)
     )
     return LineChart(lines, top, since_ms, until_ms)
 
@@ -104,7 +108,7 @@ def _draw_line(
     name: str, hue: int, points: Points, span: tuple[int, int], top: float, gap_ms: int
 ) -> Line:
     since, until = span
-    runs = _split_runs([point for point in points if since <= point[0] <= until], gap_ms)
+    runs = _split_runs(points, gap_ms)
     path: list[str] = []
     area: list[str] = []
     for run in runs:

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from jobs.changing.evolve import evolve
 from jobs.core.explain.extreme_changes import ValueChange
 from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
 from jobs.table.group import GroupReader, ReadFiles
 from jobs.table.parts import MULTISETS
 from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion
+from schemas.spec.file import load_spec
 from schemas.types.sql_types import INT, STRING
 from tests.support.tables.written_table import BUCKETS, WrittenTable
 
@@ -40,12 +42,12 @@ def merge(table: WrittenTable, tier: int, first: int, last: int) -> list[str]:
     return [file.path for file in files]
 
 
-def steps(table: WrittenTable) -> dict[int, list[ValueChange] | None]:
+def steps(table: WrittenTable, last: int = EPOCHS) -> dict[int, list[ValueChange] | None]:
     """Return for each epoch what it did to the multiset of bolt."""
     version = TableVersion(table.place.table)
     reader = GroupReader(version, RowShape(table.plan), ("bolt",), BUCKETS)
     history = reader.multisets
-    found = {epoch: history.steps(0, epoch - 1, epoch) for epoch in range(1, EPOCHS + 1)}
+    found = {epoch: history.steps(0, epoch - 1, epoch) for epoch in range(1, last + 1)}
     return {epoch: None if each is None else sorted(each) for epoch, each in found.items()}
 
 
@@ -82,6 +84,26 @@ def test_nothing_is_claimed_about_epochs_that_a_merged_file_hides(table: Written
     found = steps(table)
     assert all(found[epoch] is None for epoch in range(1, 9))
     assert all(found[epoch] == before[epoch] for epoch in range(9, EPOCHS + 1))
+
+
+def test_an_evolve_hides_no_epoch_after_it(table: WrittenTable) -> None:
+    """It writes the whole state in its own epoch, which is merged as the state of any other."""
+    document = load_spec(table.place.spec).document()
+    renamed = load_spec(document | {"query": QUERY.replace("top", "most")})
+    assert evolve(table.place, renamed).row is not None
+    table.continue_with(renamed)
+    evolved = EPOCHS + 1
+    for epoch in range(evolved + 1, evolved + EPOCHS + 1):
+        table.epoch({("bolt",): (0, 100 + epoch), ("nut",): (epoch % 3,)})
+    for tier, last in ((1, evolved + 4), (2, evolved + 8), (BASE_TIER, evolved + 10)):
+        merge(table, tier, 1, last)
+        found = steps(table, evolved + EPOCHS)
+        assert found[evolved + 1] == [
+            ValueChange(99 + evolved, 1, 0),
+            ValueChange(101 + evolved, 0, 1),
+        ]
+        for epoch in range(evolved + 2, evolved + EPOCHS + 1):
+            assert set(found[epoch] or ()) == moved(epoch)
 
 
 def test_a_second_reader_reads_new_files_only(table: WrittenTable) -> None:

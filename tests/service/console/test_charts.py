@@ -17,6 +17,12 @@ def test_a_line_goes_from_the_first_moment_to_the_last() -> None:
     assert (chart.lines[0].now, chart.lines[0].highest) == (100.0, 100.0)
 
 
+def test_a_peak_outside_the_span_does_not_scale_it() -> None:
+    points = [(-50, 900.0), (0, 1.0), (10, 1.6), (20, 1.0), (70, 900.0)]
+    chart = draw_lines([("freshness", points)], 0, 20, GAP)
+    assert (chart.top, chart.lines[0].highest) == (2, 1.6)
+
+
 def test_a_pause_is_a_gap_and_a_lonely_value_a_dot() -> None:
     points = [(0, 1.0), (10, 1.0), (60, 1.0), (95, None), (96, 1.0), (100, 1.0)]
     path = draw_lines([("lag", points)], 0, 100, GAP).lines[0].path

@@ -28,6 +28,7 @@ from jobs.edge.table.file_writer import (
 from jobs.edge.table.reading import TableReader
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS
 from schemas.spec.file import load_spec, spec_text
+from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import INT, STRING
 from tests.support.tables.folded_table import COLUMNS, QUERY, FoldedTable
@@ -104,6 +105,13 @@ class WrittenTable:
         ]
         self.history.append(dict(live))
         self._commit("data", files, len(changelog), **counters)
+
+    def continue_with(self, spec: JobSpec) -> None:
+        """Continue after an evolve to another query with as many results."""
+        self.plan = parse_query(spec.query, spec.columns)
+        self.layout = TableLayout(Program(self.plan))
+        self.table = EpochTable.open(self.place.table, self.layout)
+        self.history.append(self.history[-1])
 
     def merge(self, part: str, tier: int) -> None:
         """Compact all files of a part into one."""
