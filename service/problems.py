@@ -47,7 +47,7 @@ TITLES = {
     "epoch-unknown": "There is no such epoch",
     "forbidden": "The token's role does not allow this",
     "group-unknown": "There is no such group",
-    "history-gone": "Retention has removed this history",
+    "history-gone": "This history was removed",
     "host-refused": "The request has a foreign host name or origin",
     "internal": "Something failed inside the service",
     "job-exists": "The job already exists",

@@ -30,6 +30,7 @@ from schemas.table.parquet_file import naming, rows_in, table_file
 
 Key = Row
 _CODE = "quarantine_code"
+TABLE_TAG_CHARACTERS = 8  # of a random id
 Answer = TypeVar("Answer")
 Table = TypeVar("Table")
 
@@ -62,6 +63,11 @@ class TableVersion:
     def id(self) -> str:
         """Delta's id of the table; a copy of the table has the same id."""
         return str(self.handle.metadata().id)
+
+    @property
+    def tag(self) -> str:
+        """The start of the id, for clients: a table that is made anew has another tag."""
+        return self.id[:TABLE_TAG_CHARACTERS]
 
     @property
     def version(self) -> int:

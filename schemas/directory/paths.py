@@ -80,12 +80,6 @@ class JobDirectory:
         return self.own_table.is_dir() or self.pointer.exists()
 
     @property
-    def table_number(self) -> int:
-        """A number that changes if the table is replaced by a new one."""
-        path = self.pointer if self.pointer.exists() else self.own_table
-        return path.stat().st_ino
-
-    @property
     def results(self) -> Path:
         return (self.view_specs / self.view if self.view else self.home) / "results"
 

@@ -4,8 +4,9 @@
          in RecentChanges? ──► rendered already
          otherwise         ──► read from the table, if it is complete; otherwise 410
 
-A position is what a client has read: `E:S` is everything up to row S of epoch E, `E` is all of
-epoch E. As an id, the latter is `E:9007199254740991`, a seq of no row, so that all ids look alike.
+A position is what a client has read: `E:S:T` is everything up to row S of epoch E in the table with
+the tag T. All of an epoch is `E:9007199254740991:T`, a seq of no row, so that all ids look alike.
+Clients may leave out T, for the table that there is now, and S, for all of the epoch.
 
 `TableReads` limits how many read the table at once; TableReadsBusy is raised beyond.
 """
@@ -17,16 +18,22 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from jobs.table.version import TableVersion, at_newest
+from jobs.table.version import TABLE_TAG_CHARACTERS, TableVersion, at_newest
 from schemas.limits import PAGE_ROWS_MAX
 from schemas.table.epoch import EpochRow
-from service.answers.history import list_complete_epochs, make_gone_problem, make_restarted_problem
+from service.answers.history import (
+    list_complete_epochs,
+    make_gone_problem,
+    make_restarted_problem,
+    require_same_table,
+)
 from service.answers.results import TableReads
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges, render_epoch
 from service.live.table import LiveTable
 from service.problems import Problem
 
-_POSITION = re.compile(r"(\d{1,15})(?::(\d{1,18}))?", re.ASCII)
+_TAG = rf"[0-9a-f]{{{TABLE_TAG_CHARACTERS}}}"
+_POSITION = re.compile(rf"(\d{{1,15}})(?::(\d{{1,18}})(?::({_TAG}))?)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,23 +42,35 @@ class ChangePosition:
 
     epoch: int
     seq: int = END_OF_EPOCH  # of the last row read; by default all of the epoch
+    table: str = ""  # the tag of the table that was read
 
     @property
     def is_epoch_end(self) -> bool:
         return self.seq >= END_OF_EPOCH
 
     def __str__(self) -> str:
-        return f"{self.epoch}:{self.seq}"
+        return f"{self.epoch}:{self.seq}:{self.table}"
 
 
-def parse_position(text: str, parameter: str) -> ChangePosition:
+def parse_position(text: str, parameter: str, live_table: LiveTable) -> ChangePosition:
+    """Parse a position in a table; raise a Problem if it is one of another table."""
     found = _POSITION.fullmatch(text.strip())
     if found is None:
-        reason = f"{text[:80]!r} is not a position; write EPOCH or EPOCH:SEQ"
+        reason = f"{text[:80]!r} is not a position; write EPOCH, EPOCH:SEQ or an id of an event"
         errors = [{"path": parameter, "message": reason}]
         raise Problem("parameter-invalid", 422, reason, errors=errors)
-    epoch, seq = found.groups()
-    return ChangePosition(int(epoch), END_OF_EPOCH if seq is None else int(seq))
+    epoch, seq, table = found.groups(default="")
+    at = ChangePosition(
+        int(epoch), int(seq) if seq else END_OF_EPOCH, table or live_table.table_tag
+    )
+    require_table(live_table, at)
+    return at
+
+
+def require_table(live_table: LiveTable, at: ChangePosition) -> None:
+    """Raise a Problem if a position is in a table that another one has replaced."""
+    if live_table.table_tag:  # otherwise it was not read yet
+        require_same_table(at.table, live_table.table_tag)
 
 
 def check_position(live_table: LiveTable, at: ChangePosition, reads: TableReads) -> None:
@@ -92,7 +111,7 @@ def read_epochs(live_table: LiveTable, at: ChangePosition, reads: TableReads) ->
         return recent
     with reads.limit():
         return at_newest(
-            live_table.paths.table, lambda table: _read_from_table(live_table, table, first)
+            live_table.paths.table, lambda table: _read_from_table(live_table, table, at, first)
         )
 
 
@@ -101,7 +120,7 @@ def find_recent_epochs(live_table: LiveTable, at: ChangePosition) -> list[EpochC
     number = at.epoch + 1 if at.is_epoch_end else at.epoch
     found: list[EpochChanges] = []
     rows = 0
-    while (epoch := live_table.recent.find_epoch(number)) is not None:
+    while (epoch := live_table.recent.find_epoch(number)) is not None and epoch.table == at.table:
         rows += len(epoch.changes)
         if found and rows > PAGE_ROWS_MAX:
             break
@@ -110,10 +129,13 @@ def find_recent_epochs(live_table: LiveTable, at: ChangePosition) -> list[EpochC
     return found
 
 
-def _read_from_table(live_table: LiveTable, table: TableVersion, first: int) -> list[EpochChanges]:
+def _read_from_table(
+    live_table: LiveTable, table: TableVersion, at: ChangePosition, first: int
+) -> list[EpochChanges]:
+    require_same_table(at.table, table.tag)
     rows = table.epochs(first - 1)
     if not rows or rows[0].epoch != first:
-        raise make_gone_problem(first - 1, rows[0].epoch if rows else table.newest.epoch)
+        raise make_gone_problem(table, first - 1, rows[0].epoch if rows else table.newest.epoch)
     counts = table.count_changelog(first - 1)
     piece: list[EpochRow] = []
     total = 0
@@ -125,7 +147,7 @@ def _read_from_table(live_table: LiveTable, table: TableVersion, first: int) -> 
             break
         if row.begins:
             if not piece:
-                raise make_restarted_problem(first - 1, row.epoch)
+                raise make_restarted_problem(table, first - 1, row.epoch)
             break
         total += expected
         if piece and total > PAGE_ROWS_MAX:
@@ -137,13 +159,13 @@ def _read_from_table(live_table: LiveTable, table: TableVersion, first: int) -> 
         mine = None
         if changelog is not None:
             mine = changelog.filter(pc.equal(changelog["epoch"], row.epoch))
-        found.append(render_epoch(row, mine, live_table.shape))
+        found.append(render_epoch(row, mine, live_table.shape, table.tag))
     return found
 
 
 def find_newest_position(live_table: LiveTable) -> ChangePosition:
     """Return the position of the newest epoch."""
-    return ChangePosition(_find_newest(live_table))
+    return ChangePosition(_find_newest(live_table), table=live_table.table_tag)
 
 
 def _find_newest(live_table: LiveTable) -> int:

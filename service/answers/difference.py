@@ -32,7 +32,7 @@ def read_difference_page(
 ) -> dict[str, Any]:
     """Return a page of the differences from one epoch to another, later or earlier."""
     newest = table.newest.epoch
-    digest = msgspec.json.encode([job, first])
+    digest = msgspec.json.encode([job, first, table.tag])
     to, after = newest if last is None else last, b""
     if cursor:
         position = decode_cursor(cursor, digest, 1)

@@ -1,7 +1,7 @@
 """The event stream: sends the changes of one job to one client.
 
     snapshot (optional) ─► progress ─► changes of an epoch ─► progress ─► ... ─► heartbeat
-       rows of epoch N      id N:last     id E:S               id E:last       a comment
+       rows of epoch N      id N:last:T   id E:S:T             id E:last:T     a comment
 
 A stream stores its position and no data: it reads the next epochs when the socket accepts more. A
 stalled socket is closed; its client resumes with the id of the last row that it received.
@@ -26,10 +26,16 @@ from schemas.limits import (
     STREAM_PIECE_BYTES,
     TABLE_READ_RETRY_SECONDS,
 )
-from service.answers.changes import ChangePosition, find_recent_epochs, has_next, read_epochs
+from service.answers.changes import (
+    ChangePosition,
+    find_recent_epochs,
+    has_next,
+    read_epochs,
+    require_table,
+)
 from service.answers.listing import parse_listing
 from service.answers.results import Results, TableReadsBusy
-from service.live.recent_changes import END_OF_EPOCH, EpochChanges
+from service.live.recent_changes import EpochChanges
 from service.live.staggered_event import wait_for_share
 from service.live.table import LiveTable
 from service.problems import Problem
@@ -55,12 +61,12 @@ class Events:
         return b"event: change\ndata: %b\n\n" % document
 
     @staticmethod
-    def render_progress(epoch: int, document: bytes) -> bytes:
+    def render_progress(at: ChangePosition, document: bytes) -> bytes:
         """Return the event after a complete epoch.
 
         It has an id, so that a client that filters by an unchanged key advances too.
         """
-        return b"event: progress\nid: %d:%d\ndata: %b\n\n" % (epoch, END_OF_EPOCH, document)
+        return b"event: progress\nid: %b\ndata: %b\n\n" % (str(at).encode(), document)
 
     @staticmethod
     def render_columns(document: bytes) -> bytes:
@@ -88,7 +94,7 @@ class Lines:
         return document + b"\n"
 
     @staticmethod
-    def render_progress(epoch: int, document: bytes) -> bytes:
+    def render_progress(at: ChangePosition, document: bytes) -> bytes:
         return b'{"progress":%b}\n' % document
 
     @staticmethod
@@ -166,14 +172,15 @@ class EventStream:
     async def _make_snapshot(self) -> AsyncIterator[bytes]:
         """Yield the rows of one epoch as inserts without ids: a partial snapshot cannot resume."""
         progress: dict[str, object] = {}
+        table = self._live_table.table_tag
         async for epoch, watermark, documents in self._read_snapshot_pages():
             head = b'{"op":"+I","epoch":%d,"snapshot":true,"row":' % epoch
             rows = (self._form.render_snapshot_row(head + row + b"}") for row in documents)
             yield b"".join(rows)
-            self._at = ChangePosition(epoch)
+            self._at = ChangePosition(epoch, table=table)
             progress = {"epoch": epoch, "watermark": watermark, "snapshot": True}
         assert self._at is not None
-        yield self._form.render_progress(self._at.epoch, _encode(progress))
+        yield self._form.render_progress(self._at, _encode(progress))
 
     async def _read_snapshot_pages(self) -> AsyncIterator[tuple[int, int | None, list[bytes]]]:
         if self._key is not None:
@@ -182,7 +189,7 @@ class EventStream:
             )
             yield epoch, watermark, [] if row is None else [row]
             return
-        listing = parse_listing(self._live_table.shape, [], None, None)
+        listing = parse_listing(self._live_table, [], None, None)
         cursor: str | None = None
         while True:
             page = await run_in_threadpool(
@@ -204,6 +211,7 @@ class EventStream:
                 if self._live_table.successor is None:
                     return
                 self._live_table = self._live_table.successor
+            require_table(self._live_table, at)
             share = self._live_table.new_changes.share()
             pause = HEARTBEAT_SECONDS
             epochs = find_recent_epochs(self._live_table, at)
@@ -216,7 +224,7 @@ class EventStream:
                     pause = TABLE_READ_RETRY_SECONDS
             for epoch in epochs:
                 yield await self._render_epoch(epoch, at)
-                at = ChangePosition(epoch.epoch)
+                at = ChangePosition(epoch.epoch, table=epoch.table)
                 idle_since = time.monotonic()
             if epochs:
                 continue
@@ -238,7 +246,8 @@ class EventStream:
             rows = await run_in_threadpool(self._form.render_rows, epoch, after, self._key)
         else:
             rows = self._form.render_rows(epoch, after, self._key)
-        return head + rows + self._form.render_progress(epoch.epoch, epoch.progress)
+        end = ChangePosition(epoch.epoch, table=epoch.table)
+        return head + rows + self._form.render_progress(end, epoch.progress)
 
 
 async def wait_for_disconnect(receive: Receive) -> None:

@@ -33,10 +33,10 @@ def list_complete_epochs(
     gap = table.find_gap(rows, epoch, results=results)
     if gap is not None:
         make_problem = make_restarted_problem if gap.regrouped else make_gone_problem
-        raise make_problem(epoch, gap.epoch)
+        raise make_problem(table, epoch, gap.epoch)
     # Only the job's start has no epochs before it.
     if epoch < oldest and not (epoch == -1 and rows[0].kind == "start"):
-        raise make_gone_problem(epoch, oldest)
+        raise make_gone_problem(table, epoch, oldest)
     return [(row.epoch, row.counts.changelog_rows) for row in rows if row.epoch > epoch]
 
 
@@ -52,21 +52,28 @@ def find_complete_since(table: TableVersion, epoch: int, *, results: bool = Fals
     return epoch
 
 
-def make_restarted_problem(epoch: int, at: int) -> Problem:
+def make_restarted_problem(table: TableVersion, epoch: int, at: int) -> Problem:
     """Return the problem that other group columns have started a new history."""
-    problem = make_gone_problem(epoch, at)
+    problem = make_gone_problem(table, epoch, at)
     problem.detail = (
         f"the query has other group columns since epoch {at}, the oldest available epoch"
     )
     return problem
 
 
-def make_gone_problem(epoch: int, oldest: int) -> Problem:
+def make_gone_problem(table: TableVersion, epoch: int, oldest: int) -> Problem:
     """Return the problem that retention has removed the changes after an epoch."""
     return Problem(
         "history-gone",
         410,
         f"the history after epoch {epoch} was removed; the oldest available epoch is {oldest}",
         oldest=oldest,
-        oldest_id=f"{oldest}:{END_OF_EPOCH}",
+        oldest_id=f"{oldest}:{END_OF_EPOCH}:{table.tag}",
     )
+
+
+def require_same_table(wanted: str, found: str) -> None:
+    """Raise a Problem if a table has been replaced by another one; both are tags."""
+    if wanted != found:
+        detail = "the table was dropped and made anew; read its results, then what follows them"
+        raise Problem("history-gone", 410, detail)

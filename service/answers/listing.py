@@ -2,7 +2,7 @@
 
     where=total>=10&where=name^=bo&order=-total,name ──► Listing ──► Select over c0, c1, ...
                                                            ▲
-    cursor: epoch, digest of the parameters, last row ─────┘
+    cursor: epoch, digest of table and query, last row ────┘
 
 Input of users becomes values only. Columns are looked up by name and appear by number. All pages of
 a listing show the epoch of its first page.
@@ -27,6 +27,7 @@ from jobs.table.listing import (
 )
 from schemas.limits import REASON_CHARACTERS_MAX
 from service.live.select import Select
+from service.live.table import LiveTable
 from service.problems import Problem
 from service.table.row_shape import RowShape
 
@@ -46,7 +47,7 @@ class Listing:
     conditions: tuple[tuple[str, tuple[bytes, ...]], ...]  # SQL over column numbers, and its values
     order: tuple[tuple[str, bool], ...]  # column, descending; the key follows as the last one
     columns: tuple[str, ...]  # columns that an index would help
-    digest: bytes  # of the parameters: a cursor belongs to one listing
+    digest: bytes  # of table and parameters: a cursor belongs to one listing
 
     def encode_cursor(self, epoch: int, last: Sequence[bytes]) -> str:
         return encode_cursor(epoch, self.digest, last)
@@ -111,9 +112,10 @@ def _render_after(
 
 
 def parse_listing(
-    shape: RowShape, where: Sequence[str], order: str | None, as_of: str | None
+    live_table: LiveTable, where: Sequence[str], order: str | None, as_of: str | None
 ) -> Listing:
-    """Parse the parameters of a listing; raise a Problem if they are invalid."""
+    """Parse the parameters of a listing of a table; raise a Problem if they are invalid."""
+    shape = live_table.shape
     try:
         conditions = tuple(_render(shape, each) for each in parse_conditions(shape.columns, where))
         columns = tuple(
@@ -124,7 +126,8 @@ def parse_listing(
         raise Problem("column-unknown", 422, str(error)) from None
     except ListingRefused as error:
         raise _make_problem(error.parameter, str(error)) from None
-    text = msgspec.json.encode([list(where), order or "", as_of or "", shape.plan.fingerprint])
+    of_table = (live_table.table_tag, shape.plan.fingerprint)
+    text = msgspec.json.encode([list(where), order or "", as_of or "", *of_table])
     digest = hashlib.blake2b(text, digest_size=8).digest()
     equal = [sql.removesuffix(" = ?") for sql, _ in conditions if sql.endswith(" = ?")]
     indexable = [columns[0][0]] if columns else equal[:1]

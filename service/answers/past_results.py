@@ -23,7 +23,7 @@ from schemas.limits import (
     QUERY_SECONDS_MAX,
     SQLITE_CHECK_STEPS,
 )
-from service.answers.history import list_complete_epochs
+from service.answers.history import list_complete_epochs, require_same_table
 from service.live.results_index import make_slow_query_problem
 from service.live.row_store import RowStore
 from service.live.select import Select
@@ -89,17 +89,26 @@ class PastResults:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._cached: OrderedDict[tuple[str, str, int], PastEpoch] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, str, str, int], PastEpoch] = OrderedDict()
 
-    def read_epoch(self, root: Any, shape: RowShape, epoch: int, table_id: str) -> PastEpoch:
-        """Return a past epoch; `table_id` distinguishes a new table at the same path."""
-        name = (str(root), table_id, epoch)
+    def read_epoch(self, root: Any, shape: RowShape, epoch: int, table_tag: str) -> PastEpoch:
+        """Return a past epoch of the table with this tag.
+
+        Raise a Problem if there is another table at its path now.
+        """
+        # A changed query has other columns.
+        name = (str(root), table_tag, shape.plan.fingerprint, epoch)
         with self._lock:
             found = self._cached.get(name)
             if found is not None:
                 self._cached.move_to_end(name)
                 return found
-        past = at_newest(root, lambda table: PastEpoch.read(table, shape, epoch))
+
+        def read(table: TableVersion) -> PastEpoch:
+            require_same_table(table_tag, table.tag)
+            return PastEpoch.read(table, shape, epoch)
+
+        past = at_newest(root, read)
         with self._lock:
             self._cached[name] = past
             while len(self._cached) > PAST_RESULTS_KEPT_MAX:

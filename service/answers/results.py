@@ -121,9 +121,9 @@ class Results:
         self, live_table: LiveTable, epoch: int, select: Select
     ) -> list[tuple[Any, ...]]:
         with self.reads.limit():
-            # A recreated table reuses epoch numbers; a changed query has other columns.
-            table_id = f"{live_table.paths.table_number}-{live_table.shape.plan.fingerprint}"
-            past = self._past.read_epoch(live_table.paths.table, live_table.shape, epoch, table_id)
+            past = self._past.read_epoch(
+                live_table.paths.table, live_table.shape, epoch, live_table.table_tag
+            )
             return past.select_rows(select)
 
 

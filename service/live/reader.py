@@ -46,14 +46,14 @@ _RETRY_SECONDS = 1.0
 
 
 class IndexOpened(msgspec.Struct, frozen=True, tag=True):
-    """The index is ready, with the epochs up to it. `table_id` is Delta's id of the table.
+    """The index is ready, with the epochs up to it. `table_tag` is the tag of the table.
 
     `refilled`: it was filled from the table, so there are no changes that lead to it.
     """
 
     row: EpochRow
     rows: list[EpochRow]
-    table_id: str
+    table_tag: str
     refilled: bool
 
 
@@ -195,7 +195,7 @@ class Reader:
         self._problem = None
         rows = table.epochs(row.epoch - HISTORY_EPOCHS_MAX)
         rows = [each for each in rows if each.epoch <= row.epoch]
-        self._client.send(IndexOpened(row, rows, table.id, refilled))
+        self._client.send(IndexOpened(row, rows, table.tag, refilled))
 
     def _catch_up(self, table: TableVersion) -> None:
         """Apply the epochs after the index, in pieces that fit in memory."""
@@ -237,7 +237,7 @@ class Reader:
                 if buried is None or buried.num_rows < silent + _count_deletions(mine):
                     return False
                 expired = self._shape.encode_keys(buried)
-            changes = render_epoch(row, mine, self._shape)
+            changes = render_epoch(row, mine, self._shape, table.tag)
             self._client.send(EpochRead(changes, expired))  # streams need not wait for the index
             self._index.apply(row, changes, mine, expired)
             self._client.send(EpochIndexed(row))

@@ -52,6 +52,7 @@ class _EpochHeader(msgspec.Struct, frozen=True, tag=True):
     """An epoch without its changes, which follow in pieces."""
 
     epoch: int
+    table: str
     committed_at: int
     watermark: int | None
     status: str
@@ -146,7 +147,13 @@ class ReaderProcess:
             self._pid = None
             raise ReaderEnded from None
         epoch = EpochChanges(
-            event.epoch, event.committed_at, event.watermark, event.status, changes, event.columns
+            event.epoch,
+            event.table,
+            event.committed_at,
+            event.watermark,
+            event.status,
+            changes,
+            event.columns,
         )
         return EpochRead(epoch, event.expired)
 
@@ -182,6 +189,7 @@ class _ServiceConnection:
         pieces = list(_split(epoch.changes))
         header = _EpochHeader(
             epoch.epoch,
+            epoch.table,
             epoch.committed_at,
             epoch.watermark,
             epoch.status,

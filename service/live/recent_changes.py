@@ -50,6 +50,7 @@ class EpochChanges:
     """One epoch's changelog, complete."""
 
     epoch: int
+    table: str  # the tag of the table that has the epoch
     committed_at: int  # microseconds since 1970
     watermark: int | None
     status: str
@@ -115,9 +116,10 @@ class EpochChanges:
         return found[::-1]
 
     def _render_event(self, change: Change) -> bytes:
-        return b"event: change\nid: %d:%d\ndata: %b\n\n" % (
+        return b"event: change\nid: %d:%d:%b\ndata: %b\n\n" % (
             self.epoch,
             change.seq,
+            self.table.encode(),
             change.document,
         )
 
@@ -135,10 +137,13 @@ class EpochChanges:
         )
 
 
-def render_epoch(row: EpochRow, changelog: pa.Table | None, shape: RowShape) -> EpochChanges:
-    """Render the changelog rows of an epoch."""
+def render_epoch(
+    row: EpochRow, changelog: pa.Table | None, shape: RowShape, table: str
+) -> EpochChanges:
+    """Render the changelog rows of an epoch of the table with this tag."""
     return EpochChanges(
         row.epoch,
+        table,
         row.committed_at,
         row.watermark,
         row.time.status,

@@ -103,7 +103,7 @@ class LiveTable:
         self.recent = RecentChanges()
         self.history = EpochHistory(paths.history)
         self.newest: EpochRow | None = None
-        self.table_id = ""  # of Delta; a table that is dropped and made again has another
+        self.table_tag = ""  # a table that is dropped and made again has another
         self.problem: str | None = None
         self.totals: Counter[str] = Counter()  # of the epochs since the start
         self.commit_latencies = Histogram(LATENCY_BOUNDS)  # of the same epochs
@@ -245,8 +245,8 @@ class LiveTable:
 
     def _handle(self, event: ReaderEvent) -> None:
         match event:
-            case IndexOpened(row, rows, table_id, refilled):
-                self.table_id = table_id
+            case IndexOpened(row, rows, table_tag, refilled):
+                self.table_tag = table_tag
                 if refilled:
                     self.recent.clear()
                 self.problem = None

@@ -14,8 +14,6 @@ from service.live.results_index import make_no_epoch_problem
 from service.live.table import LiveTable
 from service.problems import Problem
 
-_TAG_CHARACTERS = 8  # of a random id
-
 
 def answer(document: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return a JSON response."""
@@ -39,16 +37,16 @@ def parse_key(live_table: LiveTable, raw: str) -> Key:
     return live_table.shape.parse_key(text)
 
 
-def make_epoch_tag(epoch: int, table_id: str) -> str:
+def make_epoch_tag(epoch: int, table_tag: str) -> str:
     """Return the ETag of an epoch: a table that is made anew counts from 0 again."""
-    return f'W/"{epoch}-{table_id[:_TAG_CHARACTERS]}"'
+    return f'W/"{epoch}-{table_tag}"'
 
 
 def make_epoch_headers(
     live_table: LiveTable, epoch: int, watermark: int | None = None, **others: str
 ) -> dict[str, str]:
     """Return the headers of a response that is valid at an epoch."""
-    tag = make_epoch_tag(epoch, live_table.table_id)
+    tag = make_epoch_tag(epoch, live_table.table_tag)
     headers = {"ETag": tag, "X-Epoch": str(epoch), "Cache-Control": "no-cache"}
     if watermark is not None:
         headers["X-Watermark"] = str(watermark)

@@ -31,7 +31,7 @@ from service.answers.changes import (
 from service.answers.event_stream import Events, EventStream, Lines
 from service.answers.media import Media, choose_media
 from service.answers.results import TableReads, TableReadsBusy
-from service.live.recent_changes import EpochChanges
+from service.live.recent_changes import END_OF_EPOCH, EpochChanges
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.documents import ChangePage
@@ -46,15 +46,15 @@ router = APIRouter(
 _CHANGE = {"op": "+U", "epoch": 41, "seq": 12884901889, "row": ROW}
 _PAGE = {
     "changes": [_CHANGE],
-    "next": "41:9007199254740991",
+    "next": "41:9007199254740991:5f0c2e71",
     "complete": True,
     "epoch": 41,
     "watermark": 1769860799999,
 }
 _NO_STORE = {"Cache-Control": "no-store"}
 _STREAM = (
-    'event: change\nid: 41:12884901889\ndata: {"op":"+U","epoch":41,"seq":12884901889,"row":{}}\n\n'
-    'event: progress\nid: 41:9007199254740991\ndata: {"epoch":41,"watermark":1769860799999}\n\n'
+    'event: change\nid: 41:12884901889:5f0c2e71\ndata: {"op":"+I","epoch":41,"row":{}}\n\n'
+    'event: progress\nid: 41:9007199254740991:5f0c2e71\ndata: {"epoch":41,"watermark":1769}\n\n'
 )
 
 
@@ -86,7 +86,8 @@ async def changes(
     request: Request,
     name: str,
     since: Annotated[
-        str | None, Query(description="EPOCH or EPOCH:SEQ; return only later changes")
+        str | None,
+        Query(description="EPOCH, EPOCH:SEQ or an id of an event; return only later changes"),
     ] = None,
     snapshot: Annotated[bool, Query(description="start with the current results")] = False,
     key: Annotated[str | None, Query(description="only this group; a key as in /results")] = None,
@@ -116,9 +117,9 @@ async def changes(
         group = live_table.shape.key_bytes(live_table.shape.parse_key(key))
     at: ChangePosition | None = None
     if last_event_id:  # a reconnecting browser: its position precedes its address
-        at = parse_position(last_event_id, "header.last-event-id")
+        at = parse_position(last_event_id, "header.last-event-id", live_table)
     elif since is not None:
-        at = parse_position(since, "query.since")
+        at = parse_position(since, "query.since", live_table)
     elif not snapshot:
         at = find_newest_position(live_table)
     is_stream = media not in (Media.JSON, Media.ARROW)
@@ -184,11 +185,8 @@ async def _read_page(
             last = epoch
             documents += [row.document for row in rows[:limit]]
             complete = len(rows) <= limit
-            at = (
-                ChangePosition(epoch.epoch)
-                if complete
-                else ChangePosition(epoch.epoch, rows[limit - 1].seq)
-            )
+            seq = END_OF_EPOCH if complete else rows[limit - 1].seq
+            at = ChangePosition(epoch.epoch, seq, epoch.table)
             if len(documents) >= limit:
                 break
         left = deadline - time.monotonic()

@@ -184,7 +184,7 @@ async def list_results(
     live_table = await runtime.wait_until_ready(name)
     media = choose_media(accept, Media.JSON, Media.NDJSON, Media.CSV, Media.ARROW)
     cursor = cursor or None  # a form sends an empty one for the first page
-    asked = parse_listing(live_table.shape, [each for each in where or [] if each], order, as_of)
+    asked = parse_listing(live_table, [each for each in where or [] if each], order, as_of)
     await wait_for_data(request, [live_table], min_epoch, after_offset, wait)
     now = live_table.newest
     if now is not None and as_of is None and cursor is None:

@@ -115,7 +115,7 @@ def read_views(
         at = f"epoch:{min(newest)}"
     pages: dict[str, ResultPage] = {}
     for view, live_table in live_tables.items():
-        asked = parse_listing(live_table.shape, [], None, as_of)
+        asked = parse_listing(live_table, [], None, as_of)
         pages[view] = runtime.results.read_page(live_table, asked, limit, at, None)
         at = f"epoch:{pages[view].epoch}"
     return pages

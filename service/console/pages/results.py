@@ -147,7 +147,7 @@ def _read_results(
 ) -> dict[str, Any]:
     shape, refused, found = live_table.shape, None, None
     try:
-        wanted = parse_listing(shape, query.where, query.order, query.as_of)
+        wanted = parse_listing(live_table, query.where, query.order, query.as_of)
         found = runtime.results.read_page(
             live_table, wanted, CONSOLE_RESULT_ROWS, query.as_of, query.cursor or None
         )
@@ -312,7 +312,7 @@ async def export(
     runtime = runtime_of(request)
     live_table = await runtime.wait_until_ready(name)
     query = ResultsQuery(tuple(where or ()), order or None, as_of or None)
-    wanted = parse_listing(live_table.shape, query.where, query.order, query.as_of)
+    wanted = parse_listing(live_table, query.where, query.order, query.as_of)
 
     def read_page(cursor: str | None) -> ResultPage:
         return runtime.results.read_page(live_table, wanted, PAGE_ROWS_MAX, query.as_of, cursor)

@@ -51,7 +51,7 @@ def test_from_the_first_epoch_the_changes_fold_to_every_epoch(watched: WatchedTa
             assert rows == watched.live(epoch)
         new = watched.write({"new": (5,)}, {"new": (6,), "other": (1,)})
         assert folded(until_epoch(stream, new), rows) == watched.live()
-        ids = [tuple(map(int, event.id.split(":"))) for event in taken if event.id]
+        ids = [tuple(map(int, event.id.split(":")[:2])) for event in taken if event.id]
         assert ids == sorted(set(ids))
 
 
@@ -146,7 +146,7 @@ def test_history_that_is_gone_is_410_and_names_where_to_begin(watched: WatchedTa
 @pytest.mark.slow
 def test_places_that_are_none_are_refused(watched: WatchedTable) -> None:
     with watched.served.client() as client:
-        for since in ("", "x", "1:", "-1", "1:2:3", "9" * 30, "1e3", "\u0661"):
+        for since in ("", "x", "1:", "-1", "1:2:3", "1:2:5f0c2e7g", "9" * 30, "1e3", "\u0661"):
             problem(client.get(CHANGES, params={"since": since}), 422, "parameter-invalid")
         problem(client.get(CHANGES, params={"since": "999"}), 404, "epoch-unknown")
         bad = client.get(CHANGES, headers={"Last-Event-ID": "nonsense"})

@@ -20,8 +20,6 @@ from service.live.table import LiveTable
 from service.paths import JobPaths
 from tests.support.tables.written_table import write_random_history
 
-START = ChangePosition(0)
-
 
 @pytest.fixture
 def live_table(tmp_path: Path) -> LiveTable:
@@ -29,8 +27,14 @@ def live_table(tmp_path: Path) -> LiveTable:
     written = write_random_history(tmp_path)
     spec = load_spec(written.place.spec)
     live_table = LiveTable(JobPaths(tmp_path, "items"), spec, cast(Any, None), None)
-    live_table.newest = TableVersion(written.place.table).newest
+    table = TableVersion(written.place.table)
+    live_table.newest, live_table.table_tag = table.newest, table.tag
     return live_table
+
+
+@pytest.fixture
+def start(live_table: LiveTable) -> ChangePosition:
+    return ChangePosition(0, table=live_table.table_tag)
 
 
 def take_all(reads: TableReads) -> ExitStack:
@@ -41,35 +45,35 @@ def take_all(reads: TableReads) -> ExitStack:
     return stack
 
 
-def test_reads_of_old_changes_are_counted(live_table: LiveTable) -> None:
+def test_reads_of_old_changes_are_counted(live_table: LiveTable, start: ChangePosition) -> None:
     reads = TableReads()
     for _ in range(TABLE_READS_MAX + 1):  # each gives its read back
-        check_position(live_table, START, reads)
-        assert read_epochs(live_table, START, reads)[0].epoch == 1
+        check_position(live_table, start, reads)
+        assert read_epochs(live_table, start, reads)[0].epoch == 1
     with take_all(reads):
         with pytest.raises(TableReadsBusy) as busy:
-            read_epochs(live_table, START, reads)
+            read_epochs(live_table, start, reads)
         assert (busy.value.code, busy.value.status) == ("too-many-requests", 429)
         with pytest.raises(TableReadsBusy):
-            check_position(live_table, START, reads)
+            check_position(live_table, start, reads)
 
 
-def test_changes_in_memory_are_not_counted(live_table: LiveTable) -> None:
+def test_changes_in_memory_are_not_counted(live_table: LiveTable, start: ChangePosition) -> None:
     reads = TableReads()
-    for epoch in read_epochs(live_table, START, reads):
+    for epoch in read_epochs(live_table, start, reads):
         live_table.recent.add(epoch)
     with take_all(reads):
-        check_position(live_table, START, reads)
-        assert read_epochs(live_table, START, reads)[0].epoch == 1
+        check_position(live_table, start, reads)
+        assert read_epochs(live_table, start, reads)[0].epoch == 1
 
 
-def test_a_stream_waits_for_its_turn(live_table: LiveTable) -> None:
+def test_a_stream_waits_for_its_turn(live_table: LiveTable, start: ChangePosition) -> None:
     reads = TableReads()
-    stream = EventStream(live_table, START, None, Results(reads), Lines, lambda: True)
-    expected: list[EpochChanges] = read_epochs(live_table, START, reads)
+    stream = EventStream(live_table, start, None, Results(reads), Lines, lambda: True)
+    expected: list[EpochChanges] = read_epochs(live_table, start, reads)
 
     async def read_first() -> bytes:
-        async for piece in stream._follow(START):
+        async for piece in stream._follow(start):
             return piece
         raise AssertionError("the stream ended")
 

@@ -65,8 +65,8 @@ def test_the_listing_is_the_table(client: httpx.Client, watched: WatchedTable) -
     answer = client.get(RESULTS)
     assert shown(answer) == watched.live()
     assert answer.json()["epoch"] == watched.newest
-    table_id = TableVersion(watched.table.place.table).id
-    assert answer.headers["etag"] == f'W/"{watched.newest}-{table_id[:8]}"'
+    tag = TableVersion(watched.table.place.table).tag
+    assert answer.headers["etag"] == f'W/"{watched.newest}-{tag}"'
     assert answer.headers["x-epoch"] == str(watched.newest)
 
 

@@ -59,7 +59,7 @@ def test_lookups_see_an_epoch_before_it_is_written(
     table = TableVersion(written.place.table)
     changelog = table.changelog(1, 2)
     (row,) = table.epochs(1)
-    changes = render_epoch(row, changelog, index.shape)
+    changes = render_epoch(row, changelog, index.shape, "")
     after = [before[0], b'{"name":"b","total":7,"top":7}', None, b'{"name":"d","total":4,"top":4}']
     index.announce(changes)
     assert writer.position is not None
@@ -78,5 +78,5 @@ def test_groups_that_expire_without_a_change_are_gone_at_once(
     expired = TableVersion(written.place.table).read_tombstones(2)
     assert expired is not None
     (row,) = TableVersion(written.place.table).epochs(1)
-    index.announce(render_epoch(row, None, index.shape), index.shape.encode_keys(expired))
+    index.announce(render_epoch(row, None, index.shape, ""), index.shape.encode_keys(expired))
     assert [row for _, row in seen(index)] == [b'{"name":"a","total":1,"top":1}', None, None, None]
