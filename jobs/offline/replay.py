@@ -345,7 +345,7 @@ class _TopicReader:
         row = (*plan.image, *TimeRules.of(spec, topic, plan.columns).columns)
         self._decoder = rules.decoder(plan.columns, row)
         self._fields = RowFields(
-            plan.columns,
+            tuple(dict.fromkeys((*plan.columns, *plan.image))),  # the latter with metadata
             row,
             rules.text_converter(),
             missing_is_null=rules.missing_is_null,

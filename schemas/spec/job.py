@@ -22,7 +22,12 @@ from pydantic import (
 )
 
 from schemas import limits
-from schemas.spec.source import Source
+from schemas.spec.source import (
+    CONSTANT_METADATA,
+    FORMATS_WITHOUT_TABLES,
+    METADATA_TYPES,
+    Source,
+)
 from schemas.spec.values import (
     ColumnName,
     ColumnType,
@@ -228,6 +233,21 @@ class JobSpec(Section):
             raise MisplacedError("is not one of source.csv.fields; add it there", missing)
         return columns
 
+    @field_validator("columns")
+    @classmethod
+    def _no_metadata(cls, columns: dict[str, SqlType], info: ValidationInfo) -> dict[str, SqlType]:
+        source = info.data.get("source")
+        if source is None or source.format in FORMATS_WITHOUT_TABLES:
+            return columns
+        for name in columns:
+            if name.lower() in METADATA_TYPES:
+                raise MisplacedError(
+                    f"is metadata of {source.format} messages, which the query may use without a "
+                    "declaration; remove it",
+                    name,
+                )
+        return columns
+
     @field_validator("primary_key")
     @classmethod
     def _declared_key(cls, key: tuple[str, ...] | None, info: ValidationInfo) -> Any:
@@ -236,8 +256,10 @@ class JobSpec(Section):
             return key
         if not key:
             raise ValueError("names no column; write it like [id]")
+        source = info.data.get("source")
+        tables = source is not None and source.format not in FORMATS_WITHOUT_TABLES
         for index, name in enumerate(key):
-            if name not in columns:
+            if name not in columns and not (tables and name in CONSTANT_METADATA):
                 known = ", ".join(list(columns)[:10])
                 raise MisplacedError(f"{name!r} is not one of columns ({known})", str(index))
             if name in key[:index]:

@@ -33,12 +33,18 @@ from schemas.spec.values import (
     word_or_keys,
 )
 from schemas.spec.watermark import Watermark
+from schemas.types.sql_types import BIGINT, STRING
 
 SourceFormat = Literal[
     "canal-json", "changelog-json", "csv", "debezium-json", "json", "maxwell-json", "upsert-json"
 ]
 # Their messages name no table, so a source has no filters.
 FORMATS_WITHOUT_TABLES = ("changelog-json", "csv", "json", "upsert-json")
+
+# What a query may name besides the declared columns: the metadata of a row's message.
+METADATA_TYPES = {"__database": STRING, "__table": STRING, "__es": BIGINT, "__ts": BIGINT}
+# Of these what is the same in all messages of a row.
+CONSTANT_METADATA = ("__database", "__table")
 
 
 class StartAt(Section):

@@ -198,6 +198,10 @@ EXAMPLES: dict[str, tuple[str, bytes | None]] = {
     "the key is …": ("upsert-json", b"[]"),
     "the key of a tombstone lacks …": ("upsert-json", b"{}"),
     "a tombstone has no key; …": ("upsert-json", None),
+    "… is not the name of a …": (
+        "canal-metadata",
+        message(type="INSERT", data=[NULLS], table=7),
+    ),
     "… is missing, and the source filters by it": ("canal-filtered", message(type="INSERT")),
 }
 # Those that expressions, windows and clocks give: where they are written.
@@ -225,11 +229,13 @@ def test_a_message_is_refused_for_the_reason_that_the_page_has(reason: str) -> N
     kind, value = EXAMPLES[reason]
     rules = {
         "debezium-adaptive": MessageRules("debezium-json", modes=Modes(times="adaptive")),
+        "canal-metadata": MessageRules("canal-json"),
         "canal-filtered": MessageRules("canal-json", database="shop"),
         "json": MessageRules("json", missing_is_null=True, paths=(("v", "v.a[0]"),)),
         "upsert-json": MessageRules("upsert-json", primary_key=("id",), last_images=True),
     }.get(kind, MessageRules(kind))
-    columns = tuple(Column(name, SqlType.parse(sql)) for name, sql in KINDS.items())
+    kinds = KINDS | ({"__table": "STRING"} if kind == "canal-metadata" else {})
+    columns = tuple(Column(name, SqlType.parse(sql)) for name, sql in kinds.items())
     decoder = rules.decoder(columns, columns)
     if isinstance(decoder, KeyedDecoder):
         decoded = decoder.explain_keyed(None, value)
@@ -247,6 +253,7 @@ DECODERS = (
     "formats/debezium.py",
     "formats/json_events.py",
     "formats/maxwell.py",
+    "formats/metadata.py",
     "formats/mysql_values.py",
     "formats/upsert.py",
     "formats/row_fields.py",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.formats.debezium import DebeziumDecoder
 from jobs.core.formats.maxwell import MaxwellDecoder
-from jobs.core.formats.message_scanner import MessageScanner
-from jobs.core.formats.scanned import Array, Scanned
+from jobs.core.formats.metadata import MetadataDecoder
+from jobs.core.formats.scanned import Array, Scanned, Scanner
 from jobs.core.kernels.codes import FILTERED, NO_TIME, UNUSUAL
 from jobs.core.kernels.json_bytes import PAD
 from jobs.core.plan.tree import Column
@@ -81,10 +81,10 @@ def escaped(text: str) -> str:
     return text
 
 
-Decoder = CanalDecoder | DebeziumDecoder | MaxwellDecoder
+Decoder = CanalDecoder | DebeziumDecoder | MaxwellDecoder | MetadataDecoder
 
 
-def scanner(made: Decoder) -> MessageScanner:
+def scanner(made: Decoder) -> Scanner:
     found = made.make_scanner()
     assert found is not None
     return found

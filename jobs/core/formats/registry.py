@@ -21,6 +21,7 @@ from jobs.core.formats.debezium import DebeziumDecoder
 from jobs.core.formats.debezium_fields import DEFAULT_MODES, Modes
 from jobs.core.formats.json_events import JsonEventDecoder
 from jobs.core.formats.maxwell import MaxwellDecoder
+from jobs.core.formats.metadata import MetadataDecoder, without_metadata
 from jobs.core.formats.mysql_values import BinaryForm, text_converter
 from jobs.core.formats.row_fields import Decode, KeyedDecode
 from jobs.core.formats.upsert import UpsertDecoder
@@ -34,6 +35,15 @@ from schemas.spec.source import FORMATS_WITHOUT_TABLES, SourceFormat
 from schemas.types.sql_types import SqlType
 
 FORMATS = get_args(SourceFormat)
+_RowDecoder = (
+    CanalDecoder
+    | MaxwellDecoder
+    | DebeziumDecoder
+    | ChangelogDecoder
+    | CsvDecoder
+    | JsonEventDecoder
+    | UpsertDecoder
+)
 
 
 class MessageDecoder(Protocol):
@@ -111,7 +121,16 @@ class MessageRules:
         *,
         bytes_max: int = limits.MESSAGE_BYTES_MAX,
     ) -> MessageDecoder:
-        """Return the decoder of the source; raise ValueError for rules that the format lacks."""
+        """Return the decoder of the source; raise ValueError for rules that the format lacks.
+
+        `used` may have metadata of the message, which is not among the declared columns."""
+        own = without_metadata(used, self.format)
+        rows = self._row_decoder(without_metadata(columns, self.format), own, bytes_max)
+        return rows if own == used else MetadataDecoder(rows, self.format, used)
+
+    def _row_decoder(
+        self, columns: tuple[Column, ...], used: tuple[Column, ...], bytes_max: int
+    ) -> _RowDecoder:
         if self.format not in FORMATS:
             raise ValueError(f"unknown format {self.format!r}; use one of {', '.join(FORMATS)}")
         filters = self.database, self.table

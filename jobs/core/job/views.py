@@ -25,8 +25,9 @@ def reading_plan(plans: Mapping[str, Plan]) -> Plan:
     first, *others = plans.values()
     if not others:
         return first
-    used = {column.name for plan in plans.values() for column in plan.used}
-    return replace(first, used=tuple(each for each in first.columns if each.name in used))
+    used = [column for plan in plans.values() for column in plan.used]
+    columns = dict.fromkeys((*first.columns, *used))  # the metadata that they use comes last
+    return replace(first, used=tuple(each for each in columns if each in used))
 
 
 def fingerprints_of(spec: JobSpec) -> dict[str, str]:

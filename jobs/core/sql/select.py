@@ -21,7 +21,7 @@ only names that match `NAME`, columns of the source, and typed values.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -64,17 +64,22 @@ _NO_CLAUSE = {
 }
 
 
-def parse_query(sql: str, columns: Mapping[str, SqlType]) -> Plan:
-    """Return the plan of a query over these columns; raise QueryError with every problem."""
+def parse_query(
+    sql: str, columns: Mapping[str, SqlType], metadata: Mapping[str, SqlType] | None = None
+) -> Plan:
+    """Return the plan of a query over these columns; raise QueryError with every problem.
+
+    A query may name `metadata` too, which is then among the used columns of the plan only."""
     problems: list[QueryProblem] = []
     plan = None
     try:
-        plan = _Query(sql, problems, columns=columns).plan(parse_select(sql))
+        known = {**columns, **(metadata or {})}
+        plan = _Query(sql, problems, columns=known).plan(parse_select(sql))
     except Refusal as refusal:
         problems.append(problem_at(sql, refusal))
     if plan is None or problems:
         raise QueryError(sorted(problems, key=lambda each: (each.line, each.column)))
-    return plan
+    return replace(plan, columns=tuple(each for each in plan.columns if each.name in columns))
 
 
 @dataclass

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from jobs.core.formats.canal_batch import BatchDecoder, CanalBatch
 from jobs.core.formats.frame import DecoderFrame
+from jobs.core.formats.metadata import MetadataDecoder
 from jobs.core.formats.registry import KeyedDecoder, MessageDecoder, MessageRules
 from jobs.core.formats.scanned import Array, Scanned, Scanner
 from jobs.core.job.time_rules import MessagesInOrder, TimeRules
@@ -476,7 +477,7 @@ def _scanner(
 ) -> Scanner | None:
     """Return the scanner of the source; None for a format or a type that it does not know."""
     decoder = _decoder(rules, columns, used)
-    return decoder.make_scanner() if isinstance(decoder, DecoderFrame) else None
+    return decoder.make_scanner() if isinstance(decoder, DecoderFrame | MetadataDecoder) else None
 
 
 def _decode_each(decoder: MessageDecoder, records: Records) -> Iterator[tuple[Decoded, Record]]:

@@ -18,6 +18,7 @@ from jobs.core.formats.canal_batch import BatchDecoder
 from jobs.core.formats.csv_events import CsvLayout
 from jobs.core.formats.debezium_fields import Modes
 from jobs.core.formats.frame import DecoderFrame
+from jobs.core.formats.metadata import MetadataDecoder
 from jobs.core.formats.registry import FORMATS, KeyedDecoder, MessageDecoder, MessageRules
 from jobs.core.kernels.codes import GOOD, NO_TIME
 from jobs.core.plan.tree import Column
@@ -109,7 +110,10 @@ def ways(decoder: MessageDecoder, vector: Vector) -> Iterator[Decoded]:
         batch = decoder.decode_batch([vector.message])
         if batch is not None and batch.count:
             yield Changes(batch.changes(), *batch.es, *batch.ts)
-    if isinstance(decoder, DecoderFrame) and (scanner := decoder.make_scanner()) is not None:
+    if (
+        isinstance(decoder, DecoderFrame | MetadataDecoder)
+        and (scanner := decoder.make_scanner()) is not None
+    ):
         scanned = scanner.scan([vector.message])
         if scanned.outcomes[0] == GOOD:
             times = (each[0].item() for each in (scanned.es, scanned.ts))

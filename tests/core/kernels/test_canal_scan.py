@@ -10,7 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.core.formats.canal import CanalDecoder
+from jobs.core.formats.metadata import MetadataDecoder
+from jobs.core.formats.registry import MessageRules
 from jobs.core.kernels.codes import FILTERED, GOOD, UNUSUAL
+from jobs.core.plan.tree import Column
+from schemas.spec.source import METADATA_TYPES
 from tests.support.message_scans import (
     COLUMNS,
     MYSQL_TYPES,
@@ -184,6 +188,16 @@ def test_labels_of_columns_that_are_no_text_do_not_matter() -> None:
     numbers = tuple(each for each in COLUMNS if each.name in ("id", "cnt"))
     labelled = canal_message(mysqlType={"id": "enum('a')", "cnt": "set('a')", "name": "enum('a')"})
     assert not check(CanalDecoder(numbers, numbers), [labelled]).unusual
+
+
+@settings(deadline=None)
+@given(st.lists(messages(), max_size=12), st.sampled_from([None, "product", "gr.*"]))
+def test_metadata_is_scanned_as_it_is_decoded(values: list[bytes], table: str | None) -> None:
+    metadata = tuple(Column(name, kind) for name, kind in METADATA_TYPES.items())
+    rules = MessageRules("canal-json", table=table)
+    made = rules.decoder(COLUMNS, (metadata[1], *COLUMNS[:2], *metadata[2:], metadata[0]))
+    assert isinstance(made, MetadataDecoder)
+    check(made, list(values))
 
 
 def test_of_another_table_only_the_json_matters() -> None:

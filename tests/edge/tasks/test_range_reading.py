@@ -188,6 +188,32 @@ def test_labels_are_read_the_same_with_and_without_the_scanner(
     assert {"new", "paid"} <= {value for column in scanned[1] for value in column if value}
 
 
+@pytest.mark.parametrize("table", [None, "items_.*"])
+def test_metadata_is_read_the_same_with_and_without_the_scanner(
+    table: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = {name: kind for name, kind in TYPES.items() if name.isascii()}
+    spec = SPEC | {
+        "source": {"topic": "items", "table": table} if table else {"topic": "items"},
+        "columns": types,
+        "query": "SELECT __table, __database, SUM(cnt) AS s FROM t GROUP BY __table, __database",
+        "watermark": WATERMARKS["es"],
+    }
+    dice = random.Random(3)
+    records = []
+    for offset in range(4_000):
+        names = {"table": dice.choice(["items_1", "items_2", "größe"]), "database": "shop"}
+        value = canal_message(type="UPDATE", old=[{"cnt": "7"}], **names)
+        if dice.random() < 0.02:
+            value = dice.choice([b"{", value.replace(b'"items_1"', b"7"), canal_message()])
+        records.append(Message(topic="items", partition=0, offset=offset, value=value))
+    scanned = read(tmp_path / "scanned", records, spec)
+    monkeypatch.setattr(range_reading, "_scanner", lambda *_: None)
+    assert scanned == read(tmp_path / "decoded", records, spec)
+    assert scanned[0]["quarantined"] > 0
+    assert {"items_1", "items_2"} <= set(scanned[1][-1])
+
+
 def test_texts_with_a_replacement_character_are_counted_in_every_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
