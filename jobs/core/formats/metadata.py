@@ -24,9 +24,12 @@ from jobs.core.kernels.codes import GOOD, NO_TIME
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Rejected, Row, Value
 from jobs.core.values.json_text import describe, read_json
+from jobs.core.values.json_values import converter
 from schemas.spec.source import FORMATS_WITHOUT_TABLES, METADATA_TYPES
+from schemas.types.sql_types import STRING
 
 _DATABASE, _TABLE, _ES, _TS = METADATA_TYPES
+_to_text = converter(STRING)
 Names = tuple[str | None, str | None]  # of the database and the table
 
 
@@ -131,6 +134,10 @@ class _Header:
             name = members.get(key)
             if name is not None and type(name) is not str:
                 return rejection(f"{describe(name)} is not the name of a {key}", f"{path}.{key}")
+            try:
+                _to_text(name)
+            except ValueError as error:
+                return rejection(str(error), f"{path}.{key}")
         database, table = (members.get(key) for key in self._keys)
         return database, table
 

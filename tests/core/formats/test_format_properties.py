@@ -17,6 +17,7 @@ from jobs.core.formats.debezium_fields import Modes
 from jobs.core.formats.registry import KeyedDecoder, MessageDecoder, MessageRules
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Rejected, Skipped
+from schemas.spec.source import METADATA_TYPES
 from schemas.types.sql_types import SqlType
 from tests.support.examples import examples
 
@@ -109,7 +110,7 @@ FULL_ROWS = st.builds(
     st.fixed_dictionaries({name: st.none() | values for name, values in GOOD.items()}),
     st.just({}) | st.dictionaries(st.sampled_from(list(GOOD)), SCALARS, max_size=1),
 )
-NAMES = st.sampled_from(["shop", "product", "other", None, 5])
+NAMES = st.sampled_from(["shop", "product", "other", None, 5, "\ud800"])
 MESSAGES = st.fixed_dictionaries(
     {},
     optional={
@@ -160,10 +161,18 @@ def both_ways(decoder: MessageDecoder, value: bytes | None, key: bytes | None = 
     return decoded
 
 
+METADATA = tuple(Column(name, kind) for name, kind in METADATA_TYPES.items())
+WITH_METADATA = [
+    rules.decoder(COLUMNS, (*METADATA[2:], *COLUMNS[:-1], *METADATA[:2]))
+    for rules in (MessageRules("canal-json"), DECODERS[1], DECODERS[2], *DECODERS[4:6])
+]
 of_every_decoder = pytest.mark.parametrize(
     "decoder",
-    [rules.decoder(COLUMNS, COLUMNS[:-1]) for rules in DECODERS],
-    ids=[f"{number} {rules.format}" for number, rules in enumerate(DECODERS)],
+    [*(rules.decoder(COLUMNS, COLUMNS[:-1]) for rules in DECODERS), *WITH_METADATA],
+    ids=[
+        *(f"{number} {rules.format}" for number, rules in enumerate(DECODERS)),
+        *(f"metadata {number}" for number in range(len(WITH_METADATA))),
+    ],
 )
 
 

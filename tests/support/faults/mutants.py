@@ -180,6 +180,12 @@ MUTANTS = [
         "    return root",
         EVENTS,
     ),
+    Mutant(
+        "formats/mysql_values.py", "number < 1 << len(names)", "number <= 1 << len(names)", EVENTS
+    ),
+    Mutant("formats/mysql_values.py", "number <= len(names)", "True", EVENTS),
+    Mutant("formats/mysql_values.py", "names[number - 1]", "names[number - 2]", EVENTS),
+    Mutant("formats/metadata.py", "_ES: decoded.es", "_ES: decoded.ts", EVENTS),
     Mutant("formats/csv_events.py", "if len(fields) != len(self._names):", "if False:", EVENTS),
     Mutant("formats/csv_events.py", "None if field == self._null_literal else ", "", EVENTS),
     Mutant(
