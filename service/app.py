@@ -30,6 +30,7 @@ from service.routes import (
     results,
     sessions,
     sql,
+    topics,
     views,
 )
 from service.routes.documents import make_schemas
@@ -48,6 +49,7 @@ _ROUTERS = (
     jobs.router,
     approvals.router,
     sql.router,
+    topics.router,
     views.router,
 )
 _ABOUT = (

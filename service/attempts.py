@@ -45,13 +45,14 @@ _REASONS: dict[Limit, str] = {
 class Attempts:
     """Runs work in child processes."""
 
-    def __init__(self, fork: Callable[[], Connection]) -> None:
+    def __init__(self, fork: Callable[[], Connection], at_once: int = ATTEMPTS_AT_ONCE_MAX) -> None:
         self._fork = fork
-        self._threads = ThreadPoolExecutor(ATTEMPTS_AT_ONCE_MAX, "attempt")
+        self._threads = ThreadPoolExecutor(at_once, "attempt")
         self._running = 0
 
     def close(self) -> None:
-        self._threads.shutdown(cancel_futures=True)
+        """Start no more attempts. Nobody waits for the running ones: the kernel ends them."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, work: Callable[[], Given]) -> Given:
         """Run `work` in a child process; return its value or raise its exception.
@@ -60,7 +61,7 @@ class Attempts:
         event loop only. Attempts have their own threads, so that they delay no other requests.
         """
         if self._running >= ATTEMPTS_WAITING_MAX:
-            detail = f"{ATTEMPTS_WAITING_MAX} specs are being checked or tried; try again later"
+            detail = f"{ATTEMPTS_WAITING_MAX} requests of this kind are waiting; try again later"
             raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "5"})
         self._running += 1
         try:

@@ -336,6 +336,15 @@ class Client(Connection):
         """Return who requested which change, newest first."""
         return self._get("/v1/audit-log", of.AuditLogLines, limit=limit).lines
 
+    def topics(self, connection: str = "default") -> of.Topics:
+        """Return the topics of a connection of the service, with their offsets."""
+        return self._get("/v1/topics", of.Topics, connection=connection)
+
+    def suggest(self, topic: str, connection: str = "default") -> str:
+        """Return a spec for a topic as YAML, from its newest messages; check it before use."""
+        path = f"/v1/topics/{quote(topic, safe='')}/suggestion"
+        return self._get(path, of.SuggestedSpec, connection=connection).spec
+
     def operation(self, identity: str) -> of.Operation:
         return self._get(f"/v1/operations/{quote(identity, safe='')}", of.Operation)
 

@@ -15,6 +15,7 @@ import msgspec
 from fastapi import Request
 
 from jobs.core.job.job_plan import plan_of
+from jobs.core.suggestion.spec_text import Suggestion, suggest_spec
 from jobs.table.files import UNREADABLE
 from schemas.limits import INDEX_POLL_SECONDS, SETTLE_SECONDS_MAX
 from schemas.spec.job import JobSpec
@@ -74,9 +75,11 @@ class Runtime:
         self.operations = Operations(self.register, settings, evolver, self._apply_result)
         self.lags = Lags(settings.connections, self._list_lag_targets, self._record_lag)
         self.state_sizes = StateSizes()
-        self.samples = Samples(settings.connections)
         self.topics = Topics(settings.connections)
         self.attempts = Attempts(self._spawner.spawn_attempt)
+        # Of their own, so that brokers that do not answer delay no check of a spec.
+        self._broker_reads = Attempts(self._spawner.spawn_attempt, at_once=1)
+        self.samples = Samples(settings.connections, self._broker_reads)
         self.request_counts = RequestCounts()
         self.stream_slots = StreamSlots(settings.capacity.followers)
         self.sql_slots = SqlSlots()
@@ -102,6 +105,7 @@ class Runtime:
 
     def close(self) -> None:
         self.attempts.close()
+        self._broker_reads.close()
         self.lags.close()
         self.operations.close()
         self.supervisor.close()
@@ -128,6 +132,12 @@ class Runtime:
         settings = self.settings
         read = partial(read_spec, body, name, settings.connections, settings.idle_after_ms)
         return await self.attempts.run(read)
+
+    async def suggest_spec(self, connection: str, topic: str) -> Suggestion:
+        """Return a spec for a topic, from its newest messages, which a child process parses."""
+        found = await self.samples.read_newest(connection, [topic])
+        messages = [(each.key, each.value) for each in found]
+        return await self.attempts.run(partial(suggest_spec, topic, connection, messages))
 
     def put(
         self,

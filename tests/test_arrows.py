@@ -1,7 +1,7 @@
 """The repository holds itself to its own rules: who may import whom, and what is nowhere at all.
 
-    schemas ◄── jobs.core ◄── jobs.table ◄── jobs.edge ◄── jobs (running, changing, cli, ...)
-    schemas, jobs.core, jobs.table ◄── service
+    schemas ◄── jobs.core ◄── jobs.table, jobs.topics ◄── jobs.edge ◄── jobs (running, cli, ...)
+    schemas, jobs.core, jobs.table, jobs.topics ◄── service
 
 LAYERS has the packages in order: each imports itself and those before it.
 
@@ -44,9 +44,10 @@ LAYERS = [
     for area, names in {
         "schemas": "limits types table directory spec process",
         "jobs.core": """kernels values plan evaluate aggregates sql rows fold formats time publish
-            explain job generators""",
+            explain job suggestion generators""",
         "jobs.table": """parts json_columns files scan epoch_rows version row_shape listing
             multisets group""",
+        "jobs.topics": "consumer samples listing",
         "jobs.edge": "machine process rows kafka table state spark tasks publisher",
         "jobs": """setup running changing checking offline replay querying migrating cli
             cli.commands demo""",
@@ -172,7 +173,7 @@ def unit_of(module: str) -> str | None:
 
 def may_import(importer: str, imported: str) -> bool:
     if below(imported, "jobs") and below(importer, "service"):
-        return below(imported, "jobs.core", "jobs.table")
+        return below(imported, "jobs.core", "jobs.table", "jobs.topics")
     return LAYERS.index(imported) <= LAYERS.index(importer)
 
 

@@ -352,6 +352,19 @@ def _add_specs(commands: Commands) -> None:
     plan = commands.add("plan", "prints types, operators, state layout and code of a job")
     plan.spec().json().parser.add_argument("--view", metavar="NAME", help="only this view")
     commands.add("validate", "checks a job spec; prints the place of every error").spec().json()
+    suggest = commands.add(
+        "suggest", "prints a spec for a topic, from its newest messages", module="specs.suggest"
+    )
+    suggest.brokers().connection().parser.add_argument("topic", metavar="TOPIC", help="a topic")
+    topics = commands.add("topics", "lists, shows and creates topics")
+    topics.brokers().connection().json()
+    topics.parser.add_argument(
+        "action", choices=("list", "show", "create"), nargs="?", default="list"
+    )
+    topics.parser.add_argument("name", metavar="TOPIC", nargs="?", help="a topic")
+    topics.parser.add_argument(
+        "--partitions", type=parse_whole, default=4, metavar="N", help="for create: its number (4)"
+    )
     flink = commands.add(
         "from-flink", "writes the job specs of a Flink SQL file", module="specs.from_flink"
     )

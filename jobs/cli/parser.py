@@ -134,6 +134,15 @@ class Command:
         )
         return self
 
+    def connection(self) -> Command:
+        self.parser.add_argument(
+            "--connection",
+            default="default",
+            metavar="NAME",
+            help="the connection to use (default)",
+        )
+        return self
+
     def master(self) -> Command:
         self.parser.add_argument(
             "--master", default="local[2]", metavar="M", help="Spark's master (local[2])"

@@ -11,16 +11,25 @@ CONSOLE_AUDITS = 100
 CONSOLE_FAILURES = FAILURES_KEPT = 100  # of each job, with their stacks
 CONSOLE_SQL_ROWS = 500
 
-# Sample messages of a topic for the spec editor. All samples together stay below BYTES, except that
-# the last message may exceed it. They are cached for KEPT seconds.
+# Sample messages of a topic, for the spec editor and suggestions. A longer message is cut; older
+# messages that exceed BYTES together are left out. They are cached for KEPT seconds.
 SAMPLE_MESSAGES_MAX = 10
 SAMPLE_BYTES_MAX = 1024 * 1024
+SAMPLE_KEY_BYTES_MAX = 16 * 1024
 SAMPLE_SECONDS_MAX = 5.0
 SAMPLE_PARTITIONS_MAX = 32
 TOPICS_SHOWN_MAX = 200  # of a connection, by name
 SAMPLE_KEPT_SECONDS = 30.0
-# Bytes that a request for samples fetches from a partition at once.
-SAMPLE_FETCH_BYTES = 256 * 1024
+SAMPLES_KEPT_MAX = 16  # topics whose samples are cached: at most 16 MiB
+# Bytes that a request for samples fetches from a partition at once, before they are unpacked.
+SAMPLE_FETCH_BYTES = 4 * SAMPLE_BYTES_MAX
+# A suggestion groups by texts up to this length, and reads so much of MySQL's name of a type, whose
+# parts of interest come first.
+LABEL_CHARACTERS_MAX = 64
+TYPE_CHARACTERS_MAX = 100
+# MySQL has at most 16 columns in a key, and 64 characters in the name of a table.
+KEY_COLUMNS_MAX = 16
+TABLE_CHARACTERS_MAX = 64
 # Rows of results, epochs of a group's history, and how many of them show every detail.
 CONSOLE_RESULT_ROWS = 50
 CONSOLE_HISTORY_EPOCHS = 500

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kafka import TopicPartition
-
-from schemas.limits import TOPICS_SHOWN_MAX
-from schemas.spec.connections import Connections
-from service.answers.samples import open_consumer
+from jobs.topics.consumer import TopicsUnreadable
+from jobs.topics.listing import Offsets, list_topics, read_topic
+from schemas.spec.connections import Connection, Connections, UnknownConnectionError
+from service.answers.samples import make_topics_problem
 from service.problems import Problem
 
 _READING_SECONDS_MIN, _READING_SECONDS_MAX = 1.0, 600.0
@@ -58,41 +58,33 @@ class Topics:
 
     def list_topics(self, connection: str) -> tuple[list[TopicInfo], int]:
         """Return the first topics by name, and the number of all; Kafka's own are left out."""
-        with open_consumer(self._connections, connection) as consumer:
-            names = sorted(name for name in consumer.topics() if not name.startswith("__"))
-            shown = names[:TOPICS_SHOWN_MAX]
-            partitions = {name: sorted(consumer.partitions_for_topic(name) or ()) for name in shown}
-            return self._describe(connection, consumer, partitions), len(names)
+        with self._lookup(connection) as found:
+            listed = list_topics(found)
+        topics = listed.topics.items()
+        return [self._describe(connection, name, each) for name, each in topics], listed.known
 
     def describe_topic(self, connection: str, name: str) -> TopicInfo:
         """Return one topic; raise a Problem if the brokers do not have it."""
-        with open_consumer(self._connections, connection) as consumer:
-            known = sorted(consumer.partitions_for_topic(name) or ())
-            if not known:
-                raise Problem("topic-unknown", 404, f"the brokers have no topic {name[:100]!r}")
-            return self._describe(connection, consumer, {name: known})[0]
+        with self._lookup(connection) as found:
+            offsets = read_topic(found, name)
+        return self._describe(connection, name, offsets)
 
-    def _describe(
-        self, connection: str, consumer: object, topics: Mapping[str, Sequence[int]]
-    ) -> list[TopicInfo]:
-        wanted = [TopicPartition(name, number) for name, ps in topics.items() for number in ps]
-        starts = consumer.beginning_offsets(wanted)  # type: ignore[attr-defined]
-        ends = consumer.end_offsets(wanted)  # type: ignore[attr-defined]
-        return [
-            TopicInfo(
-                name,
-                tuple(
-                    PartitionOffsets(
-                        number,
-                        starts[TopicPartition(name, number)],
-                        ends[TopicPartition(name, number)],
-                        self._measure(connection, name, number, ends[TopicPartition(name, number)]),
-                    )
-                    for number in numbers
-                ),
-            )
-            for name, numbers in topics.items()
-        ]
+    @contextmanager
+    def _lookup(self, connection: str) -> Iterator[Connection]:
+        """Yield a connection; raise a Problem if there is none, or its brokers are unreadable."""
+        try:
+            yield self._connections.lookup(connection)
+        except UnknownConnectionError as error:
+            raise Problem("not-found", 404, str(error)) from None
+        except TopicsUnreadable as error:
+            raise make_topics_problem(connection, error) from None
+
+    def _describe(self, connection: str, name: str, offsets: Offsets) -> TopicInfo:
+        partitions = (
+            PartitionOffsets(number, first, end, self._measure(connection, name, number, end))
+            for number, (first, end) in offsets.items()
+        )
+        return TopicInfo(name, tuple(partitions))
 
     def _measure(self, connection: str, name: str, number: int, end: int) -> float | None:
         """Return the rate since the reading before, and remember this one."""

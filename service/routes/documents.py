@@ -299,6 +299,31 @@ class JobOffsets(msgspec.Struct, frozen=True):
     lag: Lag | None
 
 
+class TopicPartition(msgspec.Struct, frozen=True):
+    first: int
+    next: int
+    rate: float | None
+
+
+class Topic(msgspec.Struct, frozen=True):
+    name: str
+    records: int  # at most: compaction leaves gaps
+    rate: float | None  # records per second; None until there are two readings
+    partitions: dict[str, TopicPartition]
+
+
+class Topics(msgspec.Struct, frozen=True):
+    connection: str
+    known: int
+    topics: list[Topic]
+
+
+class SuggestedSpec(msgspec.Struct, frozen=True):
+    topic: str
+    connection: str
+    spec: str  # YAML
+
+
 class Watermarks(msgspec.Struct, frozen=True, kw_only=True):
     """The watermarks of an epoch; other fields of its time state follow."""
 

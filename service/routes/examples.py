@@ -86,6 +86,8 @@ _STATUS = {
     413: "The body is too large",
     422: "Invalid request; `errors` lists every error",
     429: "Too many requests",
+    501: "Not supported by this installation",
+    502: "The brokers advertise an address that is not allowed",
     503: "Temporarily unavailable",
 }
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container
 from dataclasses import dataclass
 
-_NAME = re.compile(r"^name: (.*)$", re.MULTILINE)
+_NAME = "name: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +91,10 @@ def find_starter(name: str) -> Starter:
 
 def with_free_name(text: str, taken: Container[str]) -> str:
     """Return the text with a job name that no job has yet."""
-    found = _NAME.search(text)
-    if found is None or found[1] not in taken:
+    lines = text.split("\n")
+    index = next((at for at, line in enumerate(lines) if line.startswith(_NAME)), None)
+    if index is None or (name := lines[index].removeprefix(_NAME)) not in taken:
         return text
-    number = next(number for number in range(2, 1_000_000) if f"{found[1]}-{number}" not in taken)
-    return text[: found.end()] + f"-{number}" + text[found.end() :]
+    number = next(number for number in range(2, 1_000_000) if f"{name}-{number}" not in taken)
+    lines[index] = f"{_NAME}{name}-{number}"
+    return "\n".join(lines)

@@ -24,12 +24,22 @@ from jobs.core.job.in_memory import Event, InMemoryJob, RowEvaluation, RowExpand
 from jobs.core.plan.tree import Expression, Plan
 from jobs.core.sql.printer import expression_sql
 from jobs.core.sql.time_expression import bind_columns
-from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Op, Rejected, Row
+from jobs.core.values.change import (
+    Changes,
+    ColumnGone,
+    Decoded,
+    Filtered,
+    Op,
+    Rejected,
+    Row,
+    Skipped,
+)
 from jobs.core.values.json_values import renderer
 from jobs.core.values.rounding import EvaluationError
+from jobs.topics.samples import Sample
+from schemas.limits import SAMPLE_BYTES_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import TopicPartition
-from service.answers.samples import Sample
 from service.table.row_shape import RowShape
 
 _RAW_CHARACTERS = 2_000
@@ -97,6 +107,9 @@ class _NoChangelog(Exception):
 
 
 def _decode(decoder: Any, sample: Sample) -> Decoded:
+    if sample.cut:
+        size = SAMPLE_BYTES_MAX // 1024**2
+        return Skipped(f"the message is longer than {size} MiB, so a trial run leaves it out")
     if isinstance(decoder, KeyedDecoder):
         return decoder.explain_keyed(sample.value, sample.key)
     found: Decoded = decoder.explain(sample.value)
@@ -129,16 +142,15 @@ def _describe_message(
 def _fold(
     spec: JobSpec, plan: Plan, decoded: Sequence[tuple[Sample, Decoded]]
 ) -> list[ChangelogRow]:
-    if plan.window is not None or plan.grouping_sets > 1 or plan.primary_key:
+    if plan.window is not None or plan.grouping_sets > 1:
         feature = "windows" if plan.window is not None else "grouping sets"
-        feature = "deduplication by primary key" if plan.primary_key else feature
         raise _NoChangelog(f"A trial run does not support {feature}; start the job to see results.")
     if not any(isinstance(found, Changes) and found.changes for _, found in decoded):
         raise _NoChangelog("None of these messages has rows for this job.")
     job = InMemoryJob(spec, plan, RowExpander(plan), RowEvaluation(_make_projection(plan)))
     events: list[Event] = []
     try:
-        for sample, found in decoded:
+        for sample, found in reversed(decoded):  # as a job reads them: oldest first
             if isinstance(found, Changes):
                 partition = TopicPartition(sample.topic, sample.partition)
                 events += job.take(partition, sample.offset, found.changes)

@@ -26,7 +26,6 @@ from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
 from service.access.tokens import Role
 from service.console.editor.starters import STARTERS, find_starter, with_free_name
-from service.console.editor.suggestion import suggest_spec
 from service.console.editor.trial import run_trial
 from service.console.editor.vocabulary import make_vocabulary
 from service.console.job_view import find_job
@@ -61,9 +60,7 @@ async def new_page(
     draft = _Draft(starter.text)
     if topic.strip():
         request.state.reads = (f"{connection}/{topic.strip()}",)
-        draft = await run_in_threadpool(
-            _draft_spec, runtime, topic.strip()[:1_000], connection, starter.text
-        )
+        draft = await _draft_spec(runtime, topic.strip()[:1_000], connection, starter.text)
     known = sorted(runtime.settings.connections.by_name)
     return await render_page(
         request,
@@ -88,20 +85,13 @@ class _Draft:
     warning: str | None = None  # why there is no suggestion
 
 
-def _draft_spec(runtime: Runtime, topic: str, connection: str, otherwise: str) -> _Draft:
+async def _draft_spec(runtime: Runtime, topic: str, connection: str, otherwise: str) -> _Draft:
     """Return a suggestion from the messages of a topic, or another text with a warning."""
     try:
-        messages = runtime.samples.read_newest(connection, [topic])
+        found = await runtime.suggest_spec(connection, topic)
     except Problem as problem:
         return _Draft(otherwise, problem.detail)
-    except connections.UnknownConnectionError as error:
-        return _Draft(otherwise, str(error))
-    if not messages:
-        return _Draft(otherwise, f"topic {topic!r} is empty; a suggestion needs messages")
-    text = suggest_spec(topic, connection, [each.value for each in messages])
-    if text is None:
-        return _Draft(otherwise, "the newest messages of the topic have an unknown format")
-    return _Draft(text)
+    return _Draft(otherwise, found.reason) if found.text is None else _Draft(found.text)
 
 
 @router.get("/jobs/{name}/spec")
@@ -169,9 +159,7 @@ async def _make_preview(
     if sample:
         source = checked.spec.source
         try:
-            messages = await run_in_threadpool(
-                runtime.samples.read_newest, source.connection, source.topics
-            )
+            messages = await runtime.samples.read_newest(source.connection, source.topics)
             values["trial"] = await runtime.attempts.run(
                 partial(run_trial, checked.main, checked.plan, messages)
             )

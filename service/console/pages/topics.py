@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
+from jobs.core.suggestion.spec_text import Suggestion
+from jobs.topics.samples import Sample
 from schemas.spec import connections
 from service.access.tokens import Role
 from service.answers.topics import TopicInfo
-from service.console.editor.suggestion import suggest_spec
 from service.console.page import PageRoute, render_page
 from service.console.pictures.lineage import JobTopics, list_job_topics
 from service.console.visitor import require_visitor
 from service.problems import Problem
-from service.runtime import Runtime, runtime_of
+from service.runtime import runtime_of
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -35,8 +35,6 @@ async def topics_page(request: Request, connection: str = connections.DEFAULT) -
         topics, known = await run_in_threadpool(runtime.topics.list_topics, connection)
     except Problem as problem:
         refused = problem.detail
-    except connections.UnknownConnectionError as error:
-        refused = str(error)
     jobs = await run_in_threadpool(list_job_topics, runtime.jobs.list_records())
     return await render_page(
         request,
@@ -59,30 +57,34 @@ async def topic_page(
     visitor = require_visitor(request, Role.ADMIN)
     request.state.reads = (f"{connection}/{name}",)
     runtime = runtime_of(request)
+    topic = await run_in_threadpool(runtime.topics.describe_topic, connection, name)
+    newest: list[Sample] = []
+    suggestion, refused = Suggestion(None), None
     try:
-        values = await run_in_threadpool(_describe, runtime, connection, name)
-    except connections.UnknownConnectionError as error:
-        raise Problem("not-found", 404, str(error)) from None
+        newest = await runtime.samples.read_newest(connection, [name])
+        suggestion = await runtime.suggest_spec(connection, name)
+    except Problem as problem:
+        refused = problem.detail
+    jobs = await run_in_threadpool(list_job_topics, runtime.jobs.list_records())
+    readers, writers = _find_users(jobs, connection, name)
     return await render_page(
-        request, visitor, "topics/topic.html", connection=connection, address=_address, **values
+        request,
+        visitor,
+        "topics/topic.html",
+        connection=connection,
+        address=_address,
+        topic=topic,
+        readers=readers,
+        writers=writers,
+        suggestion=suggestion,
+        refused=refused,
+        messages=[(each, _decode_start(each)) for each in newest],
+        raw_max=_RAW_CHARACTERS,
     )
 
 
-def _describe(runtime: Runtime, connection: str, name: str) -> dict[str, Any]:
-    topic = runtime.topics.describe_topic(connection, name)
-    messages = runtime.samples.read_newest(connection, [name])
-    readers, writers = _find_users(list_job_topics(runtime.jobs.list_records()), connection, name)
-    return {
-        "topic": topic,
-        "readers": readers,
-        "writers": writers,
-        "suggestion": suggest_spec(name, connection, [each.value for each in messages]),
-        "messages": [
-            (each, (each.value or b"")[: 4 * _RAW_CHARACTERS].decode("utf-8", "replace"))
-            for each in messages
-        ],
-        "raw_max": _RAW_CHARACTERS,
-    }
+def _decode_start(sample: Sample) -> str:
+    return (sample.value or b"")[: 4 * _RAW_CHARACTERS].decode("utf-8", "replace")
 
 
 def _find_users(jobs: list[JobTopics], connection: str, topic: str) -> tuple[list[str], list[str]]:

@@ -13,10 +13,11 @@ import pytest
 from jobs.edge.kafka import admin as kafka_admin
 from jobs.edge.kafka.admin import KafkaAdmin, KafkaError
 from jobs.edge.publisher.handle import Publisher, PublisherFailed
+from jobs.topics.consumer import BrokersRefused
+from jobs.topics.samples import read_newest
 from schemas.spec.broker_address import AddressRefused
 from schemas.spec.connections import load_connections
-from service.answers.samples import Samples
-from service.problems import Problem
+from service.answers.samples import make_topics_problem
 from tests.support.jobs.running_job import RunningJob
 from tests.support.lying_broker import Door, LyingBroker, lying_broker, outer_address
 from tests.support.publisher_configuration import configuration
@@ -103,8 +104,9 @@ def test_a_publisher_ends_for_good(broker: LyingBroker, door: Door) -> None:
 
 
 def test_the_service_shows_no_messages_of_such_brokers(broker: LyingBroker, door: Door) -> None:
-    with pytest.raises(Problem) as refused:
-        Samples(load_connections(None, broker.address)).read_newest("default", ["t"])
-    assert refused.value.code == "address-refused"
-    assert "127.0.0.99" not in refused.value.detail  # operators' addresses are not for everybody
+    with pytest.raises(BrokersRefused) as refused:
+        read_newest(load_connections(None, broker.address).lookup("default"), ["t"])
+    problem = make_topics_problem("default", refused.value)
+    assert problem.code == "address-refused"
+    assert "127.0.0.99" not in problem.detail  # operators' addresses are not for everybody
     assert door.knocks() == 0

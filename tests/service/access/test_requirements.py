@@ -48,7 +48,7 @@ def needed(method: str, path: str) -> Role:
         return Role.ADMIN
     if path in ("/v1/audit-log", "/v1/trail", "/audit-log", "/trail", "/new", "/preview"):
         return Role.ADMIN
-    if path.startswith("/topics"):
+    if path.startswith(("/topics", "/v1/topics")):
         return Role.ADMIN
     return Role.VIEWER
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from jobs.core.job.job_plan import plan_of
+from jobs.topics.samples import Sample
 from schemas.spec.file import load_spec
-from service.answers.samples import Sample
 from service.console.editor.trial import Trial, run_trial
 
 SPEC = """\

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from multiprocessing.connection import Connection
 from typing import Any
 
 from fastapi import FastAPI
@@ -22,6 +23,11 @@ _spawner = cache(ReaderSpawner.start)
 def create_application(settings: Settings) -> tuple[FastAPI, ASGIApp]:
     """Return the application and its gate; nothing of it is started."""
     return app.create(settings, _spawner())
+
+
+def spawn_attempt() -> Connection:
+    """Fork a process for one attempt; return the connection to it."""
+    return _spawner().spawn_attempt()
 
 
 def find_routes(application: FastAPI) -> Iterator[APIRoute]:

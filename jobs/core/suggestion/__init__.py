@@ -1,0 +1,1 @@
+"""Suggestions: a first spec for a topic, from its newest messages."""

@@ -1,0 +1,99 @@
+"""A consumer without a group, which reads topics; and why brokers cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from difflib import get_close_matches
+from typing import Any
+
+from kafka import KafkaConsumer
+from kafka.errors import KafkaError, UnsupportedCodecError
+
+from schemas.limits import SAMPLE_FETCH_BYTES, SAMPLE_MESSAGES_MAX, SAMPLE_SECONDS_MAX
+from schemas.spec.broker_address import AddressRefused, require_allowed_brokers
+from schemas.spec.connections import Connection, kafka_python_options
+
+_NAMED = 5  # similar topics in the error for an unknown topic
+
+
+class TopicsUnreadable(Exception):
+    """The brokers of a connection cannot be read; the message says what to do.
+
+    `cause` is for logs: it may have addresses of the operator.
+    """
+
+    def __init__(self, text: str, cause: str = "") -> None:
+        super().__init__(text, cause)  # both, because it comes from a child process
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class BrokersSilent(TopicsUnreadable):
+    """The brokers do not answer."""
+
+
+class BrokersRefused(TopicsUnreadable):
+    """The brokers advertise an address that is not allowed."""
+
+
+class TopicUnknown(TopicsUnreadable):
+    """The brokers have no such topic."""
+
+
+class CodecMissing(TopicsUnreadable):
+    """Messages are compressed with a codec that has no library here."""
+
+
+@contextmanager
+def open_consumer(connection: Connection) -> Iterator[Any]:
+    """Open a consumer of a connection; raise TopicsUnreadable if its brokers cannot be read."""
+    try:
+        with closing(_make_consumer(connection)) as consumer:
+            require_allowed_brokers(consumer._client.cluster)
+            yield consumer
+    except AddressRefused as refused:
+        raise BrokersRefused(
+            f"the brokers of connection {connection.name!r} advertise an address that is not "
+            "allowed; the service's log names it",
+            str(refused),
+        ) from None
+    except UnsupportedCodecError as error:
+        codec = next((each for each in ("zstd", "snappy", "lz4") if each in str(error)), "another")
+        raise CodecMissing(
+            f"the newest messages are compressed with {codec}, and no library for this codec is "
+            "installed; jobs read them without it"
+        ) from None
+    except (KafkaError, OSError, ValueError) as error:
+        raise BrokersSilent(
+            f"the brokers of connection {connection.name!r} did not answer: check that they run, "
+            "and that they can be reached (retally doctor)",
+            f"{type(error).__name__}: {error}",
+        ) from None
+
+
+def _make_consumer(connection: Connection) -> Any:
+    return KafkaConsumer(
+        **kafka_python_options(connection),
+        group_id=None,
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+        auto_offset_reset="latest",
+        fetch_max_bytes=SAMPLE_FETCH_BYTES,
+        max_partition_fetch_bytes=SAMPLE_FETCH_BYTES,
+        max_poll_records=SAMPLE_MESSAGES_MAX,
+        request_timeout_ms=int(SAMPLE_SECONDS_MAX * 1_000),
+        bootstrap_timeout_ms=int(SAMPLE_SECONDS_MAX * 1_000),
+    )
+
+
+def make_unknown(topics: Sequence[str], known: Iterable[str]) -> TopicUnknown:
+    """Return the error for an unknown topic, with similar names or the first ones."""
+    existing = sorted(name for name in known if not name.startswith("__"))
+    near = [each for topic in topics for each in get_close_matches(topic[:100], existing, _NAMED)]
+    named = ", ".join(near or existing[:_NAMED])
+    missing = " or ".join(repr(topic[:100]) for topic in topics)
+    text = f"the brokers have no topic {missing}"
+    return TopicUnknown(f"{text}; known topics: {named}" if named else text)

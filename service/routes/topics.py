@@ -1,0 +1,84 @@
+"""Routes of topics: what the brokers of a connection have, and a spec that reads a topic."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+
+from schemas.spec import connections
+from service.access.requirements import require_role
+from service.access.tokens import Role
+from service.answers.topics import TopicInfo
+from service.problems import Problem
+from service.routes.answering import answer
+from service.routes.documents import SuggestedSpec, Topics
+from service.routes.examples import describe_responses
+from service.runtime import runtime_of
+
+router = APIRouter(prefix="/v1", tags=["topics"], dependencies=[Depends(require_role(Role.ADMIN))])
+
+_TOPICS = {
+    "connection": "default",
+    "known": 1,
+    "topics": [
+        {
+            "name": "shop.product",
+            "records": 140,
+            "rate": 12.5,
+            "partitions": {"0": {"first": 0, "next": 140, "rate": 12.5}},
+        }
+    ],
+}
+_SUGGESTED = {
+    "topic": "shop.product",
+    "connection": "default",
+    "spec": "name: shop-product\nsource:\n  topic: shop.product\n  ...",
+}
+
+ConnectionName = Annotated[str, Query(description="a connection of the service")]
+
+
+@router.get("/topics", responses=describe_responses(Topics, _TOPICS, 404, 502, 503))
+async def topics(request: Request, connection: ConnectionName = connections.DEFAULT) -> Response:
+    """Return the first 200 topics of a connection by name, without Kafka's own.
+
+    `known` is the number of all. A rate is that since the reading before, if there was one.
+    """
+    runtime = runtime_of(request)
+    found, known = await run_in_threadpool(runtime.topics.list_topics, connection)
+    described = [_describe(each) for each in found]
+    return answer({"connection": connection, "known": known, "topics": described})
+
+
+@router.get(
+    "/topics/{topic}/suggestion",
+    responses=describe_responses(SuggestedSpec, _SUGGESTED, 404, 409, 422, 429, 501, 502, 503),
+)
+async def suggestion(
+    request: Request, topic: str, connection: ConnectionName = connections.DEFAULT
+) -> Response:
+    """Return a spec for a topic as YAML, from its newest messages, to be checked by a person.
+
+    The code `no-suggestion` has the reason: the topic is empty, or its messages have no rows.
+    """
+    request.state.reads = (f"{connection}/{topic}",)
+    found = await runtime_of(request).suggest_spec(connection, topic)
+    if found.text is None:
+        raise Problem("no-suggestion", 409, found.reason or "")
+    return answer({"topic": topic, "connection": connection, "spec": found.text})
+
+
+def _describe(topic: TopicInfo) -> dict[str, object]:
+    partitions = {
+        str(each.partition): {"first": each.first, "next": each.next, "rate": each.rate}
+        for each in topic.partitions
+    }
+    return {
+        "name": topic.name,
+        "records": topic.records,
+        "rate": topic.rate,
+        "partitions": partitions,
+    }
