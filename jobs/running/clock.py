@@ -21,7 +21,7 @@ from jobs.core.time.followed import FollowedProgress, FollowedTopic
 from jobs.core.time.job_time import JobTime
 from jobs.core.time.rows_in_order import PartitionStart
 from jobs.core.time.time_view import PartitionTime
-from jobs.core.time.watermark_generators import Generator, latest_of, make_generator
+from jobs.core.time.watermark_generators import PartitionGenerator, latest_of, make_generator
 from jobs.edge.kafka.offset_ranges import OffsetRange, advance_offsets
 from jobs.edge.process.alignment_group import AlignmentGroup
 from jobs.edge.table.epoch_files import now_ms
@@ -61,7 +61,7 @@ class JobClock:
         *,
         read_log_ends: Callable[[], Offsets],
         groups: Mapping[str, AlignmentGroup] = {},
-        make: Callable[[Watermark], Generator] = make_generator,
+        make: Callable[[Watermark], PartitionGenerator] = make_generator,
         read_followed: Callable[[str], FollowedProgress | None] = lambda _: None,
     ) -> None:
         """`read_followed` returns new progress of the job that writes a topic."""

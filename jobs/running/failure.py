@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jobs.core.fold.laws import BrokenLaw
+from jobs.core.time.custom_generator import GeneratorFailed
 from jobs.edge.kafka.source import SourceChanged
 from jobs.edge.machine.disk import DiskRefused, find_refusal
 from jobs.edge.publisher.handle import PublisherFailed
@@ -58,6 +59,7 @@ _PERMANENT: dict[type[Exception], str] = {
     AddressRefused: "address-refused",
     Fenced: "fenced",
     ZombieTask: "hot-state-ahead",
+    GeneratorFailed: "generator-failed",
 }
 _SAME_IN_PUBLISHER = ("fenced", "history-missing")  # the others are publisher-CODE
 # Codes of the publisher; its other codes are temporary.

@@ -16,8 +16,8 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -37,8 +37,8 @@ from jobs.edge.process.fence import OwnedElsewhere, WriterLock
 from jobs.edge.process.generator_class import GeneratorRefused, make_allowed, require_allowed
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.publisher.job_publisher import JobPublisher
-from jobs.edge.spark.driver_lease import lease_session
-from jobs.edge.spark.session import choose_scratch, session, spark_directories
+from jobs.edge.spark.job_session import open_session
+from jobs.edge.spark.session import choose_scratch, spark_directories
 from jobs.edge.table.delta_epochs import EpochTable, Fenced
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.file_writer import AddedFile
@@ -208,7 +208,10 @@ class Job:
         mirrored = any(view.mirror_ms is not None for view in self.spec.view_specs.values())
         self._begin("spark")
         publishing = nullcontext() if publisher is None else closing(publisher)
-        with self._open_session(delta=mirrored) as spark, publishing:
+        session = open_session(
+            self.spec.name, self.data, self.master, self.jobs_per_driver, delta=mirrored
+        )
+        with session as spark, publishing:
             self._begin("state")
             clock = self._make_clock(topics, newest)
             pipeline = make_pipeline(
@@ -247,19 +250,6 @@ class Job:
                     mirrors.close()
 
     # --- set-up -------------------------------------------------------------------------------
-
-    @contextmanager
-    def _open_session(self, *, delta: bool) -> Iterator[SparkSession]:
-        """Yield the job's Spark session: of its own JVM, or of one that jobs share."""
-        if self.jobs_per_driver > 1:
-            with lease_session(self.data, self.master, self.jobs_per_driver) as spark:
-                yield spark
-            return
-        spark = session(self.spec.name, self.master, delta=delta)
-        try:
-            yield spark
-        finally:
-            spark.stop()
 
     def _open_table(
         self,

@@ -24,7 +24,7 @@ from jobs.core.sql.marker import Marker
 from jobs.core.sql.select import QueryError
 from jobs.core.sql.time_expression import TimeExpression
 from jobs.core.time.rows_in_order import PartitionStart, RowsInOrder
-from jobs.core.time.watermark_generators import Generator
+from jobs.core.time.watermark_generators import PartitionGenerator
 from jobs.core.values.change import Changes, Row
 from jobs.core.values.json_values import renderer
 from jobs.core.values.rounding import EvaluationError
@@ -110,7 +110,7 @@ class TimeRules:
         return latest
 
     def in_row_order(
-        self, row: Columns, generator: Generator, start: PartitionStart, now: int
+        self, row: Columns, generator: PartitionGenerator, start: PartitionStart, now: int
     ) -> MessagesInOrder:
         """Return what gives the rows of a partition to its generator in their order."""
         each_row = self.watermark.within_epoch

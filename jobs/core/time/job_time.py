@@ -23,7 +23,12 @@ from jobs.core.time.idleness import IdlenessTimer
 from jobs.core.time.rows_in_order import AFTER_ALL, BEFORE_ALL, PartitionStart
 from jobs.core.time.time_view import PartitionTime
 from jobs.core.time.topic_time import Partition, Source
-from jobs.core.time.watermark_generators import Followed, Generator, latest_of, make_generator
+from jobs.core.time.watermark_generators import (
+    Followed,
+    PartitionGenerator,
+    latest_of,
+    make_generator,
+)
 from schemas.spec.watermark import Watermark
 from schemas.table.epoch import END_OF_TIME, TopicPartition
 
@@ -38,7 +43,7 @@ class JobTime:
         strategies: Mapping[str, Watermark],  # of each topic
         now: int = 0,
         *,
-        make: Callable[[Watermark], Generator] = make_generator,
+        make: Callable[[Watermark], PartitionGenerator] = make_generator,
     ) -> None:
         """`make` makes the generator of a partition; the default makes those of the product."""
         self.now = now
@@ -129,7 +134,7 @@ class JobTime:
         that cannot wait are ACTIVE and punctuated watermarks.
         """
 
-        def advance(generator: Generator) -> int | None:
+        def advance(generator: PartitionGenerator) -> int | None:
             if state is None:
                 return generator.observe(latest, None, self.now)
             before = generator.last
@@ -150,7 +155,7 @@ class JobTime:
     ) -> list[Signal]:
         """Observe one row at once; `mark` is the time that it carries if it is a mark."""
 
-        def advance(generator: Generator) -> int | None:
+        def advance(generator: PartitionGenerator) -> int | None:
             at_once = generator.on_event(time, row, self.now)
             if marked:
                 at_once = latest_of(at_once, generator.on_mark(mark, row, self.now))
@@ -207,7 +212,7 @@ class JobTime:
         topic: str,
         partition: int,
         records: int,
-        advance: Callable[[Generator], int | None],
+        advance: Callable[[PartitionGenerator], int | None],
         *,
         unread: bool = False,
     ) -> list[Signal]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jobs.core.time.watermark_generators import Generator
+from jobs.core.time.watermark_generators import PartitionGenerator
 
 # Bounds of watermarks in milliseconds; in microseconds they still fit into 64 bits.
 BEFORE_ALL, AFTER_ALL = -(1 << 50), 1 << 50
@@ -32,7 +32,7 @@ class RowsInOrder:
     """Gives the rows of a partition to its generator, one after the other."""
 
     def __init__(
-        self, generator: Generator, start: PartitionStart, now: int, *, each_row: bool
+        self, generator: PartitionGenerator, start: PartitionStart, now: int, *, each_row: bool
     ) -> None:
         """With `each_row` a periodic generator emits after every row."""
         generator.restore(start.generator)

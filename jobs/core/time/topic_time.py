@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs.core.time.alignment import Alignment
 from jobs.core.time.combine import Multiplexer, Status
 from jobs.core.time.idleness import IdlenessTimer
-from jobs.core.time.watermark_generators import Generator
+from jobs.core.time.watermark_generators import PartitionGenerator
 from schemas.spec.watermark import Watermark
 from schemas.table.epoch import END_OF_TIME
 
@@ -15,7 +15,7 @@ class Partition:
 
     __slots__ = ("fresh", "generator", "last_record_at", "stopped", "timer", "unread")
 
-    def __init__(self, generator: Generator, timer: IdlenessTimer | None) -> None:
+    def __init__(self, generator: PartitionGenerator, timer: IdlenessTimer | None) -> None:
         self.generator = generator
         self.timer = timer
         self.last_record_at: int | None = None  # processing time of its last record

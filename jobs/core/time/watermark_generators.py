@@ -21,19 +21,17 @@ from schemas.spec.watermark import GeneratorClass, Mark, Watermark
 from schemas.table.epoch import END_OF_TIME
 
 
-class Generator:
-    """Base class: stores the greatest time observed and the last watermark emitted."""
+class PartitionGenerator:
+    """Base class: stores the greatest time observed and the last watermark emitted.
+
+    Operators derive their classes from jobs.core.time.custom_generator instead.
+    """
 
     __slots__ = ("last", "seen")
 
     def __init__(self) -> None:
         self.seen: int | None = None
         self.last: int | None = None
-
-    @classmethod
-    def of(cls, watermark: Watermark) -> Generator:
-        """Create a custom generator; override this to read settings of the spec."""
-        return cls()
 
     def event(self, time: int | None, marked: bool = False, now: int = 0) -> int | None:
         """Observe one row, which may be a mark; return a watermark if it emits one at once."""
@@ -83,7 +81,7 @@ class Generator:
         self.seen, self.last = state.get("seen"), state.get("watermark")
 
 
-class Bounded(Generator):
+class Bounded(PartitionGenerator):
     """Watermark for rows that come at most `delay` late: the greatest time - `delay` - 1.
 
     The - 1 is there because another row with the greatest time may follow. `exact` omits it, as SQL
@@ -100,7 +98,7 @@ class Bounded(Generator):
         return None if self.seen is None else self.seen - self._behind
 
 
-class Punctuated(Generator):
+class Punctuated(PartitionGenerator):
     """Emits the greatest time - `delay` at each marked record, at once and never periodically.
 
     With `own_time` it emits the time that the mark carries - `delay`, whatever came before.
@@ -121,7 +119,7 @@ class Punctuated(Generator):
         return self._raise_to(None if at_mark is None else at_mark - self._delay)
 
 
-class Lag(Generator):
+class Lag(PartitionGenerator):
     """Emits now - `delay`; it needs no rows."""
 
     __slots__ = ("_delay",)
@@ -134,7 +132,7 @@ class Lag(Generator):
         return now - self._delay
 
 
-class Automatic(Generator):
+class Automatic(PartitionGenerator):
     """Watermark of ingestion times: the last multiple of `every` before now.
 
     Multiples make sources with different clocks move together. A record that passes a multiple
@@ -156,38 +154,7 @@ class Automatic(Generator):
         return (now - 1) // self._every * self._every
 
 
-class CustomGenerator(Generator):
-    """Wraps an operator's generator, so that its watermark never goes back."""
-
-    __slots__ = ("_custom",)
-
-    def __init__(self, custom: Generator) -> None:
-        super().__init__()
-        self._custom = custom
-
-    def observe(self, latest: int | None, marked: int | None, now: int) -> int | None:
-        super().observe(latest, None, now)
-        return self._raise_to(self._custom.observe(latest, marked, now))
-
-    def on_event(self, time: int | None, row: Mapping[str, Any], now: int) -> int | None:
-        self.seen = latest_of(self.seen, time)
-        return self._raise_to(self._custom.on_event(time, row, now))
-
-    def on_mark(self, time: int | None, row: Mapping[str, Any], now: int) -> int | None:
-        return self._raise_to(self._custom.on_mark(time, row, now))
-
-    def _candidate(self, now: int) -> int | None:
-        return self._custom.emit(now)
-
-    def snapshot(self) -> dict[str, Any]:
-        return super().snapshot() | {"own": self._custom.snapshot()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        super().restore(state)
-        self._custom.restore(state.get("own", {}))
-
-
-class Followed(Generator):
+class Followed(PartitionGenerator):
     """Emits the watermarks of the job that writes the topic - `delay`; its rows move nothing."""
 
     __slots__ = ("_delay",)
@@ -202,7 +169,7 @@ class Followed(Generator):
         return self._raise_to(watermark if ended else watermark - self._delay)
 
 
-def make_generator(watermark: Watermark) -> Generator:
+def make_generator(watermark: Watermark) -> PartitionGenerator:
     """Return a new generator of the kind that a spec names, for one partition."""
     if watermark.follows:
         return Followed(watermark.delay_ms)

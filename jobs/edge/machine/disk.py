@@ -104,7 +104,7 @@ _REMOTE: dict[_Describe, str] = {
 def _find_executor_host(error: BaseException) -> str | None:
     """Return the host of the executor whose task failed; None if it was in this process."""
     for each in _follow_causes(error):
-        if found := _EXECUTOR.search(str(each)):
+        if found := _EXECUTOR.search(_read_text(each)):
             return found[1]
     return None
 
@@ -115,7 +115,14 @@ def _read_lines(error: BaseException) -> Iterator[str]:
     delta-rs colours its lines.
     """
     for each in _follow_causes(error):
-        yield from (_ORNAMENTS.sub("", line).strip() for line in reversed(str(each).splitlines()))
+        yield from (
+            _ORNAMENTS.sub("", line).strip() for line in reversed(_read_text(each).splitlines())
+        )
+
+
+def _read_text(error: BaseException) -> str:
+    """Return the text of an exception, with the rest of Spark's before its cause."""
+    return "\n".join([*getattr(error, "__notes__", ()), str(error)])
 
 
 def _follow_causes(error: BaseException) -> Iterator[BaseException]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 from importlib import import_module
 
-from jobs.core.time.watermark_generators import CustomGenerator, Generator, make_generator
+from jobs.core.time.custom_generator import CustomGenerator, Generator, call_class
+from jobs.core.time.watermark_generators import PartitionGenerator, make_generator
 from schemas.spec.watermark import GeneratorClass, Watermark
 
 ALLOWED = "RETALLY_GENERATORS"
@@ -37,11 +38,11 @@ def require_allowed(watermark: Watermark) -> None:
     _load(path)
 
 
-def make_allowed(watermark: Watermark) -> Generator:
+def make_allowed(watermark: Watermark) -> PartitionGenerator:
     """Return a new generator of a section that `require_allowed` took, in a task too."""
     if not isinstance(watermark.generator, GeneratorClass):
         return make_generator(watermark)
-    return CustomGenerator(_load(watermark.generator.path).of(watermark))
+    return CustomGenerator(call_class(_load(watermark.generator.path).of, watermark))
 
 
 def _load(path: str) -> type[Generator]:

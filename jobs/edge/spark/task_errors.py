@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jobs.core.fold.laws import BrokenLaw
+from jobs.core.time.custom_generator import GeneratorFailed
+from jobs.edge.spark.spark_failure import SparkFailed, detach
 from jobs.edge.state.catch_up import ZombieTask
 from schemas.table.parquet_file import TableDamaged, TableFileGone
 
@@ -27,6 +29,7 @@ _CODES: dict[str, type[Exception]] = {
     "table-damaged": TableDamaged,
     "law-broken": BrokenLaw,
     "hot-state-ahead": ZombieTask,
+    "generator-failed": GeneratorFailed,
 }
 _KNOWN = tuple(_CODES.values())
 
@@ -54,20 +57,20 @@ def errors_by_code() -> Iterator[None]:
 def collect_rows(frame: DataFrame | RDD[Any]) -> list[Any]:
     """Collect the rows of a frame; raise a task's TaskError as the exception that it was.
 
-    Other failures of a task are raised as Spark's exception.
+    Other failures of a task are raised as SparkFailed.
     """
     try:
         return frame.collect()
     except Exception as error:
-        known = _known_error(str(error))
-        if known is None:
-            raise
-        raise known from error
+        detached = detach(error)
+        if isinstance(detached, SparkFailed) and (known := _known_error(detached)):
+            raise known from detached
+        raise detached from None
 
 
-def _known_error(text: str) -> Exception | None:
+def _known_error(error: SparkFailed) -> Exception | None:
     """Return the first exception of _CODES in the text of Spark's exception."""
-    for line in text.splitlines():
+    for line in "\n".join(error.__notes__).splitlines():
         _, mark, content = line.partition(_MARK)
         if not mark:
             continue

@@ -31,6 +31,7 @@ from jobs.core.kernels.foreign_messages import NO_STAMP
 from jobs.core.plan.tree import Column
 from jobs.core.rows.consolidate import RUNNING_BITS
 from jobs.core.rows.row_time import TimeReader
+from jobs.core.time.custom_generator import GeneratorFailed
 from jobs.core.time.rows_in_order import PartitionStart
 from jobs.core.values.change import (
     Changes,
@@ -344,7 +345,11 @@ class RangeReader:
                     latest = time
                 if self.in_order is not None:
                     order = self.in_order
-                    before = [order.take(sign, row, time) for sign, row in decoded.changes]
+                    try:
+                        before = [order.take(sign, row, time) for sign, row in decoded.changes]
+                    except GeneratorFailed as failed:
+                        place = f"{report.topic}/{report.partition} offset {record.offset}"
+                        raise GeneratorFailed(f"{failed} (read from {place})") from failed
                     self.watermarks += before
                 report.decoded += 1
                 take(decoded.changes)

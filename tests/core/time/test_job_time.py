@@ -386,16 +386,16 @@ def test_alignment_never_comes_to_a_standstill(steps: list[list[int]], idle: str
 
 
 def test_a_generator_of_ones_own_takes_part() -> None:
-    from jobs.core.time.watermark_generators import Generator
+    from jobs.core.time.watermark_generators import PartitionGenerator
 
-    class EveryTenth(Generator):
+    class EveryTenth(PartitionGenerator):
         __slots__ = ()
 
         def _candidate(self, now: int) -> int | None:
             return None if self.seen is None else self.seen // 10 * 10
 
     spec = Watermark.model_validate({"generator": {"class": "my.marks:EveryTenth"}})
-    time = JobTime({"t": spec}, make=EveryTenth.of)
+    time = JobTime({"t": spec}, make=lambda _: EveryTenth())
     time.observe("t", 0, 57, 1)
     assert time.pass_time(0) == [50]
     with pytest.raises(ValueError, match=r"my\.marks:EveryTenth"):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from jobs.core.time.watermark_generators import (
     Automatic,
     Bounded,
-    Generator,
     Lag,
+    PartitionGenerator,
     Punctuated,
     make_generator,
 )
@@ -123,7 +123,7 @@ def test_ingestion_times_move_in_steps_and_never_include_the_present() -> None:
     ],
 )
 def test_the_spec_names_the_generator(
-    section: dict[str, object], kind: type[Generator], watermark: int | None
+    section: dict[str, object], kind: type[PartitionGenerator], watermark: int | None
 ) -> None:
     made = make_generator(Watermark.model_validate(section))
     assert type(made) is kind
@@ -142,7 +142,7 @@ events = st.tuples(st.integers(-(10**6), 10**6) | st.none(), st.booleans())
     st.lists(events, max_size=30),
 )
 def test_no_generator_goes_backwards_and_a_snapshot_goes_on(
-    make: Callable[[], Generator], history: list[tuple[int | None, bool]]
+    make: Callable[[], PartitionGenerator], history: list[tuple[int | None, bool]]
 ) -> None:
     made = make()
     given_out: list[int] = []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs.core.sql.select import QueryError
-from jobs.core.time.watermark_generators import Generator
+from jobs.core.time.custom_generator import Generator, GeneratorFailed
 from jobs.offline.steps import StepError
 from jobs.offline.watermarks import main, watermarks
 from schemas.spec.file import SpecError
@@ -270,8 +270,15 @@ def test_wrong_specs_and_markers_are_refused_before_any_step() -> None:
 class EveryTen(Generator):
     """Tens, and back again: nobody may go back."""
 
-    def _candidate(self, now: int) -> int | None:
-        return None if self.seen is None else self.seen // 10 * 10 if now < 300 else 0
+    def __init__(self) -> None:
+        self.seen = 0  # the base class has no fields that this could break
+
+    def on_event(self, time: int | None, row: Mapping[str, Any], now: int) -> int | None:
+        self.seen += time or 0
+        return None
+
+    def emit(self, now: int) -> int | None:
+        return self.seen // 10 * 10 if now < 300 else 0
 
 
 def test_a_class_that_the_operator_allows_makes_watermarks_and_none_goes_back(
@@ -293,6 +300,8 @@ def test_a_class_that_the_operator_allows_makes_watermarks_and_none_goes_back(
 class Deadlines(Generator):
     """Follows a column of the rows, and doubles the times of marks."""
 
+    seen: int | None = None
+
     def on_event(self, time: int | None, row: Mapping[str, Any], now: int) -> int | None:
         self.seen = row.get("v", time)
         return None
@@ -310,6 +319,26 @@ def test_a_class_sees_each_row_and_each_mark(monkeypatch: pytest.MonkeyPatch) ->
     assert outputs(steps, **section) == [{"watermark": 25}]
     section["marker"] = {"when": "k = 'end'", "time": "at"}
     assert outputs(steps, **section) == [{"watermark": 145}]
+
+
+class Broken(Generator):
+    """Takes the text of a column for a number."""
+
+    def on_event(self, time: int | None, row: Mapping[str, Any], now: int) -> int | None:
+        return row["v"] + 1  # type: ignore[no-any-return]
+
+
+def test_a_class_that_fails_is_named_with_its_line_and_the_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = f"{__name__}:Broken"
+    monkeypatch.setenv("RETALLY_GENERATORS", name)
+    steps: Steps = [{"add": 0}, {"event": [0, 10], "row": {"k": "go", "v": None, "at": None}}]
+    with pytest.raises(GeneratorFailed) as failed:
+        outputs(steps, generator={"class": name})
+    assert f"the generator class {name}: on_event failed: TypeError: " in str(failed.value)
+    assert "(test_watermarks.py, line " in str(failed.value)
+    assert '"v": null' in str(failed.value)
 
 
 # --- how it is called -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.publish.protocol import Fatal
+from jobs.core.time.custom_generator import GeneratorFailed
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing
 from jobs.edge.kafka.range_consumer import RangeTimedOut
 from jobs.edge.kafka.source import SourceChanged
@@ -46,6 +47,7 @@ from tests.support.service.tables import WatchedTable
         (PublisherFailed(Fatal("displaced", "by nobody")), "publisher-displaced", True),
         (PublisherFailed(Fatal("sink_taken", "another")), "publisher-sink-taken", False),
         (ZombieTask("the state is ahead"), "hot-state-ahead", False),
+        (GeneratorFailed("the generator class a:B"), "generator-failed", False),
         (AddressRefused("169.254.169.254"), "address-refused", False),
         (PublisherFailed(Fatal("address_refused", "no")), "publisher-address-refused", False),
         (PublisherFailed(Fatal("unreachable", "no broker")), "publisher-unreachable", True),
