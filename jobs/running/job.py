@@ -31,6 +31,7 @@ from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.source import begin_new_topics, check_starts, find_topics, has_reached, sum_lag
 from jobs.edge.machine.jars import spark_jars
 from jobs.edge.machine.java import java
+from jobs.edge.machine.process_limits import require_limits
 from jobs.edge.process.alignment_group import AlignmentGroup, join_groups
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
@@ -176,8 +177,9 @@ class Job:
             self._start.begin(phase, now_ms())
 
     def _run_locked(self, paths: JobDirectory, before: JobSpec | None) -> None:
-        java()  # raises before this start fences another writer: without Java no job can run,
-        spark_jars()  # nor without the jars
+        # These raise before this start fences another writer: no job can run without them.
+        require_limits()
+        java(), spark_jars()
         source = self.connections.lookup(self.spec.source.connection)
         self._begin("topics")
         with KafkaAdmin(kafka_python_options(source)) as admin:

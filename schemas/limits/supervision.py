@@ -26,6 +26,11 @@ JOBS_MAX = 500
 # Python worker for each core, which take one or two gigabytes.
 JOBS_RUNNING_MAX = 16
 
+# What a job needs of its process at least. A Spark JVM has up to DESCRIPTORS files open, most of
+# them jars, and ended at its start with 256. It reserves ADDRESS bytes, of which it uses little.
+JOB_DESCRIPTORS_MIN = 512
+JOB_ADDRESS_BYTES_MIN = 4 * 1024 * 1024 * 1024
+
 # Jobs of one shared Spark JVM (`retally serve --jobs-per-driver`): its end is the end of all.
 JOBS_PER_DRIVER_MAX = 16
 # The start of a shared JVM, on a busy machine.

@@ -56,6 +56,7 @@ def _run_checks(options: argparse.Namespace) -> Iterator[Finding]:
     checks: list[tuple[str, Callable[[], str]]] = [
         ("python", _check_python),
         ("packages", _check_packages),
+        ("limits", _check_limits),
         ("java", _check_java),
         ("jars", _check_jars),
         ("memory", _check_memory),
@@ -96,6 +97,14 @@ def _reinstall() -> str:
     from jobs.edge.machine.jars import is_checkout
 
     return "run make setup" if is_checkout() else "install retally in an environment of its own"
+
+
+def _check_limits() -> str:
+    from jobs.edge.machine.process_limits import describe_limits, describe_low_limits
+
+    if low := describe_low_limits():
+        raise _CheckFailed(low)
+    return describe_limits()
 
 
 def _check_java() -> str:

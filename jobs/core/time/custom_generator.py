@@ -68,17 +68,17 @@ class CustomGenerator(PartitionGenerator):
 
     def observe(self, latest: int | None, marked: int | None, now: int) -> int | None:
         super().observe(latest, None, now)
-        return self._raise_to(self._ask(self._custom.observe, latest, marked, now))
+        return self._raise_to(self._read_watermark(self._custom.observe, latest, marked, now))
 
     def on_event(self, time: int | None, row: Mapping[str, Any], now: int) -> int | None:
         self.seen = latest_of(self.seen, time)
-        return self._raise_to(self._ask(self._custom.on_event, time, row, now, row=row))
+        return self._raise_to(self._read_watermark(self._custom.on_event, time, row, now, row=row))
 
     def on_mark(self, time: int | None, row: Mapping[str, Any], now: int) -> int | None:
-        return self._raise_to(self._ask(self._custom.on_mark, time, row, now, row=row))
+        return self._raise_to(self._read_watermark(self._custom.on_mark, time, row, now, row=row))
 
     def _candidate(self, now: int) -> int | None:
-        return self._ask(self._custom.emit, now)
+        return self._read_watermark(self._custom.emit, now)
 
     def snapshot(self) -> dict[str, Any]:
         own = call_class(self._custom.snapshot)
@@ -91,7 +91,7 @@ class CustomGenerator(PartitionGenerator):
         call_class(self._custom.restore, state.get("own", {}))
 
     @staticmethod
-    def _ask(method: Callable[..., Any], *arguments: Any, row: Any = None) -> int | None:
+    def _read_watermark(method: Callable[..., Any], *arguments: Any, row: Any = None) -> int | None:
         """Return the watermark that a method of the class returns."""
         found = call_class(method, *arguments, row=row)
         if found is not None and not isinstance(found, int):

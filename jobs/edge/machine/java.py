@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from jobs.edge.machine import jars
+from jobs.edge.machine.process_limits import LimitTooLow, describe_low_limits
 
 JAVA_VERSION_MIN = 17
 INSTALL = (
@@ -24,6 +25,7 @@ INSTALL = (
     "macOS: brew install openjdk@17) and put java on the PATH or set JAVA_HOME"
 )
 _QUIET = Path(__file__).with_name("quiet_java")  # a JAVA_HOME with a launcher of the machine's Java
+_WORDS_MAX = 300  # characters of what Java says, if it does not run
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 # Spark passes options for an incubator module, which only makes its linear algebra faster, and for
@@ -68,9 +70,13 @@ def find_machine_java() -> Path:
     found = shutil.which("java", path=str(Path(home, "bin")) if home else None)
     if found is None:
         raise JavaMissing(f"no java in {where}: {INSTALL}")
-    version = _VERSION.search(read_build(Path(found)))
+    works, text = _read_version(Path(found))
+    version = _VERSION.search(text) if works else None
     if version is None:
-        raise JavaMissing(f"{found} does not run: {INSTALL}")
+        words = " ".join(text.split())[:_WORDS_MAX] or "it says nothing"
+        if low := describe_low_limits():
+            raise LimitTooLow(f"{found} does not run ({words}): {low}")
+        raise JavaMissing(f"{found} does not run ({words}): {INSTALL}")
     if int(version[1]) < JAVA_VERSION_MIN:
         raise JavaMissing(f"{found} is Java {version[1]}: {INSTALL}")
     return Path(found)
@@ -98,8 +104,14 @@ def install_launcher(home: Path, runtime: Path) -> None:
     launcher.chmod(0o755)
 
 
-@cache
 def read_build(command: Path) -> str:
     """Return the version and build that a java command prints; "" if it does not run."""
+    works, text = _read_version(command)
+    return text if works else ""
+
+
+@cache
+def _read_version(command: Path) -> tuple[bool, str]:
+    """Return whether a java command runs, and what it says."""
     shown = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)
-    return "" if shown.returncode else shown.stderr + shown.stdout
+    return not shown.returncode, shown.stderr + shown.stdout

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from jobs.edge.machine.disk import free_bytes
 from jobs.edge.machine.jars import class_archive_option, spark_jars
 from jobs.edge.machine.java import use_found_java
+from jobs.edge.machine.process_limits import describe_low_limits
 from schemas.limits import ARROW_BATCH_BYTES_MAX, SCRATCH_BYTES_MIN
 from schemas.spec.connections import SPARK_REDACTION
 
@@ -36,6 +38,7 @@ _SERIAL_FILTER = (
 JAVA_OPTIONS = "RETALLY_JAVA_OPTIONS"
 # On a cluster, the secret that master, workers and drivers share.
 _SECRET = "RETALLY_SPARK_SECRET"  # noqa: S105 - the name of the variable
+_JVM_ENDED = "JAVA_GATEWAY_EXITED"  # as Spark names it
 _MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp creates the directories in it
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -78,6 +81,10 @@ DELTA_SETTINGS = {
 }
 
 
+class SparkNotStarted(Exception):
+    """Spark's JVM ended while it started."""
+
+
 def session(
     name: str,
     master: str = "local[2]",
@@ -112,7 +119,15 @@ def session(
     for key, value in {**SETTINGS, **(DELTA_SETTINGS if delta else {}), **(settings or {})}.items():
         builder = builder.config(key, value)
     with _require_secret(builder, master):
-        return builder.getOrCreate()
+        try:
+            return builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            if error.getCondition() != _JVM_ENDED:
+                raise
+            low = describe_low_limits() or "see memory and limits with retally doctor"
+            raise SparkNotStarted(
+                f"Spark's JVM ended while it started; what Java said is above: {low}"
+            ) from None
 
 
 @contextmanager
