@@ -25,6 +25,8 @@ from schemas.table.epoch import Offsets, TopicPartition
 from schemas.table.object_path import TablePath
 
 log = logging.getLogger(__name__)
+# Its copy of the stack of a failed epoch buries the reason, which the driver raises and reports.
+logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
 
 # Writing each micro-batch to the checkpoint took 0.1 s, so Spark writes once an hour, in a thread.
 NO_PROGRESS_TRACKING = {
