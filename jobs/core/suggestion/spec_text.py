@@ -23,6 +23,7 @@ from schemas.limits import (
     KEY_COLUMNS_MAX,
     TABLE_CHARACTERS_MAX,
 )
+from schemas.spec.source import METADATA_TYPES
 from schemas.spec.values import OWN_COLUMNS
 
 Message = tuple[bytes | None, bytes | None]  # key and value of a record
@@ -88,10 +89,10 @@ def _guess_columns(samples: Sequence[Sampled]) -> dict[str, ColumnGuess]:
     rows = [row for each in samples for row in each.rows]
     described = {name: kind for each in reversed(samples) for name, kind in each.described.items()}
     guesses: dict[str, ColumnGuess] = {}
-    taken = set(OWN_COLUMNS)
+    taken = OWN_COLUMNS | METADATA_TYPES.keys()
     for name in rows[0]:
         if _is_identifier(name) and name.lower() not in taken:
-            taken.add(name.lower())  # Spark ignores the case of names
+            taken |= {name.lower()}  # Spark ignores the case of names
             guesses[name] = guess_column(described.get(name), [row.get(name) for row in rows])
     return guesses
 

@@ -36,7 +36,7 @@ def test_a_job_is_written_tried_started_and_seen_to_run(
         page.get_by_label("or from a topic").fill(shop.topic)
         page.get_by_role("button", name="Suggest a spec").click()
         spec = page.get_by_role("textbox", name="Spec")
-        suggested = re.compile(r"columns:\n  id: INT\n  name: STRING\n  cnt: INT")
+        suggested = re.compile(r"columns:\n  name: STRING\n  cnt: BIGINT")
         expect(page.locator("#spec")).to_have_value(suggested)
         write_spec(
             spec,
