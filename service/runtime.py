@@ -373,6 +373,7 @@ class Runtime:
             "groups": newest.counts.groups if view else self.count_groups(job),
             "committed_at": format_instant(newest.committed_at // 1_000),
             "moved": newest.moved,
+            "source_repeats": newest.counters.get("source_repeated"),
             "lag": self.lags.compute_lag(job, newest),
             "rates": live_table.compute_rates(),
             "table": live_table.problem,

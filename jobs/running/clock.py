@@ -25,7 +25,7 @@ from jobs.core.time.watermark_generators import PartitionGenerator, latest_of, m
 from jobs.edge.kafka.offset_ranges import OffsetRange, advance_offsets
 from jobs.edge.process.alignment_group import AlignmentGroup
 from jobs.edge.table.epoch_files import now_ms
-from jobs.edge.tasks.range_reading import RangeReport
+from jobs.edge.tasks.range_report import RangeReport
 from schemas.spec.job import JobSpec
 from schemas.spec.watermark import Watermark
 from schemas.table.epoch import EpochRow, Offsets, TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 
-from jobs.edge.tasks.range_reading import RangeReport
+from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.outcome import InputRefused
 from schemas.limits import BAD_FRACTION_MESSAGES_MIN
 from schemas.spec.job import JobSpec

@@ -10,17 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from jobs.core.fold.laws import BrokenLaw, messages_conserved, rows_conserved
 from jobs.core.plan.tree import Plan
+from jobs.core.rows.source_order import SourceOrder
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.dedupe import DedupeReport
 from jobs.edge.tasks.fold_inputs import FoldReport
-from jobs.edge.tasks.range_reading import RangeReport
+from jobs.edge.tasks.range_report import RangeReport
 from schemas.limits import DROPPED_KEYS_NAMED_MAX
-from schemas.table.epoch import EpochRow
+from schemas.table.epoch import EpochRow, SourceRepeat
 
 _RANGE_COUNTERS = (
     "read",
@@ -144,6 +146,29 @@ class Outcome:
             counters["appended_ms"] = self.appended_ms
         counters["decode_seconds"] = max((each.seconds for each in self.ranges), default=0.0)
         return counters
+
+    def count_repeats(self, newest: EpochRow) -> dict[str, Any]:
+        """Return what an epoch after `newest` counts and remembers of the order of its source."""
+        counts = newest.counts
+        orders = {name: SourceOrder(last=last) for name, last in counts.source_last.items()}
+        for report in sorted(self.ranges, key=lambda each: each.start):
+            if report.order is not None:
+                name = f"{report.topic}/{report.partition}"
+                orders.setdefault(name, SourceOrder()).extend(report.order)
+        repeated, count = counts.source_repeated, 0
+        for name, order in sorted(orders.items()):
+            if order.repeats_from is not None:
+                topic, _, partition = name.rpartition("/")
+                at = SourceRepeat(newest.epoch + 1, topic, int(partition), order.repeats_from, 0)
+                repeated, count = repeated or at, count + order.repeats
+        counters: dict[str, Any] = {
+            "source_repeats": count,
+            "source_last": {name: order.last for name, order in orders.items()},
+        }
+        if repeated is not None:
+            counters["source_repeated"] = replace(repeated, count=repeated.count + count)
+        found: dict[str, Any] = msgspec.to_builtins(counters)
+        return {name: value for name, value in found.items() if value}
 
     def count_filtered(self, plan: Plan, shipped: int) -> int:
         """Return how many of the shipped rows WHERE removed; raise BrokenLaw if rows got lost."""

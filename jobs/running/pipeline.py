@@ -239,6 +239,7 @@ class Pipeline:
         else:
             outcome = Outcome()
             counters = self._do_due_work(outcome, epoch, uuid)
+        counters |= outcome.count_repeats(self.newest)
         self.clock.observe(outcome.ranges, ends)
         self._observe_watermark()
         counters |= self.phases.end("judge")

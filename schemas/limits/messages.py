@@ -47,6 +47,12 @@ SCAN_NAME_BYTES_MAX = 512  # of a remembered database and table together
 # Fraction of some messages; if more are unusual, all are decoded one by one.
 SCAN_UNUSUAL_PART_MAX = 1 / 8
 
+# How a repeating source is noticed. A restarted canal numbers its batches from 1; in a partition
+# that few rows of the table reach, the first message has a higher number.
+SOURCE_ID_AFTER_RESTART_MAX = 10_000
+# Without numbers: messages of different tables in a partition may be out of order by seconds.
+SOURCE_ES_BACK_MS_MAX = 10_000
+
 # Messages that are decoded as one batch, column by column. Their objects fit a processor's cache,
 # and one malformed message sends few others to the exact decoder.
 CANAL_BATCH_MESSAGES = 800

@@ -41,6 +41,24 @@ class TopicIdentity(msgspec.Struct, frozen=True):
     partitions: int
 
 
+class SentMessage(msgspec.Struct, frozen=True):
+    """A message of a source that numbers what it sends: where it is, its `id` and its `es`."""
+
+    offset: int
+    id: int | None
+    es: int | None
+
+
+class SourceRepeat(msgspec.Struct, frozen=True):
+    """Where a source first began to send messages again, and how often it did so until now."""
+
+    epoch: int
+    topic: str
+    partition: int
+    offset: int
+    count: int
+
+
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """The counters of one epoch. A count that is missing in the row is 0, a gauge is None."""
 
@@ -84,6 +102,9 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     fold_seconds: float | None = None  # the longest fold task
     phases_ms: dict[str, float] = {}
     dropped_keys: dict[str, int] = {}
+    source_repeats: int = 0  # messages at which the source begins to repeat itself
+    source_repeated: SourceRepeat | None = None  # until now, in all epochs of this state
+    source_last: dict[str, SentMessage] = {}  # the last message with rows, by TOPIC/PARTITION
 
     @property
     def messages_one_by_one(self) -> int:
@@ -332,7 +353,13 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         `groups` is not included, because such an epoch counts its groups itself.
         """
         kept = {} if self.counts.images is None else {"images": self.counts.images}
-        return kept | self.repeated_counters
+        return kept | self.repeated_counters | self.source_counters
+
+    @property
+    def source_counters(self) -> dict[str, Any]:
+        """What a job must remember of its source, to notice that the source repeats itself."""
+        names = ("source_repeated", "source_last")
+        return {name: self.counters[name] for name in names if name in self.counters}
 
 
 # By view, among the counters: the plan, the counters and the due work that are its own.

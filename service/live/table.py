@@ -55,6 +55,7 @@ _TOTALS = (
     "damaged_texts",
     "dropped_retractions",
     "unmatched_retractions",
+    "source_repeats",
     "misfits",
     "expired",
     "closed",

@@ -60,6 +60,16 @@ class Evolution(msgspec.Struct, frozen=True):
     replay_from: ReplayFrom | None
 
 
+class SourceRepeats(msgspec.Struct, frozen=True):
+    """Where a source first began to send messages again, and how often it did so until now."""
+
+    epoch: int
+    topic: str
+    partition: int
+    offset: int
+    count: int
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     revision: int
@@ -85,6 +95,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     groups: int | None
     committed_at: str | None = None
     moved: int | None = None  # the epoch in which offsets were moved manually
+    source_repeats: SourceRepeats | None = None  # the source sends messages again after a crash
     lag: Lag | None
     rates: Rates | None
     table: str | None  # why the table cannot be read

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.histogram import Histogram
 from service.live.table import LiveTable
@@ -31,6 +32,7 @@ _EPOCH_METRICS = {
     "compute_seconds": "Seconds that the newest epoch took before its commit",
     "unpublished_epochs": "Epochs not yet published when the newest epoch was committed",
     "moved": "1 if offsets were moved manually, so that results do not cover all rows",
+    "source_repeats": "Places where the source began to repeat itself, if it has no dedupe: pk",
     "images": "Source rows whose last image the job keeps",
     "lag_records": "Unread records of the source",
     "read_per_second": "Messages read, over the last seconds",
@@ -202,11 +204,18 @@ def _read_epoch(
         "compute_seconds": newest.counts.compute_seconds,
         "unpublished_epochs": _count_unpublished(newest),
         "moved": float(newest.moved is not None),
+        "source_repeats": _count_repeats(live_table.spec, newest),
         "images": newest.counts.images,
         "lag_records": (runtime.lags.compute_lag(name, newest) or {}).get("records"),
         **live_table.compute_rates(),
         "changes_per_second": changes,
     }
+
+
+def _count_repeats(spec: JobSpec, newest: EpochRow) -> int:
+    """Return how often the source repeated itself and rows may have counted twice."""
+    repeated = newest.counts.source_repeated
+    return 0 if repeated is None or spec.dedupe else repeated.count
 
 
 def _count_unpublished(newest: EpochRow) -> int | None:

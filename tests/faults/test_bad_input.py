@@ -35,7 +35,7 @@ from jobs.edge.process.broker import Broker
 from jobs.edge.rows.weighted_rows import REPORT, WEIGHT
 from jobs.edge.tasks import decode as decode_task
 from jobs.edge.tasks.decode import DecodeTask
-from jobs.edge.tasks.range_reading import RangeReport
+from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.input_limits import InputLimits
 from jobs.running.outcome import InputRefused, Outcome
 from jobs.running.source_rules import make_source_rules

@@ -26,7 +26,7 @@ from jobs.edge.table.file_writer import (
 )
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
-from jobs.edge.tasks.range_reading import RangeReport
+from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.outcome import Outcome
 from jobs.running.pipeline import Pipeline
 from jobs.running.views_pipeline import ViewsPipeline

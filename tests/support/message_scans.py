@@ -118,8 +118,9 @@ def check(made: Decoder, values: list[bytes | None]) -> Scanned:
         assert isinstance(wanted, Changes), (value, wanted)
         # As text: -0.0 is not like 0.0.
         assert str(own) == str(wanted.changes), value
-        for found, time in ((scanned.es, wanted.es), (scanned.ts, wanted.ts)):
-            assert found[number] == (NO_TIME if time is None else time)
+        for name in ("es", "ts", "id"):
+            found, stamp = getattr(scanned, name.replace("id", "ids")), getattr(wanted, name)
+            assert found[number] == (NO_TIME if stamp is None else stamp)
     return scanned
 
 

@@ -156,7 +156,8 @@ class CanalDecoder(DecoderFrame):
             known = "INSERT, UPDATE, DELETE, INIT and the types of DDL"
             problem = "is missing" if node is None else f"{describe(node)} is unknown"
             return rejection(f"the type {problem}; known are {known}", "$.type")
-        return Changes(changes, parse_time_ms(message.get("es")), parse_time_ms(message.get("ts")))
+        stamps = (parse_time_ms(message.get(name)) for name in ("es", "ts", "id"))
+        return Changes(changes, *stamps)
 
     # --- the fast path ----------------------------------------------------------------------
 
@@ -171,6 +172,7 @@ class CanalDecoder(DecoderFrame):
             ("old", list[old] | None, None),  # type: ignore[valid-type]
             ("es", Int64 | None, None),
             ("ts", Int64 | None, None),
+            ("id", Int64 | None, None),
         ]
         if self._has_texts:
             fields.append(("mysqlType", Raw | UnsetType, UNSET))
@@ -234,7 +236,7 @@ def _row_lines(fields: RowFields) -> Iterator[str]:
     yield f"        changes.append((-1, {before}))"
     yield f"        changes.append((1, {after}))"
     yield f"else: {_NOT_NORMAL}"
-    yield "return Changes(changes, message.es, message.ts)"
+    yield "return Changes(changes, message.es, message.ts, message.id)"
 
 
 def _rows(message: dict[str, object], name: str) -> list[object]:

@@ -34,6 +34,7 @@ from schemas.limits import (
 _KIND, _IS_DDL, _DATA = attrgetter("type"), attrgetter("isDdl"), attrgetter("data")
 _TYPES = attrgetter("mysqlType")
 _ES, _TS = attrgetter("es"), attrgetter("ts")
+_ID = attrgetter("id")
 
 
 class BatchColumn(NamedTuple):
@@ -54,8 +55,10 @@ class CanalBatch:
     signs: Integers
     rows: Integers  # for each signed row, the index of its row in `data`
     updates: Integers  # the indexes of the signed rows that are the -U of an update
+    kept: list[int]  # the index of each of these messages among those given
     es: list[int | None]
     ts: list[int | None]
+    ids: list[int | None]  # of the batches in which canal sent the messages
 
     def value_indexes(self, column: BatchColumn) -> Integers:
         """Return for each signed row the index of its value in `after + before`."""
@@ -116,15 +119,11 @@ class CanalBatchDecoder:
             check = len(value) > SHORT_MESSAGE_BYTES_MAX or not value.isascii()
             if check and not is_acceptable(value, self._bytes_max):
                 return None
-        wanted = values
+        kept = list(range(len(values)))
         if self._tables:
             headers = map(self._tables.read_header, values)
-            wanted = [
-                value
-                for value, header in zip(values, headers, strict=True)
-                if self._tables.wants(header)
-            ]
-        messages = list(map(self._read_envelope, wanted))
+            kept = [at for at, header in enumerate(headers) if self._tables.wants(header)]
+        messages = [self._read_envelope(values[at]) for at in kept]
         signs = list(map(self._signs.get, map(_KIND, messages)))
         if None in signs or any(map(_IS_DDL, messages)):
             return None
@@ -149,8 +148,10 @@ class CanalBatchDecoder:
             signs=signed,
             rows=np.repeat(np.arange(len(row_signs)), times),
             updates=updates,
+            kept=kept,
             es=list(map(_ES, messages)),
             ts=list(map(_TS, messages)),
+            ids=list(map(_ID, messages)),
         )
 
     def _find_fields(self, messages: list[Any]) -> RowFields | None:

@@ -144,6 +144,7 @@ class MessageScanner:
             outcomes=np.zeros(messages, np.uint8),
             es=np.full(messages, NO_TIME, np.int64),
             ts=np.full(messages, NO_TIME, np.int64),
+            ids=np.full(messages, NO_TIME, np.int64),
         )
 
     def _new_images(self, count: int, size: int) -> kernel.Images:
@@ -159,6 +160,7 @@ class MessageScanner:
             outcomes=nothing.astype(np.uint8),
             es=nothing,
             ts=nothing,
+            ids=nothing,
         )
 
     def _enlarge(self, images: kernel.Images, count: int) -> kernel.Images:
@@ -170,7 +172,7 @@ class MessageScanner:
         larger.valid[:, :count] = images.valid[:, :count]
         larger.ends[:, : count + 1] = images.ends[:, : count + 1]
         self._images = larger = larger._replace(texts=images.texts)
-        return larger._replace(outcomes=images.outcomes, es=images.es, ts=images.ts)
+        return larger._replace(outcomes=images.outcomes, es=images.es, ts=images.ts, ids=images.ids)
 
     def _result(self, images: kernel.Images, count: int) -> Scanned:
         columns = []
@@ -186,6 +188,7 @@ class MessageScanner:
             images.outcomes,
             images.es,
             images.ts,
+            images.ids,
             images.signs[:count].copy(),
             images.owners[:count].copy(),
             columns,

@@ -76,6 +76,7 @@ class Scanned:
     outcomes: Array  # of each message: UNUSUAL, GOOD or FILTERED
     es: Array  # of each message, NO_TIME if it has none
     ts: Array
+    ids: Array  # of the batches in which canal sent the messages, or NO_TIME
     signs: Array  # int8, of each image
     owners: Array  # int32, the message of each image, ascending
     columns: list[ScannedColumn]

@@ -1,7 +1,7 @@
 """Find the members of a message of canal-json or maxwell-json.
 
 canal     {"data":[{..},..],"old":[{..},..],"type":"UPDATE","isDdl":false,"es":..,"ts":..,
-           "database":"shop","table":"product","mysqlType":{"id":"bigint",..}}
+           "database":"shop","table":"product","id":..,"mysqlType":{"id":"bigint",..}}
 maxwell   {"data":{..},"old":{..},"type":"update","ts":..,"database":..,"table":..}
                │
                ▼
@@ -45,17 +45,19 @@ SIGN = 1  # of its rows; 0 for an update, OTHER_TYPE for what has none
 ROWS, OLD_ROWS = 2, 3  # of `data` and `old`; -1 if these are no rows
 ES, TS = 4, 5
 DATABASE_AT, DATABASE_SIZE, TABLE_AT, TABLE_SIZE = 6, 7, 8, 9
-MESSAGE_SIZE = 10
+ID = 10  # of the batch in which canal sent it
+MESSAGE_SIZE = 11
 
 OTHER_TYPE = -9
 MEMBERS_REMEMBERED = 48
 # The members that are read, and the bits for them.
-DATA, OLD, TYPE, _DDL, ES_MEMBER, TS_MEMBER, TABLE, DATABASE, _COLUMN_TYPES, OTHER = range(10)
-_KEY_SIZES = np.array([6, 5, 6, 7, 4, 4, 7, 10, 11], np.int64)
+DATA, OLD, TYPE, _DDL, ES_MEMBER, TS_MEMBER, TABLE, DATABASE = range(8)
+_COLUMN_TYPES, _ID_MEMBER, OTHER = range(8, 11)
+_KEY_SIZES = np.array([6, 5, 6, 7, 4, 4, 7, 10, 11, 4], np.int64)
 
 _DATA_KEY, _OLD_KEY, _TYPE_KEY = word_of(b'"data"'), word_of(b'"old"'), word_of(b'"type"')
 _DDL_KEY, _ES_KEY, _TS_KEY = word_of(b'"isDdl"'), word_of(b'"es"'), word_of(b'"ts"')
-_TABLE_KEY = word_of(b'"table"')
+_TABLE_KEY, _ID_KEY = word_of(b'"table"'), word_of(b'"id"')
 _DATABASE_KEY, _DATABASE_END = word_of(b'"databas'), word_of(b'e"')
 _TYPES_KEY, _TYPES_END = word_of(b'"mysqlTy'), word_of(b'pe"')
 _ENUM, _SET = word_of(b"enum("), word_of(b"set(")
@@ -90,6 +92,8 @@ def _known_member(buffer: Array, at: int) -> int:
         return DATABASE
     if word == _TYPES_KEY and load_word(buffer, at + 8) & MASK_3 == _TYPES_END:
         return _COLUMN_TYPES
+    if word & MASK_4 == _ID_KEY:
+        return _ID_MEMBER
     return OTHER
 
 
@@ -123,7 +127,7 @@ def _read_type(buffer: Array, at: int, message: Array, format: int) -> int:
 
 @inlined
 def read_time(buffer: Array, at: int) -> tuple[int, int]:
-    """Return the end of `es` or `ts`, or -1, and its milliseconds."""
+    """Return the end of `es`, `ts` or `id`, or -1, and its number."""
     end, kind = scalar_end(buffer, at)
     if kind == NULL:
         return end, NO_TIME
@@ -167,8 +171,8 @@ def _read_member(
     if member == _DDL:
         end, kind = scalar_end(buffer, at)
         return end if kind == FALSE or kind == NULL else -1
-    if member == ES_MEMBER:
-        end, message[ES] = read_time(buffer, at)
+    if member == ES_MEMBER or member == _ID_MEMBER:
+        end, message[ES if member == ES_MEMBER else ID] = read_time(buffer, at)
     elif member == TS_MEMBER and format == MAXWELL:
         end, seconds = read_time(buffer, at)
         if seconds == NO_TIME:
@@ -275,7 +279,7 @@ def begin_message(message: Array) -> None:
     message[MET] = 0
     message[SIGN] = OTHER_TYPE
     message[ROWS] = message[OLD_ROWS] = -1
-    message[ES] = message[TS] = NO_TIME
+    message[ES] = message[TS] = message[ID] = NO_TIME
 
 
 @inlined
@@ -303,7 +307,7 @@ def read_message(
     while True:
         at = skip_blanks(buffer, at + 1)
         member = _known_member(buffer, at)
-        if format == MAXWELL and (member == _DDL or member == ES_MEMBER):
+        if format == MAXWELL and member in (_DDL, ES_MEMBER, _ID_MEMBER):
             member = OTHER
         if member == _COLUMN_TYPES and (format == MAXWELL or not has_texts):
             member = OTHER

@@ -30,6 +30,7 @@ from jobs.core.kernels.message_members import (
     DATABASE_AT,
     DATABASE_SIZE,
     ES,
+    ID,
     MEMBERS_REMEMBERED,
     MESSAGE_SIZE,
     MET,
@@ -95,6 +96,7 @@ class Images(NamedTuple):
     outcomes: Array  # uint8 [message]
     es: Array  # int64 [message]
     ts: Array
+    ids: Array
 
 
 @inlined
@@ -152,7 +154,7 @@ def scan(
 ) -> tuple[int, int, int]:
     """Scan messages from `first` on; return the next message and image, and why it stopped."""
     rules, columns, names, used, text_rows, tables, known_names = source
-    signs, owners, numbers, valid, texts, ends, outcomes, es, ts = images
+    signs, owners, numbers, valid, texts, ends, outcomes, es, ts, ids = images
     seen = np.zeros((MEMBERS_REMEMBERED + 1, 2), np.int64)  # the last is mysqlType
     message = np.zeros(MESSAGE_SIZE, np.int64)
     double = np.zeros(1, np.float64)
@@ -208,5 +210,5 @@ def scan(
                 )
                 image += 1
         outcomes[number] = GOOD
-        es[number], ts[number] = message[ES], message[TS]
+        es[number], ts[number], ids[number] = message[ES], message[TS], message[ID]
     return len(starts) - 1, image, DONE

@@ -26,11 +26,14 @@ class Op(StrEnum):
 
 
 class Changes(msgspec.Struct, frozen=True, gc=False):
-    """The changes of a message, in order, and the times that the message carries (epoch ms)."""
+    """The changes of a message, in order, and the times that the message carries (epoch ms).
+
+    `id` numbers the batches that canal sends, from 1 after each start of canal."""
 
     changes: list[tuple[int, Row]]
     es: int | None = None
     ts: int | None = None
+    id: int | None = None
 
 
 class Skipped(msgspec.Struct, frozen=True, gc=False):

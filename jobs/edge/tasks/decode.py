@@ -48,7 +48,8 @@ from jobs.edge.rows.weighted_rows import (
 )
 from jobs.edge.tasks.body import task_body
 from jobs.edge.tasks.decode_views import ViewInputs, emit_views
-from jobs.edge.tasks.range_reading import RangeReader, RangeReport, RangeTooLarge, SourceRules
+from jobs.edge.tasks.range_reading import RangeReader, RangeTooLarge, SourceRules
+from jobs.edge.tasks.range_report import RangeReport
 from schemas.limits import TASK_BYTES_MAX
 from schemas.table.epoch import TopicPartition
 from schemas.table.object_path import TablePath

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Protocol
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -31,6 +30,7 @@ from jobs.core.kernels.foreign_messages import NO_STAMP
 from jobs.core.plan.tree import Column
 from jobs.core.rows.consolidate import RUNNING_BITS
 from jobs.core.rows.row_time import TimeReader
+from jobs.core.rows.source_order import SourceOrder, as_stamps
 from jobs.core.time.custom_generator import GeneratorFailed
 from jobs.core.time.rows_in_order import PartitionStart
 from jobs.core.values.change import (
@@ -49,8 +49,8 @@ from jobs.edge.process.generator_class import make_allowed
 from jobs.edge.rows.late_rows import Deadline, Messages
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
-from jobs.edge.table.file_writer import AddedFile
-from jobs.edge.tasks.reject_writer import RejectWriter, ViewRejects, WriteTarget
+from jobs.edge.tasks.range_report import RangeReport
+from jobs.edge.tasks.reject_writer import RejectWriter, WriteTarget
 from schemas.limits import (
     CANAL_BATCH_MESSAGES,
     EXACT_PIECES_MAX,
@@ -89,37 +89,6 @@ class SourceRules:
     def in_order(self) -> bool:
         """Whether rows of some topic are checked one by one."""
         return any(each.in_order for each in self.times.values())
-
-
-class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
-    """The report of one range; the driver requires exactly one of each planned range."""
-
-    number: int  # of the range, among those of the epoch
-    topic: str | None = None  # None: the range had no records
-    partition: int = -1
-    start: int = -1
-    read: int = 0
-    decoded: int = 0
-    skipped: int = 0
-    filtered: int = 0
-    quarantined: int = 0
-    scanned: int = 0  # decoded and filtered by the scanner
-    rows: int = 0  # signed rows
-    damaged_texts: int = 0  # of these rows
-    shipped: int = 0  # emitted weighted rows
-    views: list[int] = []  # of these, each view's; empty for one query
-    unreadable: str | None = None  # why the range could not be read
-    silent: bool = False  # unreadable, but a later attempt may succeed
-    too_large: bool = False  # its rows have more bytes than a task may hold; none was emitted
-    appended_ms: int | None = None  # when Kafka got the first record
-    event_time_max: int | None = None
-    generator: dict[str, Any] | None = None  # its state, if it saw the rows one by one
-    event_times_missing: int = 0
-    gone: str | None = None  # a declared column that the source has dropped
-    first_reject: str | None = None
-    quarantine: list[AddedFile] = []
-    refused: list[ViewRejects] = []
-    seconds: float = 0.0  # of reading and decoding
 
 
 class RangeTask(WriteTarget, Protocol):
@@ -180,10 +149,11 @@ class RangeReader:
 
     def __post_init__(self) -> None:
         planned = self.range
-        self.report = RangeReport(number=self.number, start=planned.start)
+        self.rules = self.task.rules.of(planned.topic)
+        order = SourceOrder() if self.rules.messages.format == "canal-json" else None
+        self.report = RangeReport(number=self.number, start=planned.start, order=order)
         self.rejects = RejectWriter(self.task, self.writer)
         self.signed_rows = SignedRows(self.task.plan.image)
-        self.rules = self.task.rules.of(planned.topic)
         start = self.task.starts[self.number] if self.task.starts else None
         if start is not None:
             self.in_order = _in_order(self.task, self.rules, start)
@@ -280,6 +250,9 @@ class RangeReader:
             counts = np.diff(ends, prepend=0).tolist()
             for offset, count in zip(records.offsets.tolist(), counts, strict=True):
                 self.messages.add(offset, count)
+        if self.report.order is not None:
+            ids, es = (each[first:last][is_good] for each in (scanned.ids, scanned.es))
+            self.report.order.observe(records.offsets[is_good], ids, es)
         known = 0
         if times is not None and good:
             of_good = times[first:last][is_good]
@@ -304,6 +277,9 @@ class RangeReader:
         self.unusual_pieces_next = 1
         self.report.decoded += plain.count
         self.report.filtered += plain.filtered
+        if self.report.order is not None:
+            offsets = records.offsets[plain.kept]
+            self.report.order.observe(offsets, as_stamps(plain.ids), as_stamps(plain.es))
         self.signed_rows.add_plain(plain)
         return True
 
@@ -333,6 +309,7 @@ class RangeReader:
         time_of = _time_of(self.rules, task.plan.image)
         by_es = self.rules.times.source == "es"
         counts_messages = task.needs_messages
+        sent: list[tuple[int, int | None, int | None]] = []
         for decoded, record in messages:
             if type(decoded) is Changes:
                 time = decoded.es if by_es else time_of(decoded, record) if time_of else None
@@ -353,10 +330,14 @@ class RangeReader:
                     self.watermarks += before
                 report.decoded += 1
                 take(decoded.changes)
+                if report.order is not None:
+                    sent.append((record.offset, decoded.id, decoded.es))
                 if counts_messages:
                     self.messages.add(record.offset, len(decoded.changes))
             else:
                 self._count_other(decoded, record)
+        if report.order is not None and sent:
+            report.order.observe(*map(as_stamps, zip(*sent, strict=True)))
         self.signed_rows.add(changes)
         report.event_time_max = None if latest == NEVER else latest
 

@@ -55,6 +55,7 @@ _COUNTERS = {
     "damaged_texts": "texts with lost characters (\ufffd): canal damages latin1 columns",
     "dropped_retractions": "retractions dropped",
     "unmatched_retractions": "retractions of rows never inserted",
+    "source_repeats": "places where the source repeats itself",
     "misfits": "results out of the range of their type",
     "expired": "groups expired",
     "closed": "windows closed",

@@ -52,7 +52,7 @@ def decode(value: bytes | None, **options: Any) -> Decoded:
 
 def as_changes(plain: CanalBatch) -> Changes:
     """Return the changes of a batch with one message."""
-    return Changes(plain.changes(), *plain.es, *plain.ts)
+    return Changes(plain.changes(), *plain.es, *plain.ts, *plain.ids)
 
 
 def changes(value: bytes, **options: Any) -> list[tuple[int, Row]]:

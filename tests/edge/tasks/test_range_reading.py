@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.range_reading import RangeReader
 from jobs.running.source_rules import make_source_rules
 from schemas.spec.file import load_spec
+from schemas.table.epoch import SentMessage
 from tests.support.faults.bad_messages import COLUMNS, good_message, kinds
 from tests.support.message_scans import (
     DEBEZIUM_TYPES,
@@ -111,6 +113,37 @@ def test_the_report_has_the_time_at_which_the_first_record_was_appended(tmp_path
     assert read(tmp_path, records, SPEC)[0]["appended_ms"] == 7_000
     nameless = Message(topic="items", partition=0, offset=0, value=good_message(0))
     assert read(tmp_path, [nameless, *records], SPEC)[0]["appended_ms"] is None
+
+
+def repeating(order: list[tuple[int, int]]) -> list[Message]:
+    """Return messages with these numbers and times; one has an escaped key."""
+    found = []
+    for offset, (number, es) in enumerate(order):
+        message = json.loads(good_message(offset) or b"")
+        message |= {"id": number, "es": 1_700_000_000_000 + 1_000 * es}
+        value = json.dumps(message)
+        if offset == 4:  # an escaped key
+            value = value.replace('"id"', '"\\u0069d"')
+        found.append(Message(topic="items", partition=0, offset=offset, value=value.encode()))
+    return found
+
+
+@pytest.mark.parametrize("path", ["scanned", "in batches", "one by one"])
+def test_a_canal_that_starts_again_and_repeats_itself_is_noticed_on_every_path(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if path != "scanned":
+        monkeypatch.setattr(range_reading, "_scanner", lambda *_: None)
+    if path == "one by one":
+        monkeypatch.setattr(RangeReader, "_decodes_batches", False)
+    times = [(498, 70), (499, 70), (500, 71), (500, 71), (501, 71)]
+    again = [*times, (1, 70), (2, 71), (3, 71), (4, 72), (4, 72), (5, 75)]
+    order = read(tmp_path, repeating(again), SPEC)[0]["order"]
+    assert (order.repeats, order.repeats_from) == (1, 5)
+    assert order.first == SentMessage(0, 498, 1_700_000_070_000)
+    assert order.last == SentMessage(10, 5, 1_700_000_075_000)
+    goes_on = [*times, (1, 72), (2, 72), (3, 73), (4, 73), (4, 73), (5, 75)]
+    assert read(tmp_path, repeating(goes_on), SPEC)[0]["order"].repeats == 0
 
 
 WATERMARKS: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from jobs.edge.process.alignment_group import AlignmentGroup
-from jobs.edge.tasks.range_reading import RangeReport
+from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.clock import JobClock
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow, Offsets

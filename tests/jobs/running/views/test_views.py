@@ -19,7 +19,7 @@ from jobs.edge.process import failpoints
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.failpoints import FailpointError
 from jobs.edge.table.reading import TableReader
-from jobs.edge.tasks.range_reading import RangeReport
+from jobs.edge.tasks.range_report import RangeReport
 from jobs.edge.tasks.reject_writer import ViewRejects
 from jobs.running.input_limits import InputLimits
 from jobs.running.outcome import InputRefused
