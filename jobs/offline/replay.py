@@ -34,7 +34,7 @@ from jobs.core.job.time_rules import TimeRules
 from jobs.core.job.views import find_type_conflicts, plans_of
 from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.tree import Plan
-from jobs.core.values.change import Changes, ColumnGone, Decoded, Op, Rejected, Row
+from jobs.core.values.change import Changes, ColumnGone, Decoded, Op, Rejected, Row, Truncated
 from jobs.core.values.json_values import Json, renderer
 from jobs.offline.replay_time import ReplayTime, has_strategy
 from jobs.offline.steps import Lines, Output, print_run, read_steps, read_whole, require_true
@@ -197,6 +197,10 @@ class _Replay:
         """Return why a message is rejected, or None. It is rejected or taken as a whole."""
         if isinstance(step.decoded, ColumnGone):
             self._stop_without(step.decoded, step)
+        if isinstance(step.decoded, Truncated):
+            if self.spec.on_truncate == "stop":
+                raise ReplayError(step.decoded.why_stopped(_name_message(step)))
+            return step.decoded.rejected
         if isinstance(step.decoded, Rejected):
             return step.decoded
         for row in self._list_evaluated(step):

@@ -12,7 +12,7 @@ from schemas.spec.job import JobSpec
 
 
 class InputLimits:
-    """The limits of one job: on_schema_change, on_error and max_bad_fraction."""
+    """The limits of one job: on_schema_change, on_truncate, on_error and max_bad_fraction."""
 
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
@@ -27,6 +27,9 @@ class InputLimits:
                 f"{gone[0]}; the job stops (on_schema_change: stop); correct the source or the "
                 "columns of the job, or set on_schema_change: continue"
             )
+        truncated = [report.truncated for report in reports if report.truncated]
+        if truncated:
+            raise InputRefused(truncated[0])
         rejects = [report.first_reject for report in reports if report.first_reject]
         rejects += [refused.first for report in reports for refused in report.refused]
         if rejects and spec.on_error == "fail":

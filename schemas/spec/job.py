@@ -62,6 +62,9 @@ _FOLLOWS_CHANGELOG = (
 )
 
 
+OnTruncate = Literal["stop", "quarantine"]
+
+
 class MiniBatch(Section):
     """When a bundle ends. Only the event clock allows `size` None, that is no limit of rows."""
 
@@ -156,6 +159,7 @@ class JobSpec(Section):
     on_error: Literal["quarantine", "fail"] = "quarantine"
     max_bad_fraction: float = Field(default=0.5, gt=0, le=1, allow_inf_nan=False)
     on_schema_change: Literal["stop", "continue"] = "stop"
+    on_truncate: OnTruncate = "stop"
     durable: bool = False
     version: Literal[1] = 1  # of this format; older versions of retally refuse a newer one
 

@@ -16,7 +16,7 @@ from jobs.core.formats.debezium_fields import Modes
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.plan.tree import Column
 from jobs.core.publish.protocol import Fatal
-from jobs.core.values.change import Rejected
+from jobs.core.values.change import Rejected, Truncated
 from jobs.edge.publisher.handle import PublisherFailed
 from jobs.running import failure
 from schemas.types.sql_types import SqlType
@@ -241,6 +241,8 @@ def test_a_message_is_refused_for_the_reason_that_the_page_has(reason: str) -> N
         decoded = decoder.explain_keyed(None, value)
     else:
         decoded = decoder.explain(value)
+    if isinstance(decoded, Truncated):  # with on_truncate: quarantine
+        decoded = decoded.rejected
     assert isinstance(decoded, Rejected), decoded
     assert re.fullmatch(pattern(reason), decoded.reason), decoded.reason
 
@@ -262,7 +264,7 @@ DECODERS = (
     "values/json_text.py",
 )
 REFUSING = ("rejection", "_refuse_key", "CsvError", "ValueError", "UnreadableError")
-SAID_IN = ("reason", "message", "TRUNCATED")
+SAID_IN = ("reason", "message")
 
 
 def test_no_reason_is_missing() -> None:

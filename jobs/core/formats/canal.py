@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from jobs.core.formats.canal_batch import CanalBatch, CanalBatchDecoder
-from jobs.core.formats.frame import TRUNCATED, DecoderFrame
+from jobs.core.formats.frame import DecoderFrame
 from jobs.core.formats.mysql_values import (
     BinaryForm,
     LabelledFields,
@@ -32,15 +32,17 @@ from jobs.core.formats.row_fields import (
     Int64,
     RefusedError,
     RowFields,
+    clip,
     compile_decoder,
     indent,
+    name_truncate,
     parse_time_ms,
     rejection,
 )
 from jobs.core.formats.table_filter import TableFilter
 from jobs.core.kernels import codes
 from jobs.core.plan.tree import Column
-from jobs.core.values.change import Changes, Decoded, Row, Skipped
+from jobs.core.values.change import Changes, Decoded, Row, Skipped, Truncated
 from jobs.core.values.json_text import describe, read_json
 from jobs.core.values.json_values import TimestampFormat
 from schemas import limits
@@ -137,7 +139,7 @@ class CanalDecoder(DecoderFrame):
         node = message.get("type")
         kind = node if isinstance(node, str) else ""
         if kind == "TRUNCATE":
-            return rejection(TRUNCATED, "$.type")
+            return Truncated(_name_statement(message), "$.type")
         if message.get("isDdl") is True or kind in DDL_TYPES:
             return self._fields.check_ddl(message.get("sql"))
         if kind in CONTROL_TYPES:
@@ -237,6 +239,14 @@ def _row_lines(fields: RowFields) -> Iterator[str]:
     yield f"        changes.append((1, {after}))"
     yield f"else: {_NOT_NORMAL}"
     yield "return Changes(changes, message.es, message.ts, message.id)"
+
+
+def _name_statement(message: dict[str, object]) -> str:
+    """Return the SQL of a message, as canal sends it; its type and table if it has none."""
+    sql = message.get("sql")
+    if isinstance(sql, str) and sql.strip():
+        return clip(sql)
+    return name_truncate(message.get("database"), message.get("table"))
 
 
 def _rows(message: dict[str, object], name: str) -> list[object]:

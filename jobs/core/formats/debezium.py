@@ -6,7 +6,7 @@
     message ── schema? ── encodings of the columns ──► a generated reader for each such set
                  └ no: by the connector's modes and the declared types
 
-c, r (snapshot), u and d are rows; t (TRUNCATE) goes to quarantine, m (a message) is skipped. An
+c, r (snapshot), u and d are rows; t is a TRUNCATE (`on_truncate`), m (a message) is skipped. An
 update or delete without the row before it cannot be retracted. It is refused, unless the job keeps
 the last image of each row.
 """
@@ -29,7 +29,7 @@ from jobs.core.formats.debezium_fields import (
     default_encodings,
     schema_encodings,
 )
-from jobs.core.formats.frame import TRUNCATED, DecoderFrame
+from jobs.core.formats.frame import DecoderFrame
 from jobs.core.formats.row_fields import (
     UNEXPECTED,
     Decode,
@@ -37,13 +37,14 @@ from jobs.core.formats.row_fields import (
     RefusedError,
     compile_decoder,
     indent,
+    name_truncate,
     parse_time_ms,
     rejection,
 )
 from jobs.core.formats.table_filter import TableFilter
 from jobs.core.kernels import codes
 from jobs.core.plan.tree import Column
-from jobs.core.values.change import Changes, Decoded, Rejected, Row, Skipped
+from jobs.core.values.change import Changes, Decoded, Rejected, Row, Skipped, Truncated
 from jobs.core.values.json_text import describe, read_json
 from schemas import limits
 from schemas.types.sql_types import Kind
@@ -132,7 +133,7 @@ class DebeziumDecoder(DecoderFrame):
 
     def _changes(
         self, message: dict[str, object], fields: DebeziumFields, path: str
-    ) -> list[tuple[int, Row]] | Skipped | Rejected:
+    ) -> list[tuple[int, Row]] | Skipped | Rejected | Truncated:
         op = message.get("op")
         before, after = f"{path}.before", f"{path}.after"
         if op in INSERTS:
@@ -147,7 +148,9 @@ class DebeziumDecoder(DecoderFrame):
             node = _require_before(message, before, "a delete")
             return [(-1, fields.pick(fields.parse_row(node, before)))]
         if op == "t":
-            return rejection(TRUNCATED, f"{path}.op")
+            source = message.get("source")
+            names = source if isinstance(source, dict) else {}
+            return Truncated(name_truncate(names.get("db"), names.get("table")), f"{path}.op")
         if op == "m":
             return MESSAGE
         problem = "is missing" if op is None else f"{describe(op)} is unknown"

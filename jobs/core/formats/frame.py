@@ -35,8 +35,6 @@ from schemas.limits import MESSAGE_BYTES_MAX, SHORT_MESSAGE_BYTES_MAX
 if TYPE_CHECKING:
     from jobs.core.formats.message_scanner import MessageScanner
 
-TRUNCATED = "TRUNCATE removes rows that it does not name; it cannot become retractions"
-
 
 class DecoderFrame:
     """The common steps of a decoder; built once for a source, then called for every message.

@@ -30,7 +30,7 @@ from jobs.core.values.change import Decoded
 from jobs.core.values.json_values import Converter, TimestampFormat
 from schemas import limits
 from schemas.spec.event_formats import CsvEvents, JsonEvents
-from schemas.spec.job import JobSpec
+from schemas.spec.job import JobSpec, OnTruncate
 from schemas.spec.source import FORMATS_WITHOUT_TABLES, SourceFormat
 from schemas.types.sql_types import SqlType
 
@@ -79,6 +79,7 @@ class MessageRules:
     paths: tuple[tuple[str, str], ...] = ()  # of json: column and path
     csv: CsvLayout = DEFAULT_LAYOUT
     binary: BinaryForm = "latin1"  # of canal-json
+    on_truncate: OnTruncate = "stop"
 
     @classmethod
     def of(cls, spec: JobSpec) -> MessageRules:
@@ -107,6 +108,7 @@ class MessageRules:
                 csv.null_literal,
             ),
             binary="latin1" if source.canal is None else source.canal.binary,
+            on_truncate=spec.on_truncate,
         )
 
     def text_converter(self) -> Callable[[SqlType], Converter]:

@@ -367,6 +367,12 @@ def clip(reason: str) -> str:
     return reason if len(reason) <= maximum else reason[: maximum - 1] + "…"
 
 
+def name_truncate(database: object, table: object) -> str:
+    """Return a TRUNCATE whose message has no statement, by the names that it has."""
+    names = [name for name in (database, table) if isinstance(name, str) and name]
+    return clip(f"TRUNCATE of {'.'.join(names) or 'a table'}")
+
+
 def field_path(path: str, name: str) -> str:
     """Return the path of a member, whose name is quoted unless it is an identifier."""
     return f"{path}.{name}" if _PLAIN_NAME.fullmatch(name) else f"{path}[{json.dumps(name)}]"

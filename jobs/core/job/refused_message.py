@@ -10,7 +10,7 @@ from typing import Any
 from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.job.views import plans_of, reading_plan
 from jobs.core.plan.tree import Column, Plan
-from jobs.core.values.change import Changes, ColumnGone, Filtered, Rejected
+from jobs.core.values.change import Changes, ColumnGone, Filtered, Rejected, Truncated
 from jobs.core.values.json_values import Json, render
 from schemas.spec.job import JobSpec
 
@@ -76,6 +76,8 @@ def why_refused(decoder: MessageDecoder, value: bytes) -> tuple[str, str] | None
     Expressions are not evaluated: a row on which one fails goes into quarantine again.
     """
     decoded = decoder.explain(value)
+    if isinstance(decoded, Truncated):
+        decoded = decoded.rejected
     if isinstance(decoded, Changes):
         return None if decoded.changes else ("the message has no rows", "$")
     if isinstance(decoded, Rejected):

@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+TRUNCATED = "TRUNCATE removes rows that it does not name; it cannot become retractions"
+
 # The tuple is an ARRAY, or a ROW (see schemas.types.sql_types).
 Value = bool | int | float | str | bytes | tuple["Value", ...] | None
 Row = tuple[Value, ...]
@@ -71,4 +73,27 @@ class ColumnGone(msgspec.Struct, frozen=True, gc=False):
     why: str
 
 
-Decoded = Changes | Skipped | Filtered | Rejected | ColumnGone
+class Truncated(msgspec.Struct, frozen=True, gc=False):
+    """A TRUNCATE of a table that the job reads: its rows are gone, and none of them is named.
+
+    The job then stops or refuses the message, as `on_truncate` says."""
+
+    statement: str
+    path: str
+
+    @property
+    def rejected(self) -> Rejected:
+        """The message as one that is refused."""
+        return Rejected(TRUNCATED, self.path)
+
+    def why_stopped(self, position: str) -> str:
+        """Return why a job stops at this message, and the ways out."""
+        return (
+            f"{self.statement} ({position}) removes rows that it does not name, so the results "
+            "would keep them; the job stops (on_truncate: stop); create a job that starts behind "
+            "this message, or set on_truncate: quarantine, which keeps the removed rows in the "
+            "results"
+        )
+
+
+Decoded = Changes | Skipped | Filtered | Rejected | ColumnGone | Truncated

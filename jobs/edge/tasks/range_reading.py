@@ -42,6 +42,7 @@ from jobs.core.values.change import (
     Rejected,
     Row,
     Skipped,
+    Truncated,
 )
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Record, Records
@@ -358,6 +359,9 @@ class RangeReader:
         if self.in_order is not None:
             self.report.generator = self.in_order.rows.generator.snapshot()
 
+    def _locate(self, record: Record) -> str:
+        return f"{self.report.topic}/{self.report.partition} offset {record.offset}"
+
     def _count_other(self, decoded: Decoded, record: Record) -> None:
         """Count a record without changes, or reject it."""
         report = self.report
@@ -367,8 +371,13 @@ class RangeReader:
             report.filtered += 1
         elif isinstance(decoded, Rejected):
             self.rejects.add(self.range.topic_partition, decoded, record)
+        elif isinstance(decoded, Truncated) and self.rules.messages.on_truncate == "quarantine":
+            self.rejects.add(self.range.topic_partition, decoded.rejected, record)
+        elif isinstance(decoded, Truncated):
+            report.truncated = report.truncated or decoded.why_stopped(self._locate(record))
+            report.skipped += 1
         elif isinstance(decoded, ColumnGone):
-            position = f"{report.topic}/{report.partition} offset {record.offset}"
+            position = self._locate(record)
             report.gone = report.gone or f"column {decoded.column}: {decoded.why} ({position})"
             report.skipped += 1
         else:

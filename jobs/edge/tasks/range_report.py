@@ -37,6 +37,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     event_times_missing: int = 0
     order: SourceOrder | None = None  # of messages that canal has numbered
     gone: str | None = None  # a declared column that the source has dropped
+    truncated: str | None = None  # why a TRUNCATE stops the job
     first_reject: str | None = None
     quarantine: list[AddedFile] = []
     refused: list[ViewRejects] = []

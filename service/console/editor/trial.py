@@ -33,6 +33,7 @@ from jobs.core.values.change import (
     Rejected,
     Row,
     Skipped,
+    Truncated,
 )
 from jobs.core.values.json_values import renderer
 from jobs.core.values.rounding import EvaluationError
@@ -128,6 +129,8 @@ def _describe_message(
                 name: render(value) for (name, render), value in zip(renderers, row, strict=True)
             }
             rows.append(("+" if sign > 0 else "-", _json(named)))
+    elif isinstance(found, Truncated):
+        outcome, reason = "rejected", f"{found.statement}: {found.rejected.reason}"
     elif isinstance(found, Rejected):
         outcome, reason = "rejected", f"{found.reason} ({found.path})"
     elif isinstance(found, ColumnGone):

@@ -48,7 +48,7 @@ _BY_CODE = {
     ),
     "input-refused": (
         "The spec tells the job to stop at this input. Correct the source, or the spec (columns, "
-        "on_error, max_bad_fraction, on_schema_change), and start the job again."
+        "on_error, max_bad_fraction, on_schema_change, on_truncate), and start the job again."
     ),
     "format-too-new": "A newer version of retally has written this table. Upgrade this service.",
     "format-too-old": "This version of retally cannot read the old format of the table.",

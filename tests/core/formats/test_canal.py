@@ -14,7 +14,16 @@ from jobs.core.formats.ddl import find_lost_columns
 from jobs.core.formats.row_fields import Memo
 from jobs.core.formats.table_filter import FILTERED
 from jobs.core.plan.tree import Column
-from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row, Skipped
+from jobs.core.values.change import (
+    Changes,
+    ColumnGone,
+    Decoded,
+    Filtered,
+    Rejected,
+    Row,
+    Skipped,
+    Truncated,
+)
 from jobs.core.values.json_text import is_too_deep
 from schemas import limits
 from schemas.types.sql_types import SqlType
@@ -220,10 +229,14 @@ def test_ddl_is_skipped_by_its_type_or_by_its_flag(kind: str) -> None:
     assert decode(message(type="whatever", data=None, isDdl=True)) == Skipped("ddl")
 
 
-def test_truncate_is_rejected_because_it_cannot_be_retracted() -> None:
+def test_truncate_names_its_statement_and_no_rows() -> None:
     for is_ddl in (True, False):
-        rejected = rejection(message(type="TRUNCATE", isDdl=is_ddl, data=None))
-        assert "TRUNCATE" in rejected.reason and rejected.path == "$.type"
+        truncate = message(type="TRUNCATE", isDdl=is_ddl, data=None, sql="truncate product")
+        assert decode(truncate) == Truncated("truncate product", "$.type")
+        unnamed = message(type="TRUNCATE", isDdl=is_ddl, data=None, database="shop", table="p")
+        assert decode(unnamed) == Truncated("TRUNCATE of shop.p", "$.type")
+    other = message(type="TRUNCATE", data=None, table="another")
+    assert decode(other, table="product") == FILTERED
 
 
 def test_transaction_and_heartbeat_messages_are_skipped() -> None:

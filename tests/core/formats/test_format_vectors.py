@@ -22,7 +22,15 @@ from jobs.core.formats.metadata import MetadataDecoder
 from jobs.core.formats.registry import FORMATS, KeyedDecoder, MessageDecoder, MessageRules
 from jobs.core.kernels.codes import GOOD, NO_TIME
 from jobs.core.plan.tree import Column
-from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Skipped
+from jobs.core.values.change import (
+    Changes,
+    ColumnGone,
+    Decoded,
+    Filtered,
+    Rejected,
+    Skipped,
+    Truncated,
+)
 from jobs.core.values.json_values import renderer
 from schemas.types.sql_types import SqlType
 
@@ -139,6 +147,8 @@ def told(decoded: Decoded, vector: Vector) -> list[str]:
         return [line]
     if isinstance(decoded, ColumnGone):
         return [f"gone {decoded.column}"]
+    if isinstance(decoded, Truncated):
+        return [f"truncated {decoded.path} {decoded.statement}"]
     return [f"skipped {decoded.why}"] if isinstance(decoded, Skipped) else ["filtered"]
 
 
@@ -162,4 +172,4 @@ def test_an_unknown_format_names_the_known_ones() -> None:
 
 def test_what_is_neither_rows_nor_a_reason_is_not_an_outcome() -> None:
     outcomes = {type(decoded) for vector in ALL for decoded in ways(vector.decoder, vector)}
-    assert outcomes == {Changes, Skipped, Filtered, Rejected, ColumnGone}
+    assert outcomes == {Changes, Skipped, Filtered, Rejected, ColumnGone, Truncated}

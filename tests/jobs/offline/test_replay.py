@@ -293,6 +293,18 @@ def test_ddl_that_drops_a_column_stops_the_job_or_is_skipped() -> None:
     assert outputs([step], on_schema_change="continue") == [END]
 
 
+def test_a_truncate_stops_the_job_or_is_refused() -> None:
+    step = {"message": '{"type":"TRUNCATE","sql":"truncate t"}', "partition": 2, "offset": 7}
+    steps = [row("+I", "a", "1"), {"flush": True}, step]
+    found = replay(spec(), steps)
+    assert [next(found), next(found)][1] == {"flushed": 1}
+    with pytest.raises(ReplayError, match=r"^truncate t \(partition 2 offset 7\).*: stop"):
+        next(found)
+    rejected = outputs(steps, on_truncate="quarantine")[2]["rejected"]
+    assert (rejected["path"], rejected["offset"]) == ("$.type", 7)
+    assert rejected["reason"].startswith("TRUNCATE removes rows")
+
+
 def test_messages_that_carry_no_rows_give_nothing() -> None:
     other = INSERT.replace('"type"', '"table":"other","type"')
     steps: list[dict[str, Any]] = [{"message": None}, {"message": ""}, {"message": other}]

@@ -272,7 +272,8 @@ def test_the_branch_that_is_not_taken_does_not_fail(open_job: OpenJob) -> None:
 def test_bad_messages_are_kept_once_with_their_bytes_and_the_good_ones_are_folded(
     open_job: OpenJob, broker: Broker, topic: str
 ) -> None:
-    job = open_job(source={"database": "^shop$", "table": "product"})
+    source = {"database": "^shop$", "table": "product"}
+    job = open_job(source=source, on_truncate="quarantine")
     good = insert(row("a", "1"), row("b", "2"))
     giant = b'{"data": "' + b"x" * (QUARANTINE_BYTES_MAX + 10)
     bad: list[tuple[bytes, str, str]] = [  # bytes, a word of the reason, the path
@@ -339,6 +340,23 @@ def test_a_column_that_is_gone_stops_the_job_by_name_and_commits_nothing(
     assert done.counters["quarantined"] == 1
     job.epoch_of([(0, insert({"k": "b"}))])
     assert job.results()[("b",)] == (None, None)
+
+
+def test_a_truncate_stops_the_job_with_its_statement_and_place_and_commits_nothing(
+    open_job: OpenJob,
+) -> None:
+    job = open_job()
+    job.epoch_of([(0, insert(row("a", 1)))])
+    truncate = message("TRUNCATE", None, isDdl=True, sql="truncate table product")
+    with pytest.raises(
+        InputRefused, match=r"^truncate table product \(.*/0 offset 1\).*on_truncate: stop"
+    ):
+        job.epoch_of([(0, truncate), (1, insert(row("a", 2)))])
+    nothing_of(job, 1)
+    going_on = job.spec.model_copy(update={"on_truncate": "quarantine"})
+    job = EpochsByHand(job.spark, job.brokers, job.home, going_on)
+    assert job.epoch().counters["quarantined"] == 1
+    assert job.results() == {("a",): (3, 2)}
 
 
 def test_on_error_fail_stops_at_the_first_bad_message_and_commits_nothing(

@@ -45,6 +45,7 @@ mirror: 1m                        # optional: a plain `results` Delta table, ref
 retention: 7d                     # of changelog history
 on_error: quarantine              # quarantine | fail; max_bad_fraction: 0.5
 on_schema_change: stop            # stop | continue
+on_truncate: stop                 # stop | quarantine
 """  # noqa: E501
 
 # Every key, each with a value other than its default.
@@ -82,6 +83,7 @@ retention: 14d
 on_error: fail
 max_bad_fraction: 0.25
 on_schema_change: continue
+on_truncate: quarantine
 durable: true
 """
 
@@ -133,6 +135,7 @@ def test_four_keys_are_enough_and_the_rest_has_the_documented_defaults() -> None
     assert spec.on_error == "quarantine"
     assert spec.max_bad_fraction == 0.5
     assert spec.on_schema_change == "stop"
+    assert spec.on_truncate == "stop"
     assert not spec.durable
 
 
@@ -329,6 +332,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("max_bad_fraction", float("nan"), "must be"),
     ("max_bad_fraction", "0.5", "must be a number"),
     ("on_schema_change", "ignore", "must be one of stop, continue"),
+    ("on_truncate", "ignore", "must be one of stop, quarantine"),
     ("durable", "true", "must be true or false"),
 ]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow
 from service.request_counts import BOUNDS, RequestCounts
 from service.routes import metrics
@@ -128,3 +129,42 @@ def test_latencies_of_epochs_are_histograms_of_each_job(watched: WatchedTable) -
         for bound in ("0.5", "1.0", "2.5", "5.0", "+Inf")
     ] == [0, 1, 1, 2, 2]
     assert read_sample(text, f"{publish}_sum", job) == 3.7
+
+
+def test_a_source_that_repeats_itself_is_in_the_document_the_metrics_and_the_page(
+    watched: WatchedTable,
+) -> None:
+    repeated = {"epoch": 2, "topic": "shop", "partition": 2, "offset": 435, "count": 3}
+    with watched.served.client() as client:
+        assert client.get(JOB).json()["source_repeats"] is None
+    watched.table.epoch({("a",): (1, 5)}, source_repeats=3, source_repeated=repeated)
+    watched.seen()
+    with watched.served.client() as client:
+        assert client.get(JOB).json()["source_repeats"] == repeated
+        text = client.get("/metrics").text
+        page = client.get("/jobs/items").text
+    assert read_sample(text, "retally_job_source_repeats", 'job="items"') == 3
+    assert read_sample(text, "retally_job_counted_total", 'what="source_repeats"') == 3
+    (notice,) = re.findall('<p class="notice (.+?)">The source repeats itself(.+?)</p>', page)
+    assert notice[0] == "warn"
+    assert "shop/2 offset 435" in notice[1] and "dedupe: pk" in notice[1]
+
+
+def test_repeats_are_no_error_of_a_job_with_dedupe() -> None:
+    columns = {"id": "INT", "name": "STRING"}
+    query = "SELECT name, COUNT(*) AS n FROM t GROUP BY name"
+    plain = {"name": "items", "source": {"topic": "t"}, "columns": columns, "query": query}
+    place = {"epoch": 2, "topic": "t", "partition": 2, "offset": 435, "count": 3}
+    row = EpochRow(
+        epoch=7,
+        uuid="",
+        generation=0,
+        kind="data",
+        committed_at=0,
+        plan="",
+        offsets={},
+        counters={"source_repeated": place},
+    )
+    assert metrics._count_repeats(load_spec(plain), row) == 3
+    deduped = load_spec(plain | {"primary_key": ["id"], "dedupe": "pk"})
+    assert metrics._count_repeats(deduped, row) == 0

@@ -67,7 +67,6 @@ TYPES: list[Any] = [
     {},
     [],
     True,
-    "TRUNCATE",
 ]
 NOT_ROWS: list[Any] = [None, 7, "rows", True, {}, {"0": {}}]
 NOT_A_ROW: list[Any] = [None, 7, "row", True, [], [{}]]
