@@ -1,4 +1,4 @@
-"""Notice a source that sends messages again: canal after a crash, or set back by an operator.
+"""Notice a source that sends messages again: canal after a crash, or from an old position.
 
     partition   id  498 499 500 │ 1 2 3         id goes back: canal was restarted
                 es   70  70  71 │ 70 70 71      es does not go on: it repeats from here
@@ -70,8 +70,8 @@ def _goes_back(ids: Integers, es: Integers) -> Array:
     # If two canals write to a partition, their numbers alternate; high ones are not of a restart.
     restarted = (id < id_before) & (id <= SOURCE_ID_AFTER_RESTART_MAX)
     goes_on = timed & (time > time_before)
-    set_back = timed & (time < time_before) & (time_before - time > SOURCE_ES_BACK_MS_MAX)
-    found: Array = np.where(numbered, restarted & ~goes_on, set_back)
+    far_back = timed & (time < time_before) & (time_before - time > SOURCE_ES_BACK_MS_MAX)
+    found: Array = np.where(numbered, restarted & ~goes_on, far_back)
     return found
 
 

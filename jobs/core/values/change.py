@@ -83,7 +83,7 @@ class Truncated(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def rejected(self) -> Rejected:
-        """The message as one that is refused."""
+        """The refusal of the message."""
         return Rejected(TRUNCATED, self.path)
 
     def why_stopped(self, position: str) -> str:
