@@ -10,23 +10,25 @@ import time
 from collections.abc import Mapping
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
 
 from jobs.core.publish.protocol import Progress
-from jobs.edge.kafka.range_consumer import TEMPORARY
+from jobs.edge.kafka.admin import kafka_python_options
 from schemas.limits import KAFKA_ADMIN_SECONDS_MAX, PROGRESS_TAIL_RECORDS
 from schemas.spec.job import JobSpec
 from schemas.table.changelog import progress_topic
 
-_FIRST_POLL_SECONDS = 0.2
+_FIRST_POLL_MS = 200
+_TIMEOUT_MS = int(KAFKA_ADMIN_SECONDS_MAX * 1_000)
 _OPTIONS = {
-    "group.id": "retally-followed-progress",  # librdkafka requires a group; nothing is committed
-    "enable.auto.commit": False,
-    "enable.partition.eof": True,
-    "fetch.wait.max.ms": 100,
-    "isolation.level": "read_committed",
-    "auto.offset.reset": "earliest",
-    "log_level": 0,
+    "group_id": None,
+    "enable_auto_commit": False,
+    "fetch_max_wait_ms": 100,
+    "isolation_level": "read_committed",
+    "auto_offset_reset": "earliest",
+    "bootstrap_timeout_ms": _TIMEOUT_MS,
+    "request_timeout_ms": _TIMEOUT_MS,
 }
 
 
@@ -39,48 +41,47 @@ class ProgressReader:
 
     def __init__(self, connection: Mapping[str, str], topic: str) -> None:
         self._topic = progress_topic(topic)
-        self._consumer = Consumer({**connection, **_OPTIONS}, error_cb=lambda _: None)
-        self._is_at_end = False
+        self._partition = TopicPartition(self._topic, 0)
         try:
-            partition = TopicPartition(self._topic, 0)
-            low, high = self._consumer.get_watermark_offsets(partition, KAFKA_ADMIN_SECONDS_MAX)
-        except KafkaException as error:
+            self._consumer = KafkaConsumer(**kafka_python_options(connection), **_OPTIONS)
+        except KafkaError as error:
+            raise ProgressUnreadable(f"{self._topic}: {error}") from None
+        try:
+            if not self._consumer.partitions_for_topic(self._topic):
+                raise ProgressUnreadable(
+                    f"{self._topic}: there is no such topic; from: progress needs the topic of a "
+                    "retally job that has started: start that job, or remove the key"
+                )
+            (low,) = self._consumer.beginning_offsets([self._partition]).values()
+            (self._first_end,) = self._consumer.end_offsets([self._partition]).values()
+            self._consumer.assign([self._partition])
+            self._consumer.seek(self._partition, max(low, self._first_end - PROGRESS_TAIL_RECORDS))
+        except BaseException as error:
             self._consumer.close()
-            raise ProgressUnreadable(
-                f"{self._topic}: {error.args[0].str()}; from: progress needs the topic of a "
-                "retally job that has started: start that job, or remove the key"
-            ) from None
-        start = max(low, high - PROGRESS_TAIL_RECORDS)
-        self._consumer.assign([TopicPartition(self._topic, 0, start)])
+            if isinstance(error, KafkaError):
+                raise ProgressUnreadable(f"{self._topic}: {error}") from None
+            raise
 
     def read(self) -> Progress | None:
         """Return the newest progress since the last call; None if there is no newer one."""
         newest: bytes | None = None
         deadline = time.monotonic() + KAFKA_ADMIN_SECONDS_MAX
-        while True:
-            patience = 0 if self._is_at_end else _FIRST_POLL_SECONDS
-            messages = self._consumer.consume(PROGRESS_TAIL_RECORDS, patience)
-            for message in messages:
-                newest = self._take(message) or newest
-            if not messages and self._is_at_end:
-                break
-            if not self._is_at_end and time.monotonic() > deadline:
-                raise ProgressUnreadable(
-                    f"{self._topic}: its end was not reached within {KAFKA_ADMIN_SECONDS_MAX} s; "
-                    "check that the broker runs: retally doctor"
-                )
+        try:
+            while True:
+                waits = self._consumer.position(self._partition) < self._first_end
+                found = self._consumer.poll(_FIRST_POLL_MS if waits else 0)
+                for record in found.get(self._partition, ()):
+                    newest = record.value
+                if not found and not waits:
+                    break
+                if waits and time.monotonic() > deadline:
+                    raise ProgressUnreadable(
+                        f"{self._topic}: its end was not reached within "
+                        f"{KAFKA_ADMIN_SECONDS_MAX} s; check that the broker runs: retally doctor"
+                    )
+        except KafkaError as error:
+            raise ProgressUnreadable(f"{self._topic}: {error}") from None
         return None if newest is None else self._decode(newest)
-
-    def _take(self, message: Message) -> bytes | None:
-        """Return the value of a record; remember the end of the topic."""
-        error = message.error()
-        if error is None:
-            return message.value()
-        if error.code() == KafkaError._PARTITION_EOF:
-            self._is_at_end = True
-        elif error.code() not in TEMPORARY:
-            raise ProgressUnreadable(f"{self._topic}: {error.str()}")
-        return None
 
     def _decode(self, value: bytes) -> Progress:
         try:

@@ -1,25 +1,33 @@
 """Read, send and find single records of a topic, for repairs by hand.
 
-Jobs read with jobs.edge.kafka.range_consumer and publish with jobs.edge.publisher.
+Jobs read with jobs.edge.kafka.range_consumer and publish with jobs.edge.publisher; a single record
+is sent with kafka-python, as all that is not bulk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
 
+from jobs.edge.kafka.admin import kafka_python_options
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeUnreadable, read_records
 from jobs.edge.kafka.records import Record
-from schemas.limits import KAFKA_ADMIN_SECONDS_MAX
+from schemas.limits import KAFKA_ADMIN_SECONDS_MAX, MESSAGE_BYTES_MAX
 
 REPLAY_HEADER = "retally-replay"
+_TIMEOUT_MS = int(KAFKA_ADMIN_SECONDS_MAX * 1_000)
 _PRODUCER_OPTIONS = {
     "acks": "all",
-    "enable.idempotence": True,
-    "delivery.timeout.ms": int(KAFKA_ADMIN_SECONDS_MAX * 1_000),
-    "log_level": 0,
+    "enable_idempotence": True,
+    "bootstrap_timeout_ms": _TIMEOUT_MS,
+    "max_block_ms": _TIMEOUT_MS,
+    "request_timeout_ms": _TIMEOUT_MS // 2,
+    "delivery_timeout_ms": _TIMEOUT_MS,
+    "max_request_size": MESSAGE_BYTES_MAX + 2**16,  # the topic's own limit may be lower
 }
 
 
@@ -62,20 +70,13 @@ def send_record(
     token: str,
 ) -> int:
     """Send a record and return its offset; raise NotSent if Kafka does not confirm it."""
-    deliveries: list[tuple[KafkaError | None, int | None]] = []
-
-    def on_delivery(error: KafkaError | None, message: Message) -> None:
-        deliveries.append((error, message.offset()))
-
-    producer = Producer({**connection, **_PRODUCER_OPTIONS}, error_cb=lambda _: None)
-    headers: list[tuple[str, str | bytes | None]] = [(REPLAY_HEADER, token.encode())]
+    where = f"the message was not sent to {topic}/{partition}"
     try:
-        producer.produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)
-        producer.flush(KAFKA_ADMIN_SECONDS_MAX + 5)
-    except (KafkaException, BufferError) as problem:
-        raise NotSent(f"the message was not sent to {topic}/{partition}: {problem}") from problem
-    error, offset = deliveries[0] if deliveries else (None, None)
-    if error is not None or offset is None:
-        reason = "the broker did not answer in time" if error is None else error.str()
-        raise NotSent(f"the message was not sent to {topic}/{partition}: {reason}")
-    return offset
+        with closing(
+            KafkaProducer(**kafka_python_options(connection), **_PRODUCER_OPTIONS)
+        ) as sender:
+            headers = [(REPLAY_HEADER, token.encode())]
+            sent = sender.send(topic, value, key=key, partition=partition, headers=headers)
+            return int(sent.get(KAFKA_ADMIN_SECONDS_MAX + 5).offset)
+    except (KafkaError, ValueError) as problem:
+        raise NotSent(f"{where}: {problem or type(problem).__name__}") from problem
