@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -262,7 +263,11 @@ async def replay(
     )  # or 404
     if fixed is not None:
         spec = runtime.jobs.parse_spec(runtime.jobs.find_record(job))
-        await run_in_threadpool(_require_accepted, spec, fixed)
+        refused = await runtime.attempts.run(partial(_why_refused, spec, fixed))
+        if refused is not None:
+            errors = [{"path": refused[1], "message": refused[0]}]
+            detail = "the job cannot process this message"
+            raise Problem("message-refused", 422, detail, errors=errors)
     sent = read_replay(live_table.paths.replayed, id)
     if sent is not None and sent.offset is not None and not body.again:
         detail = f"it was resent as offset {sent.offset} of {sent.topic}/{sent.partition}"
@@ -307,13 +312,9 @@ async def replay_all(request: Request, name: str, idempotency_key: RequestKey = 
     return await submit_operation(request, job, "quarantine", arguments, idempotency_key)
 
 
-def _require_accepted(spec: JobSpec, message: bytes) -> None:
-    """Raise a Problem if the job cannot process a message."""
-    refused = why_refused(job_decoder(spec), message)
-    if refused is not None:
-        reason, path = refused
-        errors = [{"path": path, "message": reason}]
-        raise Problem("message-refused", 422, "the job cannot process this message", errors=errors)
+def _why_refused(spec: JobSpec, message: bytes) -> tuple[str, str] | None:
+    """Return why the job cannot process a message, if so; it runs in a child process."""
+    return why_refused(job_decoder(spec), message)
 
 
 def _parse_message(body: ReplayBody) -> bytes | None:

@@ -102,8 +102,13 @@ def groups_of(spec: JobSpec, plan: Plan, value: bytes) -> list[dict[str, Json]] 
     if not isinstance(decoded, Changes):
         return None
     indexes = {column: index for index, column in enumerate(used)}
-    groups = [
-        {name: render(row[indexes[column]], column.type) for name, column in columns}
-        for _, row in decoded.changes
+    keys = dict.fromkeys(
+        tuple(row[indexes[column]] for _, column in columns) for _, row in decoded.changes
+    )
+    return [
+        {
+            name: render(value, column.type)
+            for (name, column), value in zip(columns, key, strict=True)
+        }
+        for key in keys
     ]
-    return [group for index, group in enumerate(groups) if group not in groups[:index]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -16,8 +17,10 @@ from fastapi.responses import Response
 
 from jobs.core.formats.registry import MessageDecoder
 from jobs.core.job.refused_message import groups_of, job_decoder, why_refused
+from jobs.core.plan.tree import Plan
 from jobs.table.version import TableVersion, at_newest
 from schemas.limits import CONSOLE_AFFECTED_GROUPS, CONSOLE_QUARANTINE_ROWS, CONSOLE_RAW_BYTES
+from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.access.tokens import Role
 from service.console.formatting import count_of, format_size
@@ -123,12 +126,19 @@ async def check_messages(request: Request, name: str) -> Response:
         raise Problem("body-invalid", 422, "a list of message ids is expected") from None
     wanted = [parse_message_id(each) for each in names[:CONSOLE_QUARANTINE_ROWS]]
 
-    def check(table: TableVersion) -> list[dict[str, Any]]:
-        decoder = job_decoder(job.spec)
-        return [_check_message(decoder, read_message(table, each)) for each in wanted]
+    def read(table: TableVersion) -> list[dict[str, Any]]:
+        return [read_message(table, each) for each in wanted]
 
-    checked = await run_in_threadpool(runtime_of(request).table_reads.read, live_table, check)
+    runtime = runtime_of(request)
+    found = await run_in_threadpool(runtime.table_reads.read, live_table, read)
+    checked = await runtime.attempts.run(partial(_check_messages, job.spec, found))
     return Response(msgspec.json.encode(checked), 200, HEADERS, "application/json")
+
+
+def _check_messages(spec: JobSpec, found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return whether the job would process messages; it runs in a child process."""
+    decoder = job_decoder(spec)
+    return [_check_message(decoder, each) for each in found]
 
 
 def _check_message(decoder: MessageDecoder, found: dict[str, Any]) -> dict[str, Any]:
@@ -168,8 +178,19 @@ async def message_page(request: Request, name: str, id: str) -> Response:
         runtime.table_reads.read, live_table, lambda table: read_message(table, position)
     )
     shown = await run_in_threadpool(_describe, runtime, live_table, found)
+    groups = None
+    if shown["text"] is not None and not found["cut"]:
+        with suppress(Problem):  # it takes too much time or memory
+            spec, plan = live_table.spec, live_table.shape.plan
+            groups = await runtime.attempts.run(partial(_find_groups, spec, plan, shown["text"]))
     return await render_page(
-        request, visitor, "quarantine/message.html", job=job, tab="quarantine", **shown
+        request,
+        visitor,
+        "quarantine/message.html",
+        job=job,
+        tab="quarantine",
+        groups=groups,
+        **shown,
     )
 
 
@@ -187,7 +208,6 @@ def _describe(runtime: Runtime, live_table: LiveTable, stored: dict[str, Any]) -
         "omitted": _describe_omitted(raw, binary),
         "resends": resends,
         "counted": _find_counting_epoch(live_table, found["replayed"]),
-        "groups": None if text is None or found["cut"] else _find_groups(live_table, text),
         "deduped": bool(live_table.shape.plan.primary_key),
         # The page refreshes itself until it can name the epoch that read the message.
         "resending": sending or _is_unread(live_table, found["replayed"]),
@@ -216,9 +236,12 @@ def _find_counting_epoch(live_table: LiveTable, replayed: dict[str, Any] | None)
     return None
 
 
-def _find_groups(live_table: LiveTable, text: str) -> list[str] | None:
-    """Return the groups whose results miss the message; None if it cannot be decoded."""
-    groups = groups_of(live_table.spec, live_table.shape.plan, text.encode())
+def _find_groups(spec: JobSpec, plan: Plan, text: str) -> list[str] | None:
+    """Return the groups whose results miss the message; None if it cannot be decoded.
+
+    It runs in a child process.
+    """
+    groups = groups_of(spec, plan, text.encode())
     if groups is None:
         return None
     return [

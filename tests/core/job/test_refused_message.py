@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -50,3 +51,11 @@ def test_a_message_must_fit_the_declared_columns_whatever_a_view_reads() -> None
     for v, refused in (("7", None), ("x", ("'x' is not a valid INT", "$.data[0].v"))):
         value = json.dumps({"type": "INSERT", "data": [{"name": "a", "v": v}]}).encode()
         assert why_refused(job_decoder(load_spec(spec)), value) == refused
+
+
+def test_the_groups_of_a_message_of_many_rows_take_one_pass() -> None:
+    rows = [{"name": f"{number}", "v": "1"} for number in range(20_000)]
+    began = time.process_time()
+    found = groups(QUERY, "INSERT", *rows, *rows)
+    assert len(found) == 20_000
+    assert time.process_time() - began < 5.0  # pairs of rows would take minutes
