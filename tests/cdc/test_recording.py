@@ -5,39 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from tests.cdc import kinds
 from tests.cdc.artifacts import CACHE
 from tests.cdc.canal import Canal
-from tests.cdc.source import PARTITIONS
-from tests.cdc.workload import COLUMNS, Query, Workload, queries, table_definition
-from tests.support.recordings import DIRECTORY, Recording
+from tests.cdc.recorder import recorded
+from tests.cdc.workload import COLUMNS, Workload, queries, table_definition
+from tests.support.recordings import DIRECTORY
 
 pytestmark = [pytest.mark.cdc, pytest.mark.broker, pytest.mark.timeout(600)]
 SEED = 40
 TRANSACTIONS = 60
-
-
-def recorded(
-    canal: Canal, table: str, query: Query, columns: Mapping[str, str], repeats: bool = False
-) -> Recording:
-    partitions: list[list[str]] = [[] for _ in range(PARTITIONS)]
-    for partition, text in canal.texts(table):
-        partitions[partition].append(text)
-    version = canal.database.rows("SELECT VERSION() AS version")[0]["version"]
-    return Recording(
-        table=table,
-        source=f"{canal.database.kind} {version}, canal 1.1.7",
-        columns=columns,
-        query=query.text,
-        keys=query.keys,
-        truth=canal.database.rows(query.truth or query.text),
-        partitions=partitions,
-        repeats=repeats,
-    )
 
 
 def test_a_recording_folds_to_the_rows_of_the_database(

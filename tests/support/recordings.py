@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -71,19 +71,24 @@ class Recording:
             if places[partition] >= len(messages):
                 del places[partition]
 
-    def problems(self, seed: int, **sections: Any) -> list[str]:
-        """Replay an interleaving; return what is refused, and each difference from the truth."""
-        return self._compare(list(replay(self.spec(**sections), self.interleaved(seed))))
-
-    def _compare(self, outputs: Sequence[Mapping[str, Any]]) -> list[str]:
+    def folded(self, seed: int, **sections: Any) -> tuple[list[Mapping[str, Any]], list[str]]:
+        """Replay an interleaving; return the rows at the end, and why messages were refused."""
         rows: dict[str, Mapping[str, Any]] = {}
-        refused = [f"refused: {each['rejected']}" for each in outputs if "rejected" in each]
-        for change in outputs:
-            if "op" in change:
-                key = json.dumps([change["row"][name] for name in self.keys])
-                if change["op"] in ("+I", "+U"):
-                    rows[key] = change["row"]
-                else:
-                    assert rows.pop(key) == change["row"], "it retracts another row"
-        lost, wrong = differences(rows.values(), self.truth, self.keys)
-        return refused + lost + wrong
+        refused: list[str] = []
+        for output in replay(self.spec(**sections), self.interleaved(seed)):
+            if "rejected" in output:
+                refused.append(output["rejected"]["reason"])
+            if "op" not in output:
+                continue
+            key = json.dumps([output["row"][name] for name in self.keys])
+            if output["op"] in ("+I", "+U"):
+                rows[key] = output["row"]
+            else:
+                assert rows.pop(key) == output["row"], "it retracts another row"
+        return list(rows.values()), refused
+
+    def problems(self, seed: int, **sections: Any) -> list[str]:
+        """Return each difference between a folded interleaving and the truth."""
+        rows, refused = self.folded(seed, **sections)
+        lost, wrong = differences(rows, self.truth, self.keys)
+        return [f"refused: {reason}" for reason in refused] + lost + wrong
