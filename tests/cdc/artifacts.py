@@ -56,7 +56,7 @@ def mysql_home() -> Path:
         for program in server.parent.iterdir():
             program.chmod(0o755)
         os.replace(server.parents[1], home)
-        shutil.rmtree(partial)
+        shutil.rmtree(partial, ignore_errors=True)  # the archive may have a directory around all
         shutil.rmtree(packed)
     return home
 
