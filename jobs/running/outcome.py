@@ -163,7 +163,7 @@ class Outcome:
                 repeated, count = repeated or at, count + order.repeats
         counters: dict[str, Any] = {
             "source_repeats": count,
-            "source_last": {name: order.last for name, order in orders.items()},
+            "source_last": {name: order.last for name, order in orders.items() if order.last},
         }
         if repeated is not None:
             counters["source_repeated"] = replace(repeated, count=repeated.count + count)

@@ -374,7 +374,8 @@ class RangeReader:
         elif isinstance(decoded, Truncated) and self.rules.messages.on_truncate == "quarantine":
             self.rejects.add(self.range.topic_partition, decoded.rejected, record)
         elif isinstance(decoded, Truncated):
-            report.truncated = report.truncated or decoded.why_stopped(self._locate(record))
+            position = f"topic {report.topic}, partition {report.partition}, offset {record.offset}"
+            report.truncated = report.truncated or decoded.why_stopped(position)
             report.skipped += 1
         elif isinstance(decoded, ColumnGone):
             position = self._locate(record)

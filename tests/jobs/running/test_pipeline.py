@@ -349,7 +349,8 @@ def test_a_truncate_stops_the_job_with_its_statement_and_place_and_commits_nothi
     job.epoch_of([(0, insert(row("a", 1)))])
     truncate = message("TRUNCATE", None, isDdl=True, sql="truncate table product")
     with pytest.raises(
-        InputRefused, match=r"^truncate table product \(.*/0 offset 1\).*on_truncate: stop"
+        InputRefused,
+        match=r"^truncate table product \(topic .*, partition 0, offset 1\).*on_truncate: stop",
     ):
         job.epoch_of([(0, truncate), (1, insert(row("a", 2)))])
     nothing_of(job, 1)

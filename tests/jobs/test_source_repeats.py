@@ -39,7 +39,7 @@ def test_a_repeat_is_noticed_over_ranges_epochs_and_epochs_without_data() -> Non
         START, report(1, 40, (11, 71), (12, 72)), report(0, 0, (10, 70)), report(1, 0, (9, 70))
     )
     assert (first.counts.source_repeats, first.counts.source_repeated) == (0, None)
-    idle = epoch_after(first)
+    idle = epoch_after(first, report(2, 0))  # a partition without rows of the job
     again = epoch_after(idle, report(1, 42, (1, 71), (2, 72)), report(0, 1, (3, 73)))
     found = again.counts.source_repeated
     assert again.counts.source_repeats == 1
