@@ -146,6 +146,24 @@ def test_a_canal_that_starts_again_and_repeats_itself_is_noticed_on_every_path(
     assert read(tmp_path, repeating(goes_on), SPEC)[0]["order"].repeats == 0
 
 
+def test_a_truncate_stops_the_job_or_is_refused_and_every_message_is_counted(
+    tmp_path: Path,
+) -> None:
+    text = b'{"type": "TRUNCATE", "database": "shop", "table": "items", "sql": "truncate items"}'
+    values = (good_message(0), text, text.replace(b'"items"', b'"others"'))
+    records = [
+        Message(topic="items", partition=0, offset=offset, value=value)
+        for offset, value in enumerate(values)
+    ]
+    stopping = read(tmp_path, records, SPEC)[0]
+    assert stopping["truncated"].startswith("truncate items (topic items, partition 0, offset 1)")
+    assert (stopping["decoded"], stopping["skipped"], stopping["filtered"]) == (1, 1, 1)
+    refusing = read(tmp_path, records, SPEC | {"on_truncate": "quarantine"})
+    assert refusing[0]["truncated"] is None
+    assert (refusing[0]["quarantined"], refusing[0]["skipped"]) == (1, 0)
+    assert refusing[3][0][0]["raw"] == text
+
+
 WATERMARKS: dict[str, dict[str, Any]] = {
     "es": {"time": "es", "future_skew": "5 min"},
     "ts": {"time": "ts", "future_skew": "5 min"},
