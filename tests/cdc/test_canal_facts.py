@@ -98,7 +98,8 @@ def test_timestamp_is_text_in_the_time_zone_of_canal_and_datetime_is_as_written(
     canal.stop()
     canal.zone = "UTC"
     canal.start()
-    assert values(canal, "zones", "stamp") == ["2026-01-31 12:00:00", "2026-01-31 20:00:00"]
+    before, *after = values(canal, "zones", "stamp")  # it may send the first row again
+    assert (before, set(after)) == ("2026-01-31 12:00:00", {"2026-01-31 20:00:00"})
     assert set(values(canal, "zones", "moment")) == {"2026-01-31 12:00:00"}
 
 
