@@ -11,7 +11,8 @@
 This checks everything between the decoder and the table: consolidation, fold, hot state, files,
 commits, compaction, rewinds. One thing depends on the bundles, so it cannot be recomputed: the
 effect of retractions of rows that were never inserted. If a job has seen such retractions, the
-report shows differences, but its verdict is `undecided`.
+report shows differences, but its verdict is `undecided`. With dedupe it is `undecided` too if the
+topic does not decide the row of some key.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.checking.dedupe_audit import count_moving_keys
+from jobs.checking.dedupe_audit import MESSAGE, SIGN, Doubts
 from jobs.checking.recomputation import recompute, recompute_total
-from jobs.checking.source_rows import MESSAGE, SIGN, SourceRows, select_rows
+from jobs.checking.source_rows import SourceRows, select_rows
 from jobs.checking.window_audit import LateRowsGone, assign_sessions, exclude_late, exclude_withheld
 from jobs.core.evaluate.group_rows import GroupRows
 from jobs.core.fold.state import Key
@@ -75,7 +76,8 @@ class AuditReport:
     not_compared: int  # groups with a sum beyond Spark's decimals
     differing: int
     differences: list[Difference]  # the first ones
-    odd: dict[str, int]  # retractions of rows that were never inserted, by the counter
+    odd: dict[str, int]  # where the source breaks its rules, by the counter
+    doubts: list[str]  # with dedupe: some keys whose row the topic does not decide, with offsets
     offsets: dict[str, dict[str, list[int]]]  # [from, to) of each partition
 
 
@@ -123,15 +125,14 @@ def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> A
     stored = dict(reader.results().rows)
     try:
         read = source.read(reader, starts, ends)
-        moving = count_moving_keys(read, reader.plan) if reader.plan.primary_key else 0
-        signed = select_rows(read, reader.plan)
+        signed, doubts = select_rows(read, reader.plan)
         signed = exclude_late(source.spark, reader, signed, MESSAGE)
         signed = assign_sessions(signed, reader.plan, SIGN)
         recomputed, beyond = _recompute_results(signed, reader.plan)
         recomputed = exclude_withheld(reader, recomputed, stored)
     except LateRowsGone as gone:
         raise CannotAudit(str(gone)) from gone
-    return _make_report(reader, stored, recomputed, beyond, moving, _pair_offsets(starts, ends))
+    return _make_report(reader, stored, recomputed, beyond, doubts, _pair_offsets(starts, ends))
 
 
 def _find_shown_epoch(reader: TableReader) -> EpochRow:
@@ -354,7 +355,7 @@ def _make_report(
     stored: Mapping[Key, Row],
     recomputed: Mapping[Key, Row],
     beyond: set[Key],
-    moving: int,  # keys that occur in several partitions
+    doubts: Doubts,  # keys whose row the topic does not decide
     offsets: dict[str, dict[str, list[int]]],
 ) -> AuditReport:
     differing = [
@@ -372,9 +373,8 @@ def _make_report(
         for name in RETRACTION_ERRORS
         if (total := sum(getattr(row.counts, name) for row in reader.counted_epochs))
     }
-    if moving:
-        odd["keys_in_several_partitions"] = moving
-    verdict: Verdict = "equal"
+    odd |= doubts.counts
+    verdict: Verdict = "undecided" if doubts.counts else "equal"
     if differing:
         verdict = "undecided" if odd else "different"
     return AuditReport(
@@ -389,5 +389,6 @@ def _make_report(
             for key in differing[:DIFFERENCES_SHOWN_MAX]
         ],
         odd=odd,
+        doubts=doubts.named,
         offsets=offsets,
     )

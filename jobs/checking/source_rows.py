@@ -16,7 +16,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from jobs.checking.dedupe_audit import POSITION, format_position, select_last_images
+from jobs.checking.dedupe_audit import (
+    KIND,
+    MESSAGE,
+    POSITION,
+    SIGN,
+    TIME,
+    Doubts,
+    count_doubts,
+    format_position,
+    read_kinds,
+    select_last_rows,
+)
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.formats.row_fields import KeyedDecode
 from jobs.core.plan.tree import Column, Plan
@@ -29,7 +40,6 @@ from schemas.spec.connections import Connection, spark_options
 from schemas.table.epoch import Offsets
 from schemas.types.arrow_types import arrow_type
 
-MESSAGE, SIGN = "__message", "__sign"
 # Refusals that reading the message again does not show; files of older versions have no code.
 _NOT_RECOMPUTED = (RejectCode.FUTURE, None)
 
@@ -42,6 +52,7 @@ class _SignedRows:
     image: tuple[Column, ...]
     rules: MessageRules
     left_out: frozenset[str]  # quarantined messages whose rejection cannot be recomputed
+    keyed: Plan | None  # of a job with dedupe
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decode = self._decoding()
@@ -50,6 +61,8 @@ class _SignedRows:
             places: list[str] = []
             signs: list[int] = []
             rows: list[Row] = []
+            kinds: list[int] = []
+            times: list[int | None] = []
             for record in batch.to_pylist():
                 decoded = decode(record["value"], record["key"])
                 at = record["topic"], record["partition"], record["offset"]
@@ -60,7 +73,16 @@ class _SignedRows:
                     places += [format_position(*at, index) for index in range(count)]
                     signs += [sign for sign, _ in decoded.changes]
                     rows += [row for _, row in decoded.changes]
-            yield self._batch(messages, places, signs, rows)
+                    if self.keyed is not None:
+                        kinds += read_kinds(
+                            self.keyed, decoded.changes, keys_change=self.rules.keys_change
+                        )
+                        times += [decoded.es] * count
+            found = self._batch(messages, places, signs, rows)
+            if self.keyed is not None:
+                found = found.append_column(KIND, pa.array(kinds, pa.int64()))
+                found = found.append_column(TIME, pa.array(times, pa.int64()))
+            yield found
 
     def _decoding(self) -> KeyedDecode:
         decoder = self.rules.decoder(self.columns, self.image)
@@ -134,8 +156,11 @@ class SourceRows:
         for column in self._image:
             schema = schema.add(column.name, spark_type(column.type))
         schema = schema.add(MESSAGE, "string").add(POSITION, "string").add(SIGN, "long")
+        keyed = reader.plan if reader.plan.primary_key else None
+        if keyed is not None:  # such a job has no views, so its plan has all columns
+            schema = schema.add(KIND, "long").add(TIME, "long")
         rules = MessageRules.of(reader.spec)
-        decode = _SignedRows(reader.plan.columns, self._image, rules, left_out)
+        decode = _SignedRows(reader.plan.columns, self._image, rules, left_out, keyed)
         read = records.select("key", "value", "topic", "partition", "offset")
         return read.mapInArrow(decode, schema)
 
@@ -153,10 +178,17 @@ def names_left_out(rejects: Sequence[Mapping[str, Any]], plan: Plan) -> frozense
     )
 
 
-def select_rows(rows: DataFrame, plan: Plan) -> DataFrame:
-    """Return the rows that count, with group and argument columns."""
+def select_rows(rows: DataFrame, plan: Plan) -> tuple[DataFrame, Doubts]:
+    """Return the rows that count, with group and argument columns, and the keys in doubt."""
+    doubts = Doubts({}, [])
     if plan.primary_key:
-        rows = select_last_images(rows, plan, SIGN)
+        last = select_last_rows(rows, plan).persist()
+        doubts = count_doubts(last)
+        rows = last.where(F.col(SIGN) > 0)
+    return _project_rows(rows, plan), doubts
+
+
+def _project_rows(rows: DataFrame, plan: Plan) -> DataFrame:
     projected = project(rows, plan, (MESSAGE, SIGN))
     if "failure" not in projected.columns:
         return projected

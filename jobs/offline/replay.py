@@ -169,7 +169,10 @@ class _Replay:
                 if why is None:
                     if self._time is not None and step.timed is not None:
                         self._time.arrive(step.topic_partition, step.timed, step.time)
-                    return job.take(step.topic_partition, step.offset, _list_changes(step))
+                    source_time = step.decoded.es if isinstance(step.decoded, Changes) else None
+                    return job.take(
+                        step.topic_partition, step.offset, _list_changes(step), source_time
+                    )
                 if self.spec.on_error == "fail":
                     raise ReplayError(
                         f"{_name_message(step)}: {why.reason} at {why.path}. The job stops "

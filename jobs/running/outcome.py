@@ -21,8 +21,8 @@ from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.dedupe import DedupeReport
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.range_report import RangeReport
-from schemas.limits import DROPPED_KEYS_NAMED_MAX
-from schemas.table.epoch import EpochRow, SourceRepeat
+from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX, DROPPED_KEYS_NAMED_MAX
+from schemas.table.epoch import DEDUPE_ERRORS, EpochRow, SourceRepeat
 
 _RANGE_COUNTERS = (
     "read",
@@ -183,12 +183,16 @@ class Outcome:
         """Return the outcome with the folds of one view only."""
         return Outcome(self.ranges, [], [fold for fold in self.folds if fold.view == number])
 
-    def _sum_dedupe_counters(self, rows: int) -> dict[str, int]:
+    def _sum_dedupe_counters(self, rows: int) -> dict[str, Any]:
         """Return the counters of dedupe; raise unless the tasks received all decoded `rows`."""
-        names = ("taken", "duplicates", "unknown_retractions", "derived")
+        names = ("taken", "duplicates", "unknown_retractions", "derived", *DEDUPE_ERRORS)
+        counts: dict[str, Any]
         counts = {name: sum(getattr(done, name) for done in self.dedupes) for name in names}
         if counts.pop("taken") != rows:
             raise BrokenLaw(f"{rows} rows were decoded; dedupe received another number")
+        doubtful = [key for done in self.dedupes for key in done.doubtful_keys]
+        if doubtful:
+            counts["doubtful_keys"] = doubtful[:DOUBTFUL_KEYS_NAMED_MAX]
         return counts | {"shipped": counts.pop("derived")}
 
     def sum_fold_counters(self, plan: Plan, newest: EpochRow) -> dict[str, Any]:

@@ -60,7 +60,7 @@ from jobs.edge.rows.weighted_rows import (
 from jobs.edge.spark.bucket_column import bucket_column, row_bucket_column
 from jobs.edge.spark.expressions import project
 from jobs.edge.spark.task_errors import collect_rows
-from jobs.edge.spark.weighted_schema import OWN_COLUMNS, weighted_schema
+from jobs.edge.spark.weighted_schema import IMAGE_COLUMNS, OWN_COLUMNS, weighted_schema
 from jobs.edge.state.bucket_states import CommittedEpoch, find_recent_epochs, stamp_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.due_changes import write_sorted
@@ -422,9 +422,10 @@ class Pipeline:
     def _shuffle_rows(self, decode: DecodeTask) -> DataFrame:
         """Evaluate the expressions of the decoded rows in Spark, and send them to fold tasks."""
         own_columns = OWN_COLUMNS if decode.deadline is None else (*OWN_COLUMNS, LATE)
-        weighted = self._decode(decode, own_columns)
         if self.plan.primary_key:
-            weighted = self._dedupe(weighted, decode)
+            weighted = self._dedupe(self._decode(decode, IMAGE_COLUMNS), decode)
+        else:
+            weighted = self._decode(decode, own_columns)
         projected = project(weighted, self.plan, own_columns, keep=self._reported)
         return self._shuffle(projected.withColumn(BUCKET, self._bucket), BUCKET, decode.ranges)
 
@@ -439,7 +440,7 @@ class Pipeline:
         return self.spark.range(0, count, 1, min(count, self.cores) if small else count)
 
     def _dedupe(self, images: DataFrame, decode: DecodeTask) -> DataFrame:
-        """Shuffle last changes by primary key, and return the signed rows that follow from them."""
+        """Shuffle changes by primary key, and return the signed rows that follow from them."""
         dedupe = DedupeTask(
             self.plan,
             self.table.root,
@@ -473,7 +474,7 @@ class Pipeline:
         if not self.plan.primary_key:
             return tuple(outcome.failing)
         decode = replace(self._make_decode_task(ranges, epoch, uuid, horizons), probing=True)
-        projected = project(self._decode(decode, OWN_COLUMNS), self.plan, OWN_COLUMNS)
+        projected = project(self._decode(decode, IMAGE_COLUMNS), self.plan, OWN_COLUMNS)
         failing = projected.where(F.col(FAILURE).isNotNull()).select(POSITION, FAILURE)
         return tuple((position, reason) for position, reason in failing.collect())
 

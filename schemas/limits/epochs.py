@@ -111,3 +111,16 @@ PAGE_READERS = 16
 # A multiset is one record up to this size, about a hundred values. A larger one would fill half a
 # page of LMDB, so it has an entry for each value.
 HOT_STATE_SMALL_MULTISET_BYTES = 1_024
+
+# --- dedupe: pk ---
+
+# Leaves of one key that wait for the key's own changes, or the reverse: as many as a spare key, by
+# which an application swaps rows, has while one partition is read before another one.
+KEY_ENDS_MAX = 4_096
+# A key without a row is remembered for so long, in the source's time: one partition of a topic may
+# be read this much later than another one, or be repeated by the source.
+LEFT_KEY_KEPT_MS = 24 * 3_600_000
+# Left keys of one bucket that an epoch forgets; the others follow in later epochs.
+LEFT_KEYS_FORGOTTEN_MAX = 10_000
+# Keys of a doubtful order that an epoch names.
+DOUBTFUL_KEYS_NAMED_MAX = 5

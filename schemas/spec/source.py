@@ -40,6 +40,8 @@ SourceFormat = Literal[
 ]
 # Their messages name no table, so a source has no filters.
 FORMATS_WITHOUT_TABLES = ("changelog-json", "csv", "json", "upsert-json")
+# An update that changes a primary key is one message. Debezium sends a deletion and an insert.
+FORMATS_WITH_KEY_CHANGES = ("canal-json", "maxwell-json")
 
 # What a query may name besides the declared columns: the metadata of a row's message.
 METADATA_TYPES = {"__database": STRING, "__table": STRING, "__es": BIGINT, "__ts": BIGINT}

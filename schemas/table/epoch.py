@@ -78,6 +78,9 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     dropped_retractions: int = 0  # came before any row of their group
     duplicates: int = 0
     unknown_retractions: int = 0  # with dedupe: no image of their key was known
+    keys_in_several_partitions: int = 0  # with dedupe: their changes have no order
+    ambiguous_keys: int = 0  # with dedupe: a change of key that repeats cannot be told from
+    doubtful_keys: list[str] = []  # some of both
     where_filtered: int = 0
     event_times_missing: int = 0
     damaged_texts: int = 0  # texts of rows with U+FFFD: the source has lost a character
@@ -369,6 +372,8 @@ REFUSED = "refused"  # messages on which an expression of the view fails
 REFUSED_BEFORE = "refused_before"
 # Counters of errors of the source, which audits report.
 RETRACTION_ERRORS = ("dropped_retractions", "unmatched_retractions")
+# Counters of keys whose row `dedupe: pk` may have wrong.
+DEDUPE_ERRORS = ("keys_in_several_partitions", "ambiguous_keys")
 # What an audit must know of all epochs of a state; who takes over a state takes over their sums.
 AUDITED_COUNTERS = (*RETRACTION_ERRORS, "late", "late_windows")
 # Sums over all views, which a view has for itself.

@@ -53,6 +53,8 @@ _TOTALS = (
     "late",
     "duplicates",
     "damaged_texts",
+    "keys_in_several_partitions",
+    "ambiguous_keys",
     "dropped_retractions",
     "unmatched_retractions",
     "source_repeats",

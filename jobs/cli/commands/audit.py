@@ -9,6 +9,10 @@ from jobs.cli.answers import Document
 from jobs.cli.output import escape_controls, print_json
 from jobs.cli.sources import open_source
 
+_DOUBTS = {
+    "keys_in_several_partitions": "keys have changes in several partitions, so without an order",
+    "ambiguous_keys": "keys have changes that may be repeats of others within a second",
+}
 _VERDICTS = {"equal": "equal", "different": "DIFFERENT", "undecided": "undecided"}
 
 
@@ -51,7 +55,13 @@ def _print(name: str, report: Document) -> None:
         print(f"    recomputed  {_to_text(each['recomputed'])}")
     if (more := report["differing"] - len(report["differences"])) > 0:
         print(f"  and {more} more")
-    if odd:
+    if doubts := {name: odd[name] for name in _DOUBTS if name in odd}:
+        for name, count in doubts.items():
+            print(f"{count} {_DOUBTS[name]}")
+        for each in report["doubts"]:
+            print(f"  {escape_controls(each)}")
+        print("So the topic does not decide the rows of these keys; compare them with the source.")
+    if odd.keys() - doubts.keys():
         print(
             "The source retracted rows that it never inserted: the job dropped "
             f"{odd.get('dropped_retractions', 0)} of these retractions and applied "

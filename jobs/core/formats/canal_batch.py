@@ -56,6 +56,7 @@ class CanalBatch:
     rows: Integers  # for each signed row, the index of its row in `data`
     updates: Integers  # the indexes of the signed rows that are the -U of an update
     kept: list[int]  # the index of each of these messages among those given
+    sizes: Integers  # the number of signed rows of each message
     es: list[int | None]
     ts: list[int | None]
     ids: list[int | None]  # of the batches in which canal sent the messages
@@ -135,7 +136,9 @@ class CanalBatchDecoder:
         if olds is None:
             return None
         columns = self._convert_columns(fields, list(chain.from_iterable(data)), olds)
-        row_signs = np.repeat(np.array(signs, np.int64), np.array(list(map(len, data)), np.int64))
+        sizes = np.array(list(map(len, data)), np.int64)
+        message_signs = np.array(signs, np.int64)
+        row_signs = np.repeat(message_signs, sizes)
         updated = row_signs == 0
         times = 1 + updated
         signed = np.repeat(row_signs, times)
@@ -149,6 +152,7 @@ class CanalBatchDecoder:
             rows=np.repeat(np.arange(len(row_signs)), times),
             updates=updates,
             kept=kept,
+            sizes=sizes * (1 + (message_signs == 0)),
             es=list(map(_ES, messages)),
             ts=list(map(_TS, messages)),
             ids=list(map(_ID, messages)),

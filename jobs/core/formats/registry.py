@@ -31,7 +31,7 @@ from jobs.core.values.json_values import Converter, TimestampFormat
 from schemas import limits
 from schemas.spec.event_formats import CsvEvents, JsonEvents
 from schemas.spec.job import JobSpec, OnTruncate
-from schemas.spec.source import FORMATS_WITHOUT_TABLES, SourceFormat
+from schemas.spec.source import FORMATS_WITH_KEY_CHANGES, FORMATS_WITHOUT_TABLES, SourceFormat
 from schemas.types.sql_types import SqlType
 
 FORMATS = get_args(SourceFormat)
@@ -115,6 +115,11 @@ class MessageRules:
         """Return a function from types to converters of texts, as the source writes them."""
         binary = self.binary if self.format == "canal-json" else "base64"
         return text_converter(self.timestamp_format, binary)
+
+    @property
+    def keys_change(self) -> bool:
+        """Whether an update may change a primary key."""
+        return self.format in FORMATS_WITH_KEY_CHANGES
 
     def decoder(
         self,

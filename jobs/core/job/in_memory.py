@@ -19,7 +19,7 @@ from jobs.core.fold.in_memory import Bundle, MemoryFold, Projection
 from jobs.core.fold.rules import rules_of
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.dedupe import LastImages
+from jobs.core.rows.dedupe import LastImages, number_partition
 from jobs.core.rows.windows import (
     no_window_reasons,
     window_expander,
@@ -31,6 +31,7 @@ from jobs.core.time.bundle_clocks import WATERMARK_MAX, EventTimeAssigner, Proce
 from jobs.core.time.watermark_generators import latest_of
 from jobs.core.values.change import Rejected, Row
 from schemas.spec.job import JobSpec
+from schemas.spec.source import FORMATS_WITH_KEY_CHANGES
 from schemas.table.epoch import TopicPartition
 
 Signed = tuple[int, Row]
@@ -151,7 +152,8 @@ class InMemoryJob:
         self._rows = rows
         self._evaluated = evaluated
         self._bundle_rows = bundle_rows
-        self._images = LastImages(plan) if plan.primary_key else None
+        keys_change = spec.source.format in FORMATS_WITH_KEY_CHANGES
+        self._images = LastImages(plan, keys_change=keys_change) if plan.primary_key else None
         self._closing = closing_of(spec, plan)
         # A bundle of the event clock is kept as rows here, so the state withholds nothing.
         rules = rules_of(spec.state, closing=self._closing)
@@ -169,10 +171,17 @@ class InMemoryJob:
     # --- rows -------------------------------------------------------------------------------------
 
     def take(
-        self, partition: TopicPartition, offset: int, changes: Iterable[Signed]
+        self,
+        partition: TopicPartition,
+        offset: int,
+        changes: Iterable[Signed],
+        source_time: int | None = None,
     ) -> Iterator[Event]:
-        """Add the rows of a message to the bundle; the bundle may end between two of them."""
-        for weight, row, watermark in self._derive(changes):
+        """Add the rows of a message to the bundle; the bundle may end between two of them.
+
+        `source_time` is when the source changed the rows, for jobs with dedupe.
+        """
+        for weight, row, watermark in self._derive(partition, changes, source_time):
             expanded = self._rows.expand(row)
             if self._evaluated.projection(expanded[0]) is None:
                 continue  # WHERE comes before the bundle, so its rows do not fill one
@@ -190,14 +199,21 @@ class InMemoryJob:
         """Record a rejected message; `end_bundle` reports it."""
         self._rejected.append(RejectedMessage(partition, offset, why))
 
-    def _derive(self, changes: Iterable[Signed]) -> Iterator[tuple[int, Row, int | None]]:
+    def _derive(
+        self, partition: TopicPartition, changes: Iterable[Signed], source_time: int | None
+    ) -> Iterator[tuple[int, Row, int | None]]:
         """Yield the rows to fold, each with the watermark before it."""
-        for sign, row in changes:
+        watermark = self._watermark
+        signed = list(changes)
+        for sign, row in signed:
             own = None if self._time is None else self._time.take(sign, row)
             watermark = latest_of(self._watermark, own)
-            derived = ((sign, row),) if self._images is None else self._images.derive(sign, row)
-            for weight, each in derived:
-                yield weight, each, watermark
+            if self._images is None:
+                yield sign, row, watermark
+        if self._images is not None:  # windows do not close, so no row is late
+            number = number_partition(*partition)
+            for weight, row in self._images.derive(signed, source_time, number):
+                yield weight, row, watermark
 
     def end_bundle(self) -> Iterator[Event]:
         """Fold the rows of the bundle."""

@@ -9,13 +9,16 @@ The Python objects of a row live no longer than its batch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.core.formats.canal_batch import CanalBatch
+from jobs.core.kernels.codes import NO_TIME
 from jobs.core.plan.tree import Column
 from jobs.core.rows.consolidate import Integers
 from jobs.core.values.change import Row
@@ -27,6 +30,13 @@ _REPLACEMENT = "\ufffd"
 _FIRST_BYTE = _REPLACEMENT.encode()[0]
 
 
+class RowMessages(NamedTuple):
+    """Of each row, its message in the range and the time that the source gave it."""
+
+    numbers: Integers
+    times: pa.Array
+
+
 class SignedRows:
     """The signed rows of a range, in the order in which they were added."""
 
@@ -36,6 +46,8 @@ class SignedRows:
         self.signs: list[Integers] = []
         self.count = 0
         self.bytes = 0
+        self._sizes: list[Integers] = []  # of messages, if `add_messages` is called for all
+        self._times: list[Integers] = []
 
     def add(self, changes: list[tuple[int, Row]]) -> None:
         """Add rows with their signs."""
@@ -79,6 +91,25 @@ class SignedRows:
             for array in arrays
         )
         return sum(map(_count_replaced, texts))
+
+    def add_messages(
+        self, sizes: Sequence[int] | Integers, times: Sequence[int | None] | Integers
+    ) -> None:
+        """Add the number of rows and the time of each message whose rows were added."""
+        self._sizes.append(np.asarray(sizes, np.int64))
+        if not isinstance(times, np.ndarray):
+            times = np.array([NO_TIME if time is None else time for time in times], np.int64)
+        self._times.append(times)
+
+    @property
+    def messages(self) -> RowMessages | None:
+        """The message of each row; None if it is not known."""
+        if not self._sizes:
+            return None
+        sizes, times = np.concatenate(self._sizes), np.concatenate(self._times)
+        of_rows = np.repeat(times, sizes)
+        known = pa.array(of_rows, mask=of_rows == NO_TIME)
+        return RowMessages(np.repeat(np.arange(len(sizes)), sizes), known)
 
     def concatenate(self) -> RangeRows:
         """Return all rows."""

@@ -26,6 +26,8 @@ from schemas.types.arrow_values import to_list
 from schemas.types.sql_types import SqlType
 
 POSITION, WEIGHT, REPORT, BUCKET = "__position", "__weight", "__report", "__bucket"
+# Of the images of a job with dedupe: the time of the source, and the partition as a number.
+CHANGE_TIME, CHANGE_PARTITION = "__change_time", "__change_partition"
 TARGET, PARCEL, BYTES = "__target", "__parcel", "__bytes"
 PARCELS = pa.schema(
     [
@@ -51,6 +53,9 @@ def rows_schema(
     """Return the schema of source columns, followed by our own columns."""
     own = [(POSITION, pa.int64()), (WEIGHT, pa.int64()), (REPORT, pa.binary()), *more]
     return pa.schema([*((column.name, arrow_type(column.type)) for column in columns), *own])
+
+
+CHANGE_COLUMNS = ((CHANGE_TIME, pa.int64()), (CHANGE_PARTITION, pa.int64()))
 
 
 @dataclass(frozen=True, slots=True)

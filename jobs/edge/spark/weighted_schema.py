@@ -7,10 +7,18 @@ from collections.abc import Sequence
 from pyspark.sql.types import StructType
 
 from jobs.core.plan.tree import Column
-from jobs.edge.rows.weighted_rows import POSITION, REPORT, WEIGHT
+from jobs.edge.rows.weighted_rows import (
+    CHANGE_PARTITION,
+    CHANGE_TIME,
+    POSITION,
+    REPORT,
+    WEIGHT,
+)
 from jobs.edge.spark.expressions import spark_type
 
 OWN_COLUMNS = (POSITION, WEIGHT, REPORT)
+IMAGE_COLUMNS = (*OWN_COLUMNS, CHANGE_TIME, CHANGE_PARTITION)
+_NUMBERS = frozenset({POSITION, WEIGHT, CHANGE_TIME, CHANGE_PARTITION})
 
 
 def weighted_schema(columns: Sequence[Column], own_columns: Sequence[str]) -> StructType:
@@ -19,5 +27,5 @@ def weighted_schema(columns: Sequence[Column], own_columns: Sequence[str]) -> St
     for column in columns:
         schema = schema.add(column.name, spark_type(column.type))
     for name in own_columns:
-        schema = schema.add(name, "long" if name in (POSITION, WEIGHT) else "binary")
+        schema = schema.add(name, "long" if name in _NUMBERS else "binary")
     return schema

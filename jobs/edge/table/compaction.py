@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from jobs.core.plan.tree import Plan
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.columns import conform
+from jobs.edge.rows.image_rows import CHANGES
 from jobs.edge.table.epoch_files import (
     TableLayout,
     layout_of,
@@ -145,7 +146,8 @@ def merge_files(
     """Write the merged files and describe them; the compaction process runs this function."""
     failpoint("compaction")
     layout = layout_of(plan)
-    inputs = [_Input(root / file.path, file) for file in _oldest_first(merge.files)]
+    schema = layout.images.schema if merge.part == ROWS else None
+    inputs = [_Input(root / file.path, file, schema) for file in _oldest_first(merge.files)]
     output = _Output(root, merge, uuid, layout.schema(merge.part), durable=durable)
     if merge.part in STATE:
         newest = (_keep_newest(layout, merge, rows) for rows in _whole_buckets(inputs))
@@ -162,18 +164,20 @@ def current_rows(
 ) -> Iterator[pa.Table]:
     """Yield the current rows in some files of a state part, in row groups, as in a base file."""
     merge = Merge(part, BASE_TIER, tuple(files))
-    inputs = [_Input(root / file.path, file) for file in _oldest_first(files)]
-    yield from _row_groups(
-        _keep_newest(layout_of(plan), merge, rows) for rows in _whole_buckets(inputs)
-    )
+    layout = layout_of(plan)
+    schema = layout.images.schema if part == ROWS else None
+    inputs = [_Input(root / file.path, file, schema) for file in _oldest_first(files)]
+    yield from _row_groups(_keep_newest(layout, merge, rows) for rows in _whole_buckets(inputs))
 
 
 class _Input:
     """Reads a file of a merge some rows at a time, whatever its row groups are."""
 
-    def __init__(self, path: TablePath, file: LiveFile) -> None:
+    def __init__(self, path: TablePath, file: LiveFile, schema: pa.Schema | None) -> None:
+        """Open a file; files of older versions get the columns of `schema`, if it is given."""
         self.path = path
         self.file = file
+        self._schema = schema
         self._rows: list[pa.Table] = []
         self._reader = table_file(path)
         self._batches = self._read_batches()
@@ -192,7 +196,8 @@ class _Input:
             self.ended = True
             self._reader.close()
         elif batch.num_rows:
-            self._rows.append(pa.Table.from_batches([batch]))
+            rows = pa.Table.from_batches([batch])
+            self._rows.append(rows if self._schema is None else conform(rows, self._schema))
 
     def _read_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield batches within one row group each, because row groups of long rows are short."""
@@ -290,7 +295,9 @@ def _select_live(rows: pa.Table, part: str) -> pa.Array:
     """Return a mask of the rows that are state."""
     if part == ACCUMULATORS:  # a withheld group has a tombstone but is state
         return pc.or_(pc.invert(rows["tombstone"]), rows["withheld"].is_valid())
-    if part in (TIMERS, ROWS):
+    if part == ROWS:  # of a key that was left something may be remembered
+        return pc.or_(pc.invert(rows["tombstone"]), rows[CHANGES].is_valid())
+    if part == TIMERS:
         return pc.invert(rows["tombstone"])
     return pc.not_equal(rows["multiplicity"], 0)
 

@@ -5,7 +5,7 @@
                   withheld, window_closed, written_ms, timer_ms
     multisets     bucket, epoch, argument, group columns, value_<argument>, multiplicity
     timers        bucket, epoch, timer_clock, timer_namespace, timer_ms, group columns, tombstone
-    rows          bucket, epoch, image_<column>, tombstone: the last image of each row, with dedupe
+    rows          bucket, epoch, tombstone, image_<column>, key_<..>: the last image of each row
     late          epoch, group columns, topic, partition, offset, late_weight, late_time_ms,
                   watermark_ms, late_row, late_became
     quarantine    epoch, topic, partition, offset, time, reason, path, raw, raw_bytes, ..._code
@@ -39,7 +39,7 @@ from jobs.core.fold.state import Counts, Group, GroupTimer, Key, Upserts, gather
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import RejectCode
 from jobs.edge.rows.columns import cell_type, cells_from_arrow, cells_to_arrow, to_arrow
-from jobs.edge.rows.image_rows import Images
+from jobs.edge.rows.image_rows import Images, to_upserts
 from jobs.edge.rows.late_rows import LateRow
 from jobs.edge.rows.time_columns import (
     OF_GROUPS,
@@ -334,7 +334,7 @@ class TableLayout:
     ) -> Upserts:
         """Return state rows as upserts, in the order of the rows."""
         if rows is not None:
-            return Upserts(self.images.read(rows), [], [])
+            return to_upserts(self.images.read(rows))
         changed: list[tuple[int, Key, Counts]] = []
         if multisets is not None and multisets.num_rows:
             changed = gather_multisets(self.entries(multisets))

@@ -4,8 +4,8 @@
                                  │                └──► one row with __report (JSON) only
                                  └► rejects ─► a quarantine file of this task
 
-In a job with dedupe the rows are images. The task does not consolidate them but emits the last
-change of each key; its __weight is the encoding of core.rows.dedupe.
+In a job with dedupe the rows are images. The task does not consolidate them but emits the changes
+of each key that matter, with time and partition; __weight is the encoding of core.rows.dedupe.
 
 The task runs inside mapInArrow. A report is an ordinary row of the result, so the driver gets
 exactly one of each range, however often Spark retried the task.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -31,7 +32,7 @@ from jobs.core.rows.consolidate import (
     WeightedRows,
     group_indexes,
 )
-from jobs.core.rows.dedupe import find_latest, key_indexes
+from jobs.core.rows.dedupe import key_indexes, number_partition, select_changes
 from jobs.core.time.rows_in_order import PartitionStart
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut, RangeUnreadable, read_ranges
@@ -39,6 +40,9 @@ from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.late_rows import LATE, Deadline, late_rows
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
+    CHANGE_COLUMNS,
+    CHANGE_PARTITION,
+    CHANGE_TIME,
     POSITION,
     REPORT,
     WEIGHT,
@@ -180,14 +184,22 @@ class DecodeTask:
         )
 
     def _image_batch(self, run: RangeReader, rows: RangeRows) -> pa.RecordBatch:
-        """Return the last change of each row of a range, or all images for evaluation."""
+        """Return the changes of a range that matter, or all images for evaluation."""
         start = run.number << RUNNING_BITS
+        messages = run.signed_rows.messages
         if self.probing:
             indexes = np.flatnonzero(rows.signs > 0)
             weights = rows.signs[indexes]
         else:
-            indexes, weights = find_latest(rows.number(key_indexes(self.plan)), rows.signs)
-        return self._row_batch(run, rows.columns, WeightedRows(indexes, start + indexes, weights))
+            of_rows = None if messages is None else messages.numbers
+            numbers = rows.number(key_indexes(self.plan))
+            indexes, weights = select_changes(numbers, rows.signs, of_rows)
+        partition = number_partition(run.range.topic, run.range.partition)
+        more = {CHANGE_PARTITION: pa.repeat(pa.scalar(partition, pa.int64()), len(indexes))}
+        if messages is not None:
+            more[CHANGE_TIME] = messages.times.take(pa.array(indexes))
+        weighted = WeightedRows(indexes, start + indexes, weights)
+        return self._row_batch(run, rows.columns, weighted, more)
 
     def _consolidate(
         self, run: RangeReader, rows: RangeRows, only: Integers | None = None
@@ -218,23 +230,22 @@ class DecodeTask:
         late_signs = signs[late_indexes]
         positions = np.where(late_signs < 0, ~positions, positions)  # as consolidation has them
         weighted = WeightedRows(late_indexes, positions, late_signs)
-        return self._row_batch(run, columns, weighted, payloads)
+        return self._row_batch(run, columns, weighted, {LATE: pa.array(payloads, pa.binary())})
 
     def _row_batch(
         self,
         run: RangeReader,
         columns: Sequence[pa.Array],
         weighted: WeightedRows,
-        late: Sequence[bytes] | None = None,
+        more: Mapping[str, pa.Array] = MappingProxyType({}),
     ) -> pa.RecordBatch:
         shipped = pa.array(weighted.indexes)
         run.report.shipped += len(shipped)
         own = {
             POSITION: pa.array(weighted.positions),
             WEIGHT: pa.array(weighted.weights),
+            **more,
         }
-        if late is not None:
-            own[LATE] = pa.array(late, pa.binary())
         return self._batch(len(shipped), [column.take(shipped) for column in columns], own)
 
     def _report_batch(self, report: RangeReport) -> pa.RecordBatch:
@@ -249,8 +260,8 @@ class DecodeTask:
         self, rows: int, columns: Sequence[pa.Array], own: Mapping[str, pa.Array]
     ) -> pa.RecordBatch:
         """Return source columns and our own columns as a batch; absent own columns are NULL."""
-        late = () if self.deadline is None else ((LATE, pa.binary()),)
-        schema = rows_schema(self.plan.image, late)
+        more = () if self.deadline is None else ((LATE, pa.binary()),)
+        schema = rows_schema(self.plan.image, CHANGE_COLUMNS if self.plan.primary_key else more)
         fields = [schema.field(index) for index in range(len(columns), len(schema))]
         arrays = [own.get(field.name, pa.nulls(rows, field.type)) for field in fields]
         return pa.RecordBatch.from_arrays([*columns, *arrays], schema=schema)

@@ -1,17 +1,18 @@
-"""The dedupe task: turn the last changes of rows into the changes that the query folds.
+"""The dedupe task: turn the changes of keys into the changes that the query folds.
 
-    images, by primary key ─┬─ bucket 3 ─► images at base ─► derived ─┬─► rows to be projected
+    images, by primary key ─┬─ bucket 3 ─► states at base ─► derived ─┬─► rows to be projected
                             └─ bucket 7 ─► ...                        └─► the part `rows`
     reports of the ranges ──────────────────────────────────────────────► unchanged
 
 The task runs inside mapInArrow, between decoding and the projection, for jobs with `dedupe` only.
 Like the fold task it reads its state at a base and writes only new files. It does not change the
-state: the next task that needs a bucket applies the committed epochs.
+state: the next task that needs a bucket applies the committed epochs. It forgets keys that were
+left long ago, by the time of the source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
 from pathlib import Path
@@ -22,16 +23,34 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from jobs.core.fold.state import Group, Stamp, State, Upserts
+from jobs.core.fold.state import Group, GroupTimer, Stamp
+from jobs.core.fold.timers import Clock
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.dedupe import DerivedChanges, Key, derive_changes, key_reader
+from jobs.core.rows.dedupe import (
+    DerivedChanges,
+    Key,
+    KeyChange,
+    derive_changes,
+    fingerprint_of,
+    key_reader,
+)
+from jobs.core.rows.key_history import KeyState
 from jobs.core.values.change import Row
 from jobs.core.values.float_values import NAN
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.columns import to_arrow
-from jobs.edge.rows.weighted_rows import POSITION, REPORT, WEIGHT, rows_schema, take_batches
+from jobs.edge.rows.image_rows import to_state, to_upserts
+from jobs.edge.rows.weighted_rows import (
+    CHANGE_PARTITION,
+    CHANGE_TIME,
+    POSITION,
+    REPORT,
+    WEIGHT,
+    rows_schema,
+    take_batches,
+)
 from jobs.edge.state.bucket_states import BucketStates, CommittedEpoch
-from jobs.edge.state.hot_records import Layout
+from jobs.edge.state.hot_records import Layout, Snapshot
 from jobs.edge.table.epoch_files import layout_of
 from jobs.edge.table.file_writer import (
     AddedFile,
@@ -40,9 +59,9 @@ from jobs.edge.table.file_writer import (
 )
 from jobs.edge.tasks.body import task_body
 from jobs.table.parts import ROWS
-from schemas.limits import TASK_BYTES_MAX
+from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX, LEFT_KEYS_FORGOTTEN_MAX, TASK_BYTES_MAX
 from schemas.table.object_path import TablePath
-from schemas.types.arrow_values import from_arrow
+from schemas.types.arrow_values import from_arrow, to_list
 
 ROW_BUCKET = "__row_bucket"
 
@@ -57,6 +76,9 @@ class DedupeReport(msgspec.Struct, kw_only=True, tag="dedupe"):
     unknown_retractions: int = 0
     derived: int = 0  # emitted rows
     rows_delta: int = 0  # change of the number of images
+    keys_in_several_partitions: int = 0
+    ambiguous_keys: int = 0
+    doubtful_keys: list[str] = []  # some of both
     files: list[AddedFile] = []
 
 
@@ -138,7 +160,7 @@ class _Dedupe:
         self.states = BucketStates(task, self.layout, hot_layout, (ROWS,), "rows")
         self.key_of = key_reader(plan)
         self.floats = any(column.type.floating for column in plan.image)
-        self.images: list[tuple[Key, Row | None]] = []
+        self.states_written: list[tuple[Key, KeyState | None]] = []
         self.buckets: list[int] = []
 
     def run(self, rows: pa.Table) -> Iterator[DerivedChanges]:
@@ -147,11 +169,11 @@ class _Dedupe:
         order = np.argsort(buckets, kind="stable")
         rows, buckets = rows.take(pa.array(order)), buckets[order]
         images = self._read_images(rows)
-        positions, weights = rows[POSITION].to_numpy().tolist(), rows[WEIGHT].to_numpy().tolist()
+        own = (to_list(rows[n]) for n in (POSITION, WEIGHT, CHANGE_TIME, CHANGE_PARTITION))
         key_of = self.key_of
         changes = [
-            (key_of(image), image, position, packed)
-            for image, position, packed in zip(images, positions, weights, strict=True)
+            KeyChange(key_of(image), image, *facts)
+            for image, *facts in zip(images, *own, strict=True)
         ]
         edges = np.flatnonzero(np.diff(buckets)) + 1
         for start, end in pairwise([0, *edges.tolist(), len(changes)]):
@@ -161,41 +183,72 @@ class _Dedupe:
         columns = [from_arrow(rows[column.name], column.type) for column in self.task.plan.image]
         return list(zip(*columns, strict=True))
 
-    def _dedupe(self, bucket: int, changes: Sequence[tuple[Key, Row, int, int]]) -> DerivedChanges:
-        task, report = self.task, self.report
+    def _dedupe(self, bucket: int, changes: Sequence[KeyChange]) -> DerivedChanges:
+        task = self.task
         state = self.states.catch_up(bucket)
         with state.view(task.base) as view:
-            found = derive_changes(changes, self._image_reader(view), len(task.plan.used))
-            upserts = Upserts(
-                [(key, None if row is None else Group((), row)) for key, row in found.images],
-                [],
-                [],
+            found = derive_changes(
+                changes, self._state_reader(view), len(task.plan.used), fingerprint_of(task.plan)
             )
+            due = self._find_due(view, changes)
+            written = found.states + self._forget(view, due)
+            upserts = to_upserts(written)
+            upserts.timers += [(timer, False) for timer in due]
             state.remember(task.epoch, task.uuid, upserts, view)
-        self.images += found.images
-        self.buckets += repeat(bucket, len(found.images))
+        self.states_written += written
+        self.buckets += repeat(bucket, len(written))
+        self._report(found)
+        return found
+
+    def _report(self, found: DerivedChanges) -> None:
+        report = self.report
         report.taken += found.taken
         report.duplicates += found.duplicates
         report.unknown_retractions += found.unknown_retractions
         report.derived += len(found.rows)
         report.rows_delta += found.rows_delta
-        return found
+        report.keys_in_several_partitions += found.moved_keys
+        report.ambiguous_keys += found.ambiguous_keys
+        named = [*report.doubtful_keys, *map(repr, found.doubtful)]
+        report.doubtful_keys = named[:DOUBTFUL_KEYS_NAMED_MAX]
 
-    def _image_reader(self, view: State) -> Any:
-        def read_images(keys: Sequence[Key]) -> list[Row | None]:
-            images = [None if group is None else group.result for group in view.groups(keys)]
-            if not self.floats:
-                return images
-            # Use the canonical NaN, because another NaN would be another image.
-            return [row if row is None else tuple(map(_to_canonical, row)) for row in images]
+    def _find_due(self, view: Snapshot, changes: Sequence[KeyChange]) -> list[GroupTimer]:
+        """Return timers of keys to forget, by the newest time among the changes."""
+        now = max((change.time for change in changes if change.time is not None), default=None)
+        if now is None:
+            return []
+        due = view.due(Clock.EVENT, now)[:LEFT_KEYS_FORGOTTEN_MAX]
+        changed = {change.key for change in changes} if due else set()
+        return [timer for timer in due if timer.key not in changed]
 
-        return read_images
+    def _forget(self, view: Snapshot, due: Sequence[GroupTimer]) -> list[tuple[Key, None]]:
+        """Return the keys of due timers that still have no row; a timer may be an old one."""
+        times = {timer.key: timer.time for timer in due}
+        states = self._state_reader(view)(list(times))
+        return [
+            (key, None)
+            for (key, time), state in zip(times.items(), states, strict=True)
+            if state is not None and state.forget_at is not None and state.forget_at <= time
+        ]
+
+    def _state_reader(self, view: Snapshot) -> Callable[[Sequence[Key]], list[KeyState | None]]:
+        def read_states(keys: Sequence[Key]) -> list[KeyState | None]:
+            return [self._to_state(group) for group in view.groups(keys)]
+
+        return read_states
+
+    def _to_state(self, group: Group | None) -> KeyState | None:
+        if group is None:
+            return None
+        if self.floats:  # use the canonical NaN, because another NaN would be another image
+            group = msgspec.structs.replace(group, result=tuple(map(_to_canonical, group.result)))
+        return to_state(group)
 
     def write(self) -> None:
-        """Write the file of the new images."""
+        """Write the file of the new states."""
         task = self.task
-        if self.images:
-            table = self.layout.images.table(task.epoch, self.buckets, self.images)
+        if self.states_written:
+            table = self.layout.images.table(task.epoch, self.buckets, self.states_written)
             name = file_name(ROWS, task.epoch, task.uuid, self.writer)
             self.report.files.append(write_file(task.root, name, table, durable=task.durable))
 

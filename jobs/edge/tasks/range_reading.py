@@ -10,7 +10,7 @@ decoded column by column.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
@@ -20,9 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.core.formats.canal_batch import BatchDecoder, CanalBatch
-from jobs.core.formats.frame import DecoderFrame
-from jobs.core.formats.metadata import MetadataDecoder
-from jobs.core.formats.registry import KeyedDecoder, MessageDecoder, MessageRules
+from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.formats.scanned import Array, Scanned, Scanner
 from jobs.core.job.time_rules import MessagesInOrder, TimeRules
 from jobs.core.kernels.codes import GOOD, NO_TIME, UNUSUAL
@@ -50,6 +48,7 @@ from jobs.edge.process.generator_class import make_allowed
 from jobs.edge.rows.late_rows import Deadline, Messages
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
+from jobs.edge.tasks.range_decoders import TopicRules, decode_each, decoder_of, scanner_of
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.edge.tasks.reject_writer import RejectWriter, WriteTarget
 from schemas.limits import (
@@ -62,18 +61,6 @@ from schemas.limits import (
 
 _MICROS_A_MILLISECOND = 1_000
 NEVER, FOR_EVER = -(1 << 63) - 1, 1 << 63
-
-
-@dataclass(frozen=True, slots=True)
-class TopicRules:
-    """The rules for reading the records of one topic."""
-
-    messages: MessageRules
-    times: TimeRules
-
-    def row(self, used: tuple[Column, ...]) -> tuple[Column, ...]:
-        """Return the columns of a row: the used ones, then those of marks and of the time."""
-        return (*used, *self.times.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +159,11 @@ class RangeReader:
             self.report.appended_ms = records[0].timestamp_ms
         self.report.topic, self.report.partition = self.range.topic, self.range.partition
         self.report.read += len(records)
-        decoder = _decoder(self.rules, self.task.plan.columns, self.task.plan.image)
+        decoder = decoder_of(self.rules, self.task.plan.columns, self.task.plan.image)
         together = decoder if self._decodes_batches else None
         scanner = None
         if self._scans:
-            scanner = _scanner(self.rules, self.task.plan.columns, self.task.plan.image)
+            scanner = scanner_of(self.rules, self.task.plan.columns, self.task.plan.image)
         for start in range(0, len(records), CANAL_BATCH_MESSAGES):
             piece = records.between(start, min(start + CANAL_BATCH_MESSAGES, len(records)))
             if scanner is not None and self._take_scanned(scanner, decoder, piece):
@@ -184,9 +171,9 @@ class RangeReader:
             if isinstance(together, BatchDecoder) and self._take_together(together, piece):
                 continue
             if self.task.failing:
-                self.kept += _decode_each(decoder, piece)
+                self.kept += decode_each(decoder, piece)
             else:
-                self._take_each(_decode_each(decoder, piece))
+                self._take_each(decode_each(decoder, piece))
             if self.signed_rows.bytes > self.task.bytes_max:
                 raise RangeTooLarge
 
@@ -194,6 +181,11 @@ class RangeReader:
     def horizon(self) -> int | None:
         """The latest time that a row of this topic may have."""
         return self.task.horizons.get(self.range.topic)
+
+    @property
+    def _keys_change(self) -> bool:
+        """Whether the task keeps last images of a source whose updates may change a key."""
+        return bool(self.task.plan.primary_key) and self.rules.messages.keys_change
 
     @property
     def _scans(self) -> bool:
@@ -223,7 +215,7 @@ class RangeReader:
         start = 0
         for number in np.flatnonzero(unusual).tolist():
             self._add_scanned(scanned, columns, times, records.between(start, number), start)
-            self._take_each(_decode_each(decoder, records.between(number, number + 1)))
+            self._take_each(decode_each(decoder, records.between(number, number + 1)))
             start = number + 1
         self._add_scanned(scanned, columns, times, records.between(start, len(records)), start)
         return True
@@ -246,11 +238,14 @@ class RangeReader:
         start, end = np.searchsorted(scanned.owners, (first, last)).tolist()
         rows = [column.slice(start, end - start) for column in columns[: len(self.task.plan.image)]]
         self.signed_rows.add_scanned(rows, scanned.signs[start:end].astype(np.int64))
-        if self.task.needs_messages:
+        if self.task.needs_messages or self._keys_change:
             ends = np.searchsorted(scanned.owners[start:end], range(first, last), "right")
-            counts = np.diff(ends, prepend=0).tolist()
-            for offset, count in zip(records.offsets.tolist(), counts, strict=True):
-                self.messages.add(offset, count)
+            sizes = np.diff(ends, prepend=0)
+            if self._keys_change:
+                self.signed_rows.add_messages(sizes, scanned.es[first:last])
+            else:
+                for offset, count in zip(records.offsets.tolist(), sizes.tolist(), strict=True):
+                    self.messages.add(offset, count)
         if self.report.order is not None:
             ids, es = (each[first:last][is_good] for each in (scanned.ids, scanned.es))
             self.report.order.observe(records.offsets[is_good], ids, es)
@@ -282,6 +277,8 @@ class RangeReader:
             offsets = records.offsets[plain.kept]
             self.report.order.observe(offsets, as_stamps(plain.ids), as_stamps(plain.es))
         self.signed_rows.add_plain(plain)
+        if self._keys_change:
+            self.signed_rows.add_messages(plain.sizes, plain.es)
         return True
 
     def _take_times(self, plain: CanalBatch) -> bool:
@@ -311,6 +308,8 @@ class RangeReader:
         by_es = self.rules.times.source == "es"
         counts_messages = task.needs_messages
         sent: list[tuple[int, int | None, int | None]] = []
+        sizes: list[int] = []
+        stamps: list[int | None] = []
         for decoded, record in messages:
             if type(decoded) is Changes:
                 time = decoded.es if by_es else time_of(decoded, record) if time_of else None
@@ -333,6 +332,8 @@ class RangeReader:
                 take(decoded.changes)
                 if report.order is not None:
                     sent.append((record.offset, decoded.id, decoded.es))
+                sizes.append(len(decoded.changes))
+                stamps.append(decoded.es)
                 if counts_messages:
                     self.messages.add(record.offset, len(decoded.changes))
             else:
@@ -340,6 +341,8 @@ class RangeReader:
         if report.order is not None and sent:
             report.order.observe(*map(as_stamps, zip(*sent, strict=True)))
         self.signed_rows.add(changes)
+        if self._keys_change:
+            self.signed_rows.add_messages(sizes, stamps)
         report.event_time_max = None if latest == NEVER else latest
 
     def finish(self) -> None:
@@ -458,28 +461,3 @@ def _times_of(scanned: Scanned, records: Records, rules: TopicRules) -> Array | 
 def _reject_future(time: int) -> Rejected:
     reason = f"the row's time lies in the future: {time} is beyond watermark.future_skew"
     return Rejected(reason, code=RejectCode.FUTURE)
-
-
-@lru_cache(maxsize=8)
-def _decoder(
-    rules: TopicRules, columns: tuple[Column, ...], used: tuple[Column, ...]
-) -> MessageDecoder:
-    return rules.messages.decoder(columns, rules.row(used))
-
-
-@lru_cache(maxsize=8)
-def _scanner(
-    rules: TopicRules, columns: tuple[Column, ...], used: tuple[Column, ...]
-) -> Scanner | None:
-    """Return the scanner of the source; None for a format or a type that it does not know."""
-    decoder = _decoder(rules, columns, used)
-    return decoder.make_scanner() if isinstance(decoder, DecoderFrame | MetadataDecoder) else None
-
-
-def _decode_each(decoder: MessageDecoder, records: Records) -> Iterator[tuple[Decoded, Record]]:
-    """Decode each record, with its key if the format needs it; yield it with its record."""
-    for record in records:
-        if isinstance(decoder, KeyedDecoder):
-            yield decoder.decode_keyed(record.value, record.key), record
-        else:
-            yield decoder.decode(record.value), record

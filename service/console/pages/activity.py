@@ -33,14 +33,15 @@ VERDICTS = {
     "undecided": (
         "warn",
         "Undecided",
-        "There are differences, and the source has retracted rows that it never inserted. The "
-        "results of their groups depend on the bundles, which the topic does not contain.",
+        "The source has broken its rules (below), so the topic alone does not decide the results "
+        "of some groups.",
     ),
 }
 ANOMALIES = {
     "dropped_retractions": "retractions of rows that were never inserted, dropped",
     "unmatched_retractions": "retractions of rows that were never inserted, applied",
     "keys_in_several_partitions": "rows whose key is in several partitions",
+    "ambiguous_keys": "rows whose key has changes that may be repeats",
 }
 # As pages name the kinds of operations that have a word of their own in the API.
 OPERATION_NAMES = {

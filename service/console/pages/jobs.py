@@ -53,6 +53,8 @@ _COUNTERS = {
     "late": "late rows",
     "duplicates": "repeated changes",
     "damaged_texts": "texts with lost characters (\ufffd): canal damages latin1 columns",
+    "keys_in_several_partitions": "keys in several partitions: their changes have no order",
+    "ambiguous_keys": "keys whose changes may be repeats",
     "dropped_retractions": "retractions dropped",
     "unmatched_retractions": "retractions of rows never inserted",
     "source_repeats": "places where the source repeats itself",

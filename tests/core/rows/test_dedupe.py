@@ -15,13 +15,16 @@ from jobs.core.plan.tree import Plan
 from jobs.core.rows.dedupe import (
     DerivedChanges,
     Key,
+    KeyChange,
     LastImages,
     derive_changes,
-    find_latest,
+    fingerprint_of,
     key_indexes,
     key_reader,
+    select_changes,
     unpack_summary,
 )
+from jobs.core.rows.key_history import KeyState, Kind
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row
 from schemas.spec.file import load_spec
@@ -71,40 +74,50 @@ def test_without_dedupe_a_plan_is_what_it_was() -> None:
     assert alone.fingerprint != PLAN.fingerprint
 
 
-def shipped(changes: Sequence[Change], ordinal: int = 0) -> list[tuple[Key, Row, int, int]]:
-    """Return the rows that a map task sends for a range."""
+def shipped(changes: Sequence[Change], ordinal: int = 0) -> list[KeyChange]:
+    """Return the changes that a decode task sends for a range."""
     key_of = key_reader(PLAN)
     numbers: dict[Key, int] = {}
     keys = [numbers.setdefault(key_of(row), len(numbers)) for _, row in changes]
     signs = np.array([sign for sign, _ in changes], np.int64)
-    found = find_latest(np.array(keys, np.int64), signs)
+    found = select_changes(np.array(keys, np.int64), signs)
     return [
-        (key_of(changes[place][1]), changes[place][1], (ordinal << 40) + place, packed)
+        KeyChange(key_of(changes[place][1]), changes[place][1], (ordinal << 40) + place, packed)
         for place, packed in zip(found.indexes.tolist(), found.summaries.tolist(), strict=True)
     ]
 
 
 @dataclass
 class Stage:
-    """The stage over several epochs: images are its state, rows to fold its output."""
+    """The stage over several epochs: states are its state, rows to fold its output."""
 
-    images: dict[Key, Row] = field(default_factory=dict)
+    states: dict[Key, KeyState] = field(default_factory=dict)
     folded: Counter[Row] = field(default_factory=Counter)
     told: list[DerivedChanges] = field(default_factory=list)
 
     def epoch(self, *ranges: Sequence[Change]) -> DerivedChanges:
         sent = [each for n, changes in enumerate(ranges) for each in shipped(changes, n)]
-        before = dict(self.images)
-        found = derive_changes(reversed(sent), lambda keys: [before.get(key) for key in keys], USED)
-        for key, image in found.images:
-            if image is None:
-                del self.images[key]
+        before = dict(self.states)
+        found = derive_changes(
+            reversed(sent),
+            lambda keys: [before.get(key) for key in keys],
+            USED,
+            fingerprint_of(PLAN),
+        )
+        for key, state in found.states:
+            if state is None:
+                del self.states[key]
             else:
-                self.images[key] = image
+                self.states[key] = state
         for row, weight in zip(found.rows, found.weights, strict=True):
             self.folded[row] += weight
         self.told.append(found)
         return found
+
+    @property
+    def images(self) -> dict[Key, Row]:
+        rows = {key: state.image for key, state in self.states.items()}
+        return {key: image for key, image in rows.items() if image is not None}
 
 
 def live(changes: Sequence[Change]) -> dict[Key, Row]:
@@ -137,12 +150,13 @@ def test_a_range_ships_the_last_change_of_each_key(changes: list[Change]) -> Non
     by_key: dict[Key, list[tuple[int, Change]]] = {}
     for place, change in enumerate(changes):
         by_key.setdefault((change[1][2],), []).append((place, change))
-    assert [key for key, _, _, _ in sent] == sorted(by_key, key=lambda key: by_key[key][-1][0])
-    for key, row, position, packed in sent:
+    assert [change.key for change in sent] == sorted(by_key, key=lambda key: by_key[key][-1][0])
+    for key, row, position, packed, _, _ in sent:
         place, (sign, last) = by_key[key][-1]
         first_sign = by_key[key][0][1][0]
         assert (row, position) == (last, place)
-        assert unpack_summary(packed) == (sign, len(by_key[key]), first_sign < 0)
+        kind = Kind.SET if sign > 0 else Kind.DELETE
+        assert unpack_summary(packed) == (kind, len(by_key[key]), first_sign < 0)
 
 
 def test_a_range_without_rows_ships_nothing() -> None:
@@ -205,7 +219,7 @@ def test_a_snapshot_repeated_is_all_duplicates(before: list[Change], after: list
     stage.epoch(before)
     snapshot = [(1, row) for row in stage.images.values()]
     found = stage.epoch(snapshot)
-    assert found.rows == [] and found.images == []
+    assert found.rows == [] and found.states == []
     assert found.duplicates == found.taken == len(snapshot)
     stage.epoch(after)
     assert present(stage.folded) == used(live(before + after))
@@ -231,17 +245,17 @@ def test_each_retraction_takes_back_what_was_folded_before(changes: list[Change]
         for row, position, weight in zip(found.rows, found.positions, found.weights, strict=True):
             assert (position < 0) == (weight < 0)
             assert weight > 0 or before[row] > 0
-        changed = {key for key, _ in found.images}
+        changed = {key for key, _ in found.states}
         assert (found.duplicates == 0) == bool(changed)
 
 
 @examples(150)
 @given(CHANGES)
 def test_one_by_one_in_memory_is_the_same(changes: list[Change]) -> None:
-    images, folded = LastImages(PLAN), Counter[Row]()
+    images, folded = LastImages(PLAN, keys_change=False), Counter[Row]()
     stage = Stage()
     for sign, row in changes:
-        for weight, image in images.derive(sign, row):
+        for weight, image in images.derive([(sign, row)]):
             folded[image] += weight
         stage.epoch([(sign, row)])
     assert folded == stage.folded

@@ -27,8 +27,10 @@ from jobs.core.fold.state import (
 )
 from jobs.core.fold.timers import Clock
 from jobs.core.fold.visibility import Visibility
+from jobs.core.rows.key_history import KeyEnd, KeyState
 from jobs.core.sql.select import parse_query
 from jobs.edge.rows.file_statistics import STATISTICS
+from jobs.edge.rows.image_rows import to_state, to_upserts
 from jobs.edge.rows.late_rows import LateRow
 from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table.delta_epochs import EpochTable
@@ -53,6 +55,7 @@ from jobs.table.parts import (
     ROWS,
     TIMERS,
 )
+from schemas.limits import LEFT_KEY_KEPT_MS
 from schemas.table.epoch import TopicIdentity
 from schemas.table.object_path import TablePath
 from schemas.types.sql_types import (
@@ -95,9 +98,13 @@ KEYS: list[tuple[Any, ...]] = [
 
 # Of rows by (s, f): a key that is there, one that is gone, one of NULLs.
 IMAGES: list[tuple[Any, Any]] = [
-    ((LONG, math.nan), (LONG, math.nan, 10**38 - 1, True, b"\xff", -1, 1, -(2**63), math.inf)),
+    (
+        (LONG, math.nan),
+        KeyState((LONG, math.nan, 10**38 - 1, True, b"\xff", -1, 1, -(2**63), math.inf), 5, 7),
+    ),
     (("gone", 1.5), None),
-    ((None, None), (None,) * 9),
+    (("left", 1.5), KeyState(None, 6, 7, -(2**63), (KeyEnd(-(2**63), 6, 1, 0),))),
+    ((None, None), KeyState((None,) * 9)),
 ]
 
 
@@ -199,10 +206,22 @@ def test_state_rows_come_back_as_the_upserts_they_were(layout: TableLayout) -> N
 
 def test_images_come_back_as_they_were(layout: TableLayout) -> None:
     names = tables_of(layout)[ROWS].schema.names
-    assert names[3:] == [f"image_{column}" for column in COLUMNS]
+    state = ["key_time_ms", "key_partition", "key_changes"]
+    assert names[3:] == [f"image_{column}" for column in COLUMNS] + state
     read = layout.read_upserts(rows=tables_of(layout)[ROWS])
-    expected = [(key, None if image is None else Group((), image)) for key, image in IMAGES]
-    assert repr(read) == repr(Upserts(expected, [], []))
+    assert repr(read) == repr(to_upserts(IMAGES))
+    states = [group and to_state(group) for _, group in read.groups]
+    assert repr(states) == repr([state for _, state in IMAGES])
+    assert [(timer.key, timer.time) for timer, _ in read.timers] == [
+        (("left", 1.5), 6 + LEFT_KEY_KEPT_MS)
+    ]
+
+
+def test_images_of_older_versions_have_neither_time_nor_partition(layout: TableLayout) -> None:
+    rows = tables_of(layout)[ROWS].drop_columns(["key_time_ms", "key_partition", "key_changes"])
+    states = [state for _, state in layout.images.read(rows)]
+    images = [None if state is None else state.image for _, state in IMAGES]
+    assert repr(states) == repr([image and KeyState(image) for image in images])
 
 
 def test_a_group_that_nobody_has_seen_yet_is_gone_for_who_reads_tombstones_only(

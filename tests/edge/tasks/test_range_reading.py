@@ -133,7 +133,7 @@ def test_a_canal_that_starts_again_and_repeats_itself_is_noticed_on_every_path(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path != "scanned":
-        monkeypatch.setattr(range_reading, "_scanner", lambda *_: None)
+        monkeypatch.setattr(range_reading, "scanner_of", lambda *_: None)
     if path == "one by one":
         monkeypatch.setattr(RangeReader, "_decodes_batches", False)
     times = [(498, 70), (499, 70), (500, 71), (500, 71), (501, 71)]
@@ -181,7 +181,7 @@ def test_a_range_is_read_the_same_with_and_without_the_scanner(
     spec = SPEC | {"watermark": WATERMARKS[time]}
     records = messages(random.Random(f"{unusual} {time}"), 4_000, unusual)
     scanned = read(tmp_path / "scanned", records, spec)
-    monkeypatch.setattr(range_reading, "_scanner", lambda *_: None)
+    monkeypatch.setattr(range_reading, "scanner_of", lambda *_: None)
     assert scanned == read(tmp_path / "decoded", records, spec)
     report = scanned[0]
     assert report["read"] == 4_000
@@ -210,7 +210,7 @@ def test_other_formats_are_read_the_same_with_and_without_the_scanner(
         value = dice.choice(usual) if dice.random() < 0.98 else mutate(dice, usual)
         records.append(Message(topic="items", partition=0, offset=offset, value=value))
     scanned = read(tmp_path / "scanned", records, spec)
-    monkeypatch.setattr(range_reading, "_scanner", lambda *_: None)
+    monkeypatch.setattr(range_reading, "scanner_of", lambda *_: None)
     assert scanned == read(tmp_path / "decoded", records, spec)
     assert scanned[0]["decoded"] > 3_900
 
@@ -233,7 +233,7 @@ def test_labels_are_read_the_same_with_and_without_the_scanner(
         )
         records.append(Message(topic="items", partition=0, offset=offset, value=value))
     scanned = read(tmp_path / "scanned", records, spec)
-    monkeypatch.setattr(range_reading, "_scanner", lambda *_: None)
+    monkeypatch.setattr(range_reading, "scanner_of", lambda *_: None)
     assert scanned == read(tmp_path / "decoded", records, spec)
     assert scanned[0]["decoded"] == 4_000
     assert {"new", "paid"} <= {value for column in scanned[1] for value in column if value}
@@ -259,7 +259,7 @@ def test_metadata_is_read_the_same_with_and_without_the_scanner(
             value = dice.choice([b"{", value.replace(b'"items_1"', b"7"), canal_message()])
         records.append(Message(topic="items", partition=0, offset=offset, value=value))
     scanned = read(tmp_path / "scanned", records, spec)
-    monkeypatch.setattr(range_reading, "_scanner", lambda *_: None)
+    monkeypatch.setattr(range_reading, "scanner_of", lambda *_: None)
     assert scanned == read(tmp_path / "decoded", records, spec)
     assert scanned[0]["quarantined"] > 0
     assert {"items_1", "items_2"} <= set(scanned[1][-1])
@@ -280,7 +280,7 @@ def test_texts_with_a_replacement_character_are_counted_in_every_way(
         for offset, value in enumerate(values)
     ]
     assert read(tmp_path / "scanned", records, spec)[0]["damaged_texts"] == 4
-    monkeypatch.setattr(range_reading, "_scanner", lambda *_: None)
+    monkeypatch.setattr(range_reading, "scanner_of", lambda *_: None)
     assert read(tmp_path / "together", records, spec)[0]["damaged_texts"] == 4
     records.append(Message(topic="items", partition=0, offset=len(records), value=b"{"))
     report = read(tmp_path / "alone", records, spec)[0]
@@ -291,12 +291,12 @@ def test_the_scanner_takes_most_of_a_usual_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_by_one: list[Record] = []
-    decode_each = range_reading._decode_each
+    decode_each = range_reading.decode_each
 
     def count(decoder: Any, records: Records) -> Any:
         one_by_one.extend(records)
         return decode_each(decoder, records)
 
-    monkeypatch.setattr(range_reading, "_decode_each", count)
+    monkeypatch.setattr(range_reading, "decode_each", count)
     read(tmp_path, messages(random.Random(1), 4_000, 0.02), SPEC)
     assert 20 < len(one_by_one) < 120

@@ -17,14 +17,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.changing.rewind import rewind
+from jobs.checking.audit import AuditReport, audit_table
+from jobs.checking.source_rows import SourceRows
 from jobs.core.fold.state import Key
 from jobs.core.values.change import Row
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
 from jobs.edge.table.delta_epochs import EpochTable
+from jobs.edge.table.reading import TableReader
 from jobs.table.files import live_files, open_table
 from jobs.table.parts import ROWS
+from schemas.spec.connections import load_connections
 from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
 from tests.support.jobs.running_job import create_topic, producer_for
 
@@ -81,6 +85,49 @@ class Table:
         return {key: (sum(each), max(each), len(each)) for key, each in groups.items()}
 
 
+class MovingTable(Table):
+    """A table whose rows change their keys: a message is in the partition of its new key."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.second = 1_700_000_000_000
+
+    def change(self) -> Record:
+        row = self.rows.get(number := self.random.randrange(12))
+        new = self.random.randrange(12)
+        if row is None or new in self.rows or self.random.random() < 0.3:
+            return self.timed(super().change())
+        self.rows[new] = {**self.rows.pop(number), "id": new}
+        return self.timed(moved(row, new))
+
+    def swap(self) -> list[Record]:
+        """Exchange the keys of two rows, through a spare key, within a second."""
+        if len(self.rows) < 2:
+            return []
+        one, two = self.random.sample(sorted(self.rows), 2)
+        first, second, spare = self.rows[one], self.rows[two], 99
+        self.rows[one], self.rows[two] = {**second, "id": one}, {**first, "id": two}
+        moves = [moved(first, spare), moved(second, one), moved({**first, "id": spare}, two)]
+        return [self.timed(record) for record in moves]
+
+    def changes(self, count: int) -> list[Record]:
+        found: list[Record] = []
+        while len(found) < count:
+            self.second += self.random.choice([0, 1000])
+            found += self.swap() if self.random.random() < 0.3 else [self.change()]
+        return found
+
+    def timed(self, record: Record) -> Record:
+        partition, value, key = record
+        assert value is not None
+        return partition, json.dumps(json.loads(value) | {"es": self.second}).encode(), key
+
+
+def moved(row: TableRow, key: int) -> Record:
+    after = texts(row | {"id": key})
+    return record(key, {"type": "UPDATE", "data": [after], "old": [{"id": str(row["id"])}]})
+
+
 def texts(row: TableRow) -> dict[str, str | None]:
     return {name: None if value is None else str(value) for name, value in row.items()}
 
@@ -101,7 +148,7 @@ class Deduping:
 
     def __init__(self, spark: SparkSession, broker: Broker, topic: str, home: Path, **spec: Any):
         create_topic(broker.address, topic, PARTITIONS)
-        self.broker, self.topic = broker, topic
+        self.spark, self.broker, self.topic = spark, broker, topic
         source = {"topic": topic, **spec.pop("source", {})}
         document = {
             "source": source,
@@ -116,6 +163,13 @@ class Deduping:
     def epoch(self, records: Iterable[Record]) -> dict[str, Any]:
         send(self.broker, self.topic, records)
         return self.job.epoch().counters
+
+    def audit(self) -> AuditReport:
+        connection = load_connections(None, self.broker.address).lookup("default")
+        reader = TableReader.open(self.job.place)
+        source = SourceRows(lambda: self.spark, connection, [reader])
+        with KafkaAdmin({"bootstrap_servers": [self.broker.address]}) as admin:
+            return audit_table(reader, admin, source)
 
     def must_be(self, table: Table) -> None:
         assert self.job.results() == table.results()
@@ -198,6 +252,40 @@ def test_lost_caches_new_drivers_and_merged_files_change_nothing(deduping: Dedup
             job.time_epoch()
         job.restart()
         deduping.must_be(table)
+
+
+def test_rows_that_change_their_keys_are_exact_in_any_order_of_the_partitions(
+    deduping: Deduping,
+) -> None:
+    table, job = MovingTable(11), deduping.job
+    waiting: list[Record] = []
+    for round_number in range(6):
+        waiting += table.changes(40)
+        # One partition is read later than the other one.
+        late = round_number % PARTITIONS
+        deduping.epoch([each for each in waiting if each[0] != late])
+        waiting = [each for each in waiting if each[0] == late]
+        if round_number == 2:
+            merge_rows(job)
+            shutil.rmtree(job.cache)
+            job.restart()
+    counters = deduping.epoch(waiting)
+    deduping.must_be(table)
+    assert counters["keys_in_several_partitions"] == 0
+    report = deduping.audit()
+    assert report.differing == 0
+    assert (report.verdict == "equal") == (not report.odd) == (not report.doubts)
+
+
+def test_a_topic_that_is_hashed_by_another_column_is_noticed(deduping: Deduping) -> None:
+    """The changes of a key then have no order, so neither the job nor an audit can be right."""
+    row = {"id": "1", "shop": "x", "name": "a", "cnt": "3"}
+    key = record(1, {"type": "INSERT", "data": [row]})
+    counters = deduping.epoch([key, (0, *record(2, {"type": "DELETE", "data": [row]})[1:])])
+    assert (counters["keys_in_several_partitions"], counters["doubtful_keys"]) == (1, ["(1,)"])
+    report = deduping.audit()
+    assert (report.verdict, report.odd) == ("undecided", {"keys_in_several_partitions": 1})
+    assert report.doubts == [f"key (1,) is set at {deduping.topic}/0/0 and at {deduping.topic}/1/0"]
 
 
 @pytest.mark.slow
