@@ -190,7 +190,10 @@ class InMemoryJob:
                 if not expanded:
                     self._late.append(LateRowEvent(partition, offset, weight, row))
                     continue
-            self._bundle.add(partition, offset, [(weight, each) for each in expanded])
+            place = partition, offset
+            if self._images is not None:  # derived in the order of arrival, across partitions
+                place = TopicPartition("", 0), self._row_count
+            self._bundle.add(*place, [(weight, each) for each in expanded])
             self._row_count += 1
             if self._row_count == self._bundle_rows:
                 yield from self.end_bundle()

@@ -18,7 +18,6 @@ DEDUPE = {"primary_key": ["id"], "dedupe": "pk"}
 SEEDS = range(8)
 
 
-@KEYS_CHANGE
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", sorted(RECORDINGS))
 def test_with_dedupe_any_interleaving_is_the_database(name: str, seed: int) -> None:
