@@ -35,7 +35,6 @@ from jobs.core.formats.canal import CanalDecoder
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.plan.tree import Column, Composite, Expression, KeyValue, Plan
 from jobs.core.plan.walk import replace_parts
-from jobs.core.rows.consolidate import group_indexes
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row, Value
 from jobs.edge.machine.kernel_cache import use_kernel_cache
@@ -143,7 +142,7 @@ class EpochsByHand:
             signs = scanned.signs.astype(np.int64)
             rows.add_scanned([scanned_to_arrow(column) for column in scanned.columns], signs)
         found = rows.concatenate()
-        weighted = found.consolidate(0, group_indexes(self.plan))
+        weighted = found.consolidate(0, keep_zeros=False)
         taken = pa.array(weighted.indexes)
         return [column.take(taken) for column in found.columns], weighted
 

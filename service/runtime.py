@@ -371,6 +371,7 @@ class Runtime:
             "epoch": newest.epoch,
             "watermark": newest.watermark,
             "groups": newest.counts.groups if view else self.count_groups(job),
+            "groups_below_zero": self.count_groups_below_zero(job, view or None),
             "committed_at": format_instant(newest.committed_at // 1_000),
             "moved": newest.moved,
             "source_repeats": newest.counters.get("source_repeated"),
@@ -378,6 +379,12 @@ class Runtime:
             "rates": live_table.compute_rates(),
             "table": live_table.problem,
         }
+
+    def count_groups_below_zero(self, job: str, view: str | None = None) -> int:
+        """Return the number of groups that are kept without a row, of one view or of all."""
+        of_views = self.find_views(job).items()
+        newest = [each.newest for name, each in of_views if view is None or name == view]
+        return sum(each.counts.groups_below_zero for each in newest if each is not None)
 
     def count_groups(self, job: str) -> int | None:
         """Return the number of groups of all views of a job; None if no view has counted."""

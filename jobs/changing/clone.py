@@ -257,6 +257,7 @@ class _ViewCopy:
         counters = {
             "groups": len(results),
             "changelog_rows": len(changelog),
+            **target.row.view_counters(self.view),
             **sums,
         }
         if not changelog:

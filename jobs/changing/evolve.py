@@ -388,7 +388,7 @@ def _is_of_view(file: LiveFile, views: Sequence[str]) -> bool:
 def _carry_share(newest: EpochRow, view: str) -> dict[str, Any]:
     """Return the entry of a view that stays as it is."""
     own = newest.of_view(view)
-    counters = {"groups": own.groups, "changelog_rows": 0}
+    counters = {"groups": own.groups, "changelog_rows": 0, **newest.view_counters(view)}
     return make_share(own.plan, counters, own.time.due_work)
 
 

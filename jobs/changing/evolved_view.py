@@ -22,6 +22,7 @@ from jobs.changing.replayed_quarantine import SharedQuarantine, count_own
 from jobs.changing.rewind import build_changelog
 from jobs.core.fold.fold import ChangelogRow, FoldContext, fold
 from jobs.core.fold.program import Program
+from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Counts, Group, Key, MemoryState, Upserts
 from jobs.core.job.evolution import GroupConverter, RowConverter
 from jobs.core.job.window_rules import closing_of
@@ -81,6 +82,7 @@ class State(Protocol):
     at: EpochRow  # whose time it has
     refused: int  # messages in the shared quarantine on which its query fails; set by `write`
     carried: dict[str, int]  # counters of earlier epochs, for audits of a view without these
+    below_zero: int  # groups in the state without a row; set by `write`
 
     def write(self, view: ViewWriter) -> list[AddedFile]: ...
 
@@ -94,6 +96,7 @@ class KeptState:
     def __init__(self, reader: TableReader, plan: Plan, sources: Sequence[int | None]) -> None:
         self.results: dict[Key, Row] = {}
         self.at = reader.newest
+        self.below_zero = 0
         self.carried = sum_audited(reader.counted_epochs)
         self._reader = reader
         self._plan = plan
@@ -103,6 +106,7 @@ class KeptState:
         reader, layout, epoch = self._reader, view.layout, view.to.epoch
         carried = GroupConverter(reader.layout.program, layout.program, self._sources)
         order = encoder(tuple(named.type for named in self._plan.group))
+        context = FoldContext(order, Rules(drop_early=reader.spec.drops_early))
         state = StateFiles(reader.root, reader.layout, GROUP_STATE)
         named = [(file.part, file.path) for file in reader.files]
         with ExitStack() as open_files:
@@ -114,7 +118,8 @@ class KeptState:
                     key: carried.delta(key, group, entries.get(key, {}))
                     for key, group in groups.items()
                 }
-                folded = fold(layout.program, MemoryState(), deltas, FoldContext(order))
+                folded = fold(layout.program, MemoryState(), deltas, context)
+                self.below_zero += folded.counters.below_zero_delta
                 self.results.update((key, row) for _, key, row in folded.changelog)
                 made = folded.upserts
                 written = [
@@ -147,6 +152,7 @@ class ReplayedState:
     def __init__(self, shadow: TableReader, shared: SharedQuarantine | None = None) -> None:
         self.results: dict[Key, Row] = {}
         self.at = shadow.newest
+        self.below_zero = shadow.newest.counts.groups_below_zero
         self.refused = 0
         self.carried = sum_audited(shadow.counted_epochs)
         self._shadow = shadow
@@ -240,6 +246,7 @@ class ViewWriter:
             "groups": len(state.results),
             "changelog_rows": len(changelog),
             **({"begins": 1} if self._begins else {}),
+            **({"groups_below_zero": state.below_zero} if state.below_zero else {}),
             **({counted_as: quarantined} if quarantined else {}),
             **(state.carried if before is None or LATE in state.parts else {}),
         }

@@ -192,7 +192,12 @@ def _commit(job: StoppedJob, target: Savepoint) -> EpochRow:
             path = file_name(CHANGELOG, epoch, uuid, "rewind")
             files.append(write_file(reader.root, path, rows, durable=durable).of_view(name))
         sums = {} if target.sums is None else target.sums.get(name, {})
-        counters[name] = {"groups": len(then), "changelog_rows": len(changelog), **sums}
+        counters[name] = {
+            "groups": len(then),
+            "changelog_rows": len(changelog),
+            **target.row.view_counters(name),
+            **sums,
+        }
     others = {topic: known for topic, known in newest.topics.items() if topic not in newest.offsets}
     row = EpochRow(
         epoch=epoch,

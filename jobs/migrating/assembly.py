@@ -34,6 +34,10 @@ from schemas.spec.file import SpecError, load_spec
 from schemas.spec.job import JobSpec
 
 _INSTANTS = ("TIMESTAMP_LTZ", "TO_TIMESTAMP", "FROM_UNIXTIME", "DATE_FORMAT", "CURRENT_DATE")
+_DROPS_EARLY = Note(
+    "as Flink; without this line a retraction that comes before its row waits for it, which is "
+    "exact in any order of partitions"
+)
 _ROW_BY_ROW = (
     "Flink folds row by row without mini-batch; here an epoch is a bundle: fewer intermediate "
     "rows, the same final ones"
@@ -134,6 +138,9 @@ class Assembler:
         else:
             self._add_source(draft, source, query)
         document["query"] = query.text
+        if document["source"].get("format") not in ("json", "csv"):  # which have no retractions
+            document["early_retractions"] = "drop"
+            draft.note(("early_retractions",), _DROPS_EARLY)
         for note in query.notes:
             draft.note(("query",), note)
         self._add_emit(draft, query)

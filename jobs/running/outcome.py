@@ -21,7 +21,11 @@ from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.dedupe import DedupeReport
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.range_report import RangeReport
-from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX, DROPPED_KEYS_NAMED_MAX
+from schemas.limits import (
+    DOUBTFUL_KEYS_NAMED_MAX,
+    DROPPED_KEYS_NAMED_MAX,
+    KEYS_BELOW_ZERO_NAMED_MAX,
+)
 from schemas.table.epoch import DEDUPE_ERRORS, EpochRow, SourceRepeat
 
 _RANGE_COUNTERS = (
@@ -207,10 +211,17 @@ class Outcome:
         # The longest fold task, a part of compute_seconds; the rest is planning and moving rows.
         counters["fold_seconds"] = max((fold.seconds for fold in self.folds), default=0.0)
         counters["groups"] = newest.groups + sum(fold.groups_delta for fold in self.folds)
+        below_zero = newest.counts.groups_below_zero
+        below_zero += sum(fold.below_zero_delta for fold in self.folds)
+        if below_zero:
+            counters["groups_below_zero"] = below_zero
         if plan.primary_key:
             images = sum(done.rows_delta for done in self.dedupes)
             counters["images"] = (newest.counts.images or 0) + images
         dropped = [key for fold in self.folds for key in fold.dropped_keys]
         if dropped:
             counters["dropped_keys"] = dict(dropped[:DROPPED_KEYS_NAMED_MAX])
+        keys = [key for fold in self.folds for key in fold.keys_below_zero]
+        if keys:
+            counters["keys_below_zero"] = keys[:KEYS_BELOW_ZERO_NAMED_MAX]
         return counters | newest.repeated_counters

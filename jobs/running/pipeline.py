@@ -332,6 +332,8 @@ class Pipeline:
             horizons=horizons,
             starts=self.clock.starts(ranges),
             now_ms=self.clock.now,
+            drop_early=self.spec.drops_early,
+            touches_groups=any(each.state.ttl_ms for each in self.spec.view_specs.values()),
         )
 
     def _make_fold_task(self, epoch: int, uuid: str, now: int) -> FoldTask:
@@ -344,7 +346,7 @@ class Pipeline:
             base=stamp_of(self.newest),
             version=self.table.version,
             recent_epochs=tuple(self.recent_epochs),
-            rules=rules_of(self.spec.state, withhold=self.due_work.withholds, closing=self.closing),
+            rules=rules_of(self.spec, withhold=self.due_work.withholds, closing=self.closing),
             now_ms=now,
             watermark=self.due_work.watermark,
             in_order=self._rules.in_order,
@@ -368,7 +370,12 @@ class Pipeline:
             deadline=fold.deadline,
             failing=failing,
             bytes_max=self.task_bytes_max,
-            parcelling=parcelling_of(self.plan, self.spec.state.buckets, self._count_tasks(ranges)),
+            parcelling=parcelling_of(
+                self.plan,
+                self.spec.state.buckets,
+                self._count_tasks(ranges),
+                with_heads=self.spec.drops_early,
+            ),
         )
         parcelling = decode.parcelling
         if parcelling is None:

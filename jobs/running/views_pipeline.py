@@ -156,7 +156,7 @@ class ViewsPipeline(Pipeline):
     # --- an epoch in Spark --------------------------------------------------------------------
 
     def _make_view_fold(self, view: RunningView, epoch: int, uuid: str, now: int) -> FoldTask:
-        rules = rules_of(view.spec.state, withhold=view.due_work.withholds, closing=view.closing)
+        rules = rules_of(view.spec, withhold=view.due_work.withholds, closing=view.closing)
         return replace(
             self._make_fold_task(epoch, uuid, now),
             plan=view.plan,
@@ -231,7 +231,9 @@ class ViewsPipeline(Pipeline):
         names = [column.name for column in self.plan.used]
         parcelling = None
         if self._all_plain:
-            parcelling = parcelling_of(view.plan, view.spec.state.buckets, targets)
+            parcelling = parcelling_of(
+                view.plan, view.spec.state.buckets, targets, with_heads=self.spec.drops_early
+            )
             assert parcelling is not None
             parcelling = replace(parcelling, first=view.number * targets)
         return ViewInputs(

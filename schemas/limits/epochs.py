@@ -58,6 +58,9 @@ TASK_BYTES_MAX = 256 * 1024 * 1024
 # Group keys named in an epoch's counters for dropped retractions; the others are only counted.
 DROPPED_KEYS_NAMED_MAX = 20
 
+# Group keys named in an epoch's counters that came below zero; the others are only counted.
+KEYS_BELOW_ZERO_NAMED_MAX = 20
+
 # Recent epochs whose files the driver sends to fold tasks; a bucket further behind reads the table.
 RECENT_EPOCHS_MAX = 256
 

@@ -160,6 +160,8 @@ class JobSpec(Section):
     max_bad_fraction: float = Field(default=0.5, gt=0, le=1, allow_inf_nan=False)
     on_schema_change: Literal["stop", "continue"] = "stop"
     on_truncate: OnTruncate = "stop"
+    # Retractions before the first row of their group: keep them in the state, or drop them.
+    early_retractions: Literal["keep", "drop"] = "keep"
     durable: bool = False
     version: Literal[1] = 1  # of this format; older versions of retally refuse a newer one
 
@@ -179,6 +181,11 @@ class JobSpec(Section):
         watermark = self.watermark.with_idle_default(idle_after_ms)
         source = self.source.with_idle_default(idle_after_ms)
         return self.model_copy(update={"source": source, "watermark": watermark})
+
+    @property
+    def drops_early(self) -> bool:
+        """Whether retractions before the first row of their group are dropped."""
+        return self.early_retractions == "drop"
 
     @property
     def strategies(self) -> dict[str, Watermark]:

@@ -76,6 +76,8 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     expired_silently: int = 0
     unmatched_retractions: int = 0  # applied, but their values were never added
     dropped_retractions: int = 0  # came before any row of their group
+    # In the state without a row, after the epoch: more rows were retracted than added.
+    groups_below_zero: int = 0
     duplicates: int = 0
     unknown_retractions: int = 0  # with dedupe: no image of their key was known
     keys_in_several_partitions: int = 0  # with dedupe: their changes have no order
@@ -108,6 +110,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     source_repeats: int = 0  # messages at which the source begins to repeat itself
     source_repeated: SourceRepeat | None = None  # until now, in all epochs of this state
     source_last: dict[str, SentMessage] = {}  # the last message with rows, by TOPIC/PARTITION
+    keys_below_zero: list[str] = []  # groups that came below zero in this epoch
 
     @property
     def messages_one_by_one(self) -> int:
@@ -349,12 +352,17 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The counters that every later epoch repeats."""
         return {} if self.moved is None else {"moved": self.moved}
 
-    @property
-    def state_counters(self) -> dict[str, Any]:
-        """The counters of the state; an epoch that takes over this state repeats them.
+    def view_counters(self, view: str) -> dict[str, int]:
+        """Return the counters of a view's state; an epoch that takes over this state repeats them.
 
         `groups` is not included, because such an epoch counts its groups itself.
         """
+        below_zero = self.of_view(view).counts.groups_below_zero
+        return {"groups_below_zero": below_zero} if below_zero else {}
+
+    @property
+    def state_counters(self) -> dict[str, Any]:
+        """The counters of the state of all views; an epoch that takes it over repeats them."""
         kept = {} if self.counts.images is None else {"images": self.counts.images}
         return kept | self.repeated_counters | self.source_counters
 
@@ -390,6 +398,8 @@ _OF_VIEWS = frozenset(
         "changelog_rows",
         "dropped_retractions",
         "unmatched_retractions",
+        "groups_below_zero",
+        "keys_below_zero",
         "misfits",
         "expired",
         "expired_silently",

@@ -93,6 +93,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int | None
     watermark: int | None
     groups: int | None
+    groups_below_zero: int = 0  # kept without a row: more of their rows were retracted than added
     committed_at: str | None = None
     moved: int | None = None  # the epoch in which offsets were moved manually
     source_repeats: SourceRepeats | None = None  # the source sends messages again after a crash

@@ -25,6 +25,7 @@ _Newest = Sequence[tuple[str, LiveTable, EpochRow]]
 _EPOCH_METRICS = {
     "epoch": "The newest epoch",
     "groups": "Live groups",
+    "groups_below_zero": "Groups kept without a row: more rows were retracted than inserted",
     "commit_age_seconds": "Seconds since the commit of the newest epoch",
     "watermark_ms": "The watermark, in milliseconds since 1970",
     "active": "0 while all partitions are idle",
@@ -197,6 +198,7 @@ def _read_epoch(
     return {
         "epoch": newest.epoch,
         "groups": runtime.count_groups(name),
+        "groups_below_zero": runtime.count_groups_below_zero(name),
         "commit_age_seconds": round(time.time() - newest.committed_at / 1e6, 3),
         "watermark_ms": newest.watermark,
         "active": float(newest.time.status == "active"),

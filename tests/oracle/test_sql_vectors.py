@@ -132,6 +132,7 @@ def spec(columns: list[str], sql: str, **sections: Any) -> dict[str, Any]:
         "source": {"topic": "t"},
         "columns": dict.fromkeys(columns, "STRING"),
         "query": sql,
+        "early_retractions": "drop",  # as Flink, which ran the vectors
         **sections,
     }
 

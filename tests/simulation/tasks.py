@@ -15,7 +15,7 @@ from jobs.core.fold.fold import FoldContext
 from jobs.core.fold.sessions import fold_of
 from jobs.core.fold.state import Upserts
 from jobs.core.plan.bucket import bucket_of
-from jobs.core.rows.consolidate import Consolidation, group_reader
+from jobs.core.rows.consolidate import Consolidation
 from jobs.core.values.change import Changes, Filtered, Rejected, Skipped
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.state.bucket_states import BucketStates
@@ -195,7 +195,7 @@ def decoded(
 
 def consolidated(view: SimulatedView, consolidation: Consolidation) -> list[Weighted]:
     """The weighted rows of one view."""
-    rows = zip(*consolidation.consolidate(group_reader(view.plan)), strict=True)
+    rows = zip(*consolidation.consolidate(), strict=True)
     return [(*view.projection(row), position, weight) for row, position, weight in rows]
 
 
@@ -230,6 +230,7 @@ def folded(world: World, view: SimulatedView, task: FoldTask, rows: list[Weighte
         state_files[bucket] = done.upserts
         dropped = report.counters.get("dropped_retractions", 0)
         report.counters["dropped_retractions"] = dropped + done.counters.dropped_retractions
+        report.below_zero_delta += done.counters.below_zero_delta
     for part, content in ((CHANGELOG, changelog), (ACCUMULATORS, state_files)):
         if content:
             name = file_name(part, task.epoch, task.uuid, "f0")

@@ -1,10 +1,15 @@
 """Fold: combine a bundle's deltas with the stored groups into new groups and changelog rows.
 
-    deltas ──► drop heads ──► update multisets ──► cells, results ──► +I -U +U -D
-                   ▲                  ▲                  │              │
-              old groups       old multisets             │     upserts of the state
-                                                         ▼              ▲
-             time ──► withheld groups, windows, expiry ──┴──────────────┘
+    deltas ──► update multisets ──► cells, results ──► +I -U +U -D
+                      ▲                   │                 │
+             old groups, multisets        │        upserts of the state
+                                          ▼                 ▲
+    time ──► withheld groups, windows, expiry ──────────────┘
+
+A group is state as long as a cell or an entry of it is not zero, and it has a row while its row
+count is above 0. So changes may come in any order: a retraction that comes before its row takes the
+group below zero, and the row brings it back. With `drop_early` the fold drops the retractions
+before the first row of a group instead, as Flink does.
 
 The fold reads and writes the state once for each changed group, however many rows the group has.
 Under the event clock, and in windows that emit when they are complete, the fold adds rows to cells
@@ -19,16 +24,15 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
+from jobs.core.fold.deltas import drop_heads, is_empty, starts_group
 from jobs.core.fold.group_results import NO_COUNTS, GroupResults, is_same_row
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.fold.program import (
-    FIRST_CELL,
-    FIRST_PLUS,
     HEADS,
-    NEVER,
     ROW_COUNT,
     Cells,
     Delta,
+    MultisetChange,
     Program,
 )
 from jobs.core.fold.rules import DEFAULT_RULES, Rules
@@ -39,12 +43,17 @@ from jobs.core.fold.state import (
     Key,
     State,
     Upserts,
+    rank,
 )
 from jobs.core.fold.timers import Clock
-from jobs.core.fold.visibility import Action, Visibility, next_visibility
+from jobs.core.fold.visibility import Action, next_visibility
 from jobs.core.fold.window_closing import CLOSED, COMPLETE
-from jobs.core.values.change import Op, Row
-from schemas.limits import DROPPED_KEYS_NAMED_MAX, WITHHELD_EXPIRY_PARTS
+from jobs.core.values.change import Op, Row, Value
+from schemas.limits import (
+    DROPPED_KEYS_NAMED_MAX,
+    KEYS_BELOW_ZERO_NAMED_MAX,
+    WITHHELD_EXPIRY_PARTS,
+)
 
 ChangelogRow = tuple[Op, Key, Row]
 TTL = "ttl"  # the namespace of the timers that let groups expire
@@ -58,6 +67,8 @@ class Counters:
     groups_touched: int = 0
     dropped_retractions: int = 0
     dropped_keys: list[tuple[Key, int]] = field(default_factory=list)
+    below_zero_delta: int = 0  # additional groups in the state without a row
+    keys_below_zero: list[Key] = field(default_factory=list)  # of these, the first ones
     unmatched_retractions: int = 0
     misfits: int = 0
     expired: int = 0
@@ -94,18 +105,22 @@ def fold(
     counters = Counters(groups_touched=len(deltas))
     keys = sorted(deltas, key=context.order)
     groups = dict(zip(keys, state.groups(keys), strict=True))
-    for key in keys:
-        if deltas[key][HEADS] is not None and groups[key] is None:
-            _drop_heads(program, key, deltas[key], counters)
+    if rules.drop_early:
+        for key in keys:
+            if deltas[key][HEADS] is not None and groups[key] is None:
+                dropped = drop_heads(program, deltas[key])
+                counters.dropped_retractions += dropped
+                if dropped and len(counters.dropped_keys) < DROPPED_KEYS_NAMED_MAX:
+                    counters.dropped_keys.append((key, dropped))
     withheld = rules.find_withheld(keys, context.watermark)
     always = rules.refresh or rules.ttl_ms > 0
     changed = [
         key
         for key in keys
         if (
-            _starts_group(deltas[key])
-            if groups[key] is None and key in withheld
-            else always or not _is_empty(program, deltas[key])
+            starts_group(deltas[key])
+            if rules.drop_early and groups[key] is None and key in withheld
+            else always or not is_empty(program, deltas[key])
         )
     ]
     stored = [
@@ -132,6 +147,8 @@ def fold_time(
     window_timers: dict[Key, list[GroupTimer]] = {}
     if rules.closing is not None and watermark is not None:
         for timer in state.due(Clock.EVENT, watermark):
+            if timer.namespace not in (COMPLETE, CLOSED):
+                continue
             window_timers.setdefault(timer.key, []).append(timer)
     ttl_timers: dict[Key, list[GroupTimer]] = {}
     if rules.ttl_ms:
@@ -162,43 +179,12 @@ def fold_time(
         if new is not None and new.withheld and key in released:
             new = groups_fold.release(key, new)
         if new is not old:
-            groups_fold.upserts.groups.append((key, new))
+            groups_fold.put_group(key, old, new)
         times += repeat(time, len(groups_fold.changelog) - len(times))
     upserts = groups_fold.upserts
     upserts.timers = list(dict(upserts.timers).items())  # of several changes of a timer the last
     counters.misfits = groups_fold.results.misfits[0]
     return FoldResult(groups_fold.changelog, upserts, counters, groups_fold.closed, times)
-
-
-def _drop_heads(program: Program, key: Key, delta: Delta, counters: Counters) -> None:
-    """Drop retractions before the first +I or +U of a group without accumulator."""
-    dropped = 0
-    for position, *values in delta[HEADS]:
-        if position < delta[FIRST_PLUS]:
-            program.undo_retraction(delta, *values)
-            dropped += 1
-    if dropped:
-        counters.dropped_retractions += dropped
-        if len(counters.dropped_keys) < DROPPED_KEYS_NAMED_MAX:
-            counters.dropped_keys.append((key, dropped))
-
-
-def _starts_group(delta: Delta) -> bool:
-    """Return whether a delta starts a withheld group.
-
-    A +I or +U starts one, even if a later retraction cancels it.
-    """
-    return bool(delta[FIRST_PLUS] < NEVER)
-
-
-def _is_empty(program: Program, delta: Delta) -> bool:
-    """Return whether a delta changes nothing."""
-    if delta[ROW_COUNT]:
-        return False
-    cells_end = FIRST_CELL + len(program.cells) - 1
-    return not any(delta[FIRST_CELL:cells_end]) and not any(
-        any(multiset.values()) for multiset in delta[cells_end:]
-    )
 
 
 def _read_multisets(
@@ -252,72 +238,110 @@ class _GroupsFold:
         self, key: Key, old: Group | None, delta: Delta, stored: Sequence[Iterator[Counts]]
     ) -> None:
         """Fold one group: its cells, its entries, its result and its changelog rows."""
-        program = self.program
         if old is not None and old.withheld:
             raise BrokenLaw(f"changes of {key!r} are withheld; release them before the fold")
-        count = 0 if old is None else old.cells[0]
-        new_count = count + delta[ROW_COUNT]
-        unmatched = min(count, 0) - min(new_count, 0)
         results = self.results
         results.begin(key)
-        for (argument, update_multiset), multisets in zip(
-            self.multiset_updates, stored, strict=True
-        ):
-            counts = NO_COUNTS if old is None else next(multisets)
-            extremes = program.emitted_extremes(argument, None if old is None else old.result)
-            change = update_multiset(delta, counts, *extremes)
-            unmatched = max(unmatched, change.unmatched)
-            if new_count != 0:
-                if change.counts:
-                    self.upserts.multisets.append((argument, key, change.counts))
-                results.find_extremes(argument, change)
-        if new_count == 0:
+        changes, cells, unmatched = self._merge(key, old, delta, stored, find_extremes=True)
+        if self._has_ended(key, old, cells, changes):
             if old is not None:
-                self._end_group(key, old, emit=True)
-                self.upserts.groups.append((key, None))
+                self._end_group(key, old)
+                self.put_group(key, old, None)
             return
-        cells = program.merge(None if old is None else old.cells, delta)
+        for argument, change in changes:
+            if change.counts:
+                self.upserts.multisets.append((argument, key, change.counts))
+            results.find_extremes(argument, change)
         self.counters.unmatched_retractions += max(unmatched, 0)
-        result = results.compute(cells)
-        if self.rows is not None:
-            result, action = self._emit_computed(key, program.row(old), result)
-            self.upserts.groups.append((key, self._make_group(key, old, cells, result, action)))
-            return
-        if self.has_timers:
-            group = self._make_group(key, old, cells, result, Action.EMIT)
-        else:
+        result, action = self._emit_row(key, old, cells, results.compute(cells))
+        if action is Action.EMIT and not self.has_timers:
             group = Group(cells, result)
-        self.upserts.groups.append((key, group))
-        if old is None:
-            self.changelog.append((Op.INSERT, key, result))
-        elif self.refresh or not is_same_row(old.result, result, floating=program.floating_results):
-            self.changelog.append((Op.UPDATE_BEFORE, key, old.result))
-            self.changelog.append((Op.UPDATE_AFTER, key, result))
+        else:
+            group = self._make_group(key, old, cells, result, action)
+        self.put_group(key, old, group)
 
     def withhold(
         self, key: Key, old: Group | None, delta: Delta, stored: Sequence[Iterator[Counts]]
     ) -> None:
         """Fold one group without emitting.
 
-        The group stays in the state even with a row count of 0: until the bundle ends, later
-        retractions need its accumulator.
+        The group stays in the state even if nothing is left of it: until the bundle ends, its last
+        row is still to be retracted.
         """
+        changes, cells, unmatched = self._merge(key, old, delta, stored, find_extremes=False)
+        for argument, change in changes:
+            if change.counts:
+                self.upserts.multisets.append((argument, key, change.counts))
+        self.counters.unmatched_retractions += max(unmatched, 0)
+        result = self.null_result if old is None else old.result
+        self.put_group(key, old, self._make_group(key, old, cells, result, Action.WITHHOLD))
+
+    def _merge(
+        self,
+        key: Key,
+        old: Group | None,
+        delta: Delta,
+        stored: Sequence[Iterator[Counts]],
+        *,
+        find_extremes: bool,
+    ) -> tuple[list[tuple[int, MultisetChange]], Cells, int]:
+        """Return the changes of a group's multisets, its new cells, and what sank below zero."""
         program = self.program
         count = 0 if old is None else old.cells[0]
         unmatched = min(count, 0) - min(count + delta[ROW_COUNT], 0)
+        changes = []
         for (argument, update_multiset), multisets in zip(
             self.multiset_updates, stored, strict=True
         ):
             counts = NO_COUNTS if old is None else next(multisets)
-            change = update_multiset(delta, counts, None, None)
+            extremes: tuple[Value, Value] = (None, None)
+            if find_extremes:
+                extremes = program.emitted_extremes(argument, None if old is None else old.result)
+            change = update_multiset(delta, counts, *extremes)
             unmatched = max(unmatched, change.unmatched)
-            if change.counts:
-                self.upserts.multisets.append((argument, key, change.counts))
-        cells = program.merge(None if old is None else old.cells, delta)
-        self.counters.unmatched_retractions += max(unmatched, 0)
-        result = self.null_result if old is None else old.result
-        group = self._make_group(key, old, cells, result, Action.WITHHOLD)
-        self.upserts.groups.append((key, group))
+            changes.append((argument, change))
+        return changes, program.merge(None if old is None else old.cells, delta), unmatched
+
+    def _has_ended(
+        self,
+        key: Key,
+        old: Group | None,
+        cells: Cells,
+        changes: Sequence[tuple[int, MultisetChange]],
+    ) -> bool:
+        """Return whether nothing of a group is left after these changes."""
+        if cells[0] != 0:
+            return False
+        if self.rules.drop_early:
+            return True
+        if any(cells) or any(any(change.counts.values()) for _, change in changes):
+            return False
+        if old is None:
+            return True
+        gone = {argument: {rank(value) for value in change.counts} for argument, change in changes}
+        return not any(
+            rank(value) not in gone.get(argument, ())
+            for argument in self.program.multisets
+            for value, _ in self.state.entries(argument, key)
+        )
+
+    def put_group(self, key: Key, old: Group | None, new: Group | None) -> None:
+        """Store a group, and count it if it becomes or no longer is state without a row."""
+        is_below = self._is_below_zero(new)
+        if is_below != self._is_below_zero(old):
+            self.counters.below_zero_delta += 1 if is_below else -1
+            if is_below and len(self.counters.keys_below_zero) < KEYS_BELOW_ZERO_NAMED_MAX:
+                self.counters.keys_below_zero.append(key)
+        self.upserts.groups.append((key, new))
+
+    def _is_below_zero(self, group: Group | None) -> bool:
+        if group is None or self.rules.drop_early or group.cells[0] > 0:
+            return False
+        return any(group.cells) or not group.withheld
+
+    def _has_rows(self, cells: Cells) -> bool:
+        """Return whether a group with these cells can have a row."""
+        return cells[0] != 0 if self.rules.drop_early else cells[0] > 0
 
     def _make_group(
         self, key: Key, old: Group | None, cells: Cells, result: Row, action: Action
@@ -414,49 +438,51 @@ class _GroupsFold:
 
     def release(self, key: Key, group: Group) -> Group | None:
         """Emit the net change of a group since its last result, and return the new group."""
-        before = self.program.row(group)
-        if group.cells[0] == 0:
-            self._end_group(key, group, emit=before is not None)
+        if self._has_ended(key, group, group.cells, ()):
+            self._end_group(key, group)
             return None
         result = self.results.compute_stored(key, group.cells)
-        if self.rows is not None:
-            result, action = self._emit_computed(key, before, result)
-            visibility = next_visibility(group.visibility, action)
-            assert visibility is not None
-            return Group(group.cells, result, visibility, group.written, group.timer)
-        floating = self.program.floating_results
-        if before is None:
-            self.changelog.append((Op.INSERT, key, result))
-        elif self.refresh or not is_same_row(before, result, floating=floating):
-            self.changelog.append((Op.UPDATE_BEFORE, key, before))
-            self.changelog.append((Op.UPDATE_AFTER, key, result))
-        return Group(group.cells, result, Visibility.SHOWN, group.written, group.timer)
+        result, action = self._emit_row(key, group, group.cells, result)
+        visibility = next_visibility(group.visibility, action)
+        assert visibility is not None
+        return Group(group.cells, result, visibility, group.written, group.timer)
 
-    # --- rows and time ---------------------------------------------------------------------------
-
-    def _emit_computed(self, key: Key, before: Row | None, aggregates: Row) -> tuple[Row, Action]:
-        """Emit a group's change in a query with HAVING or with expressions over aggregates.
+    def _emit_row(
+        self, key: Key, old: Group | None, cells: Cells, aggregates: Row
+    ) -> tuple[Row, Action]:
+        """Emit what changed for readers of a group.
 
         Return the result to store, and whether the group has a row.
         """
-        assert self.rows is not None
-        stored, passes = self.rows.compute(key, aggregates, self.results.misfits)
-        row = self.rows.select(stored) if passes else None
-        if before is None or row is None:
-            if row is not None:
-                self.changelog.append((Op.INSERT, key, row))
-            elif before is not None:
-                self.changelog.append((Op.DELETE, key, before))
-        elif self.refresh or not is_same_row(before, row, floating=self.program.floating_results):
-            self.changelog.append((Op.UPDATE_BEFORE, key, before))
-            self.changelog.append((Op.UPDATE_AFTER, key, row))
-        return stored, Action.EMIT if passes else Action.EMIT_NO_ROW
+        stored, row, has_row = aggregates, aggregates, self._has_rows(cells)
+        if self.rows is not None:
+            stored, passes = self.rows.compute(key, aggregates, self.results.misfits)
+            row, has_row = self.rows.select(stored), has_row and passes
+        self._emit_change(key, self.program.row(old), row if has_row else None)
+        return stored, Action.EMIT if has_row else Action.EMIT_NO_ROW
 
-    def _end_group(self, key: Key, old: Group, *, emit: bool) -> None:
+    def _emit_change(self, key: Key, before: Row | None, after: Row | None) -> None:
+        """Emit the changelog rows of one group.
+
+        before    after      emit
+        ──────    ─────      ────
+        none      none
+        none      a row      +I
+        a row     none       -D
+        a row     a row      -U +U, if they differ
+        """
+        if before is None:
+            if after is not None:
+                self.changelog.append((Op.INSERT, key, after))
+        elif after is None:
+            self.changelog.append((Op.DELETE, key, before))
+        elif self.refresh or not is_same_row(before, after, floating=self.program.floating_results):
+            self.changelog.append((Op.UPDATE_BEFORE, key, before))
+            self.changelog.append((Op.UPDATE_AFTER, key, after))
+
+    def _end_group(self, key: Key, old: Group) -> None:
         """End a group: remove all of its entries, unmatched ones too, and its timer."""
-        row = self.program.row(old)
-        if emit and row is not None:
-            self.changelog.append((Op.DELETE, key, row))
+        self._emit_change(key, self.program.row(old), None)
         if old.timer is not None:
             self._set_timer(key, old.timer, None)
         self._remove_entries(key)

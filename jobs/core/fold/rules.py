@@ -10,7 +10,7 @@ from jobs.core.fold.state import Key
 from jobs.core.fold.window_closing import Closing
 
 if TYPE_CHECKING:  # it imports modules that a task does not need
-    from schemas.spec.job import State as StateSpec
+    from schemas.spec.job import JobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class Rules:
     emit_expired: bool = True  # emit -D when a group expires
     withhold: bool = False  # until `release`: the event clock
     closing: Closing | None = None  # of windows
+    drop_early: bool = False  # drop retractions before the first row of a group, as Flink does
 
     def find_withheld(self, keys: Iterable[Key], watermark: int | None) -> set[Key]:
         """Return the groups whose changes are folded and not emitted yet."""
@@ -40,12 +41,14 @@ class Rules:
 DEFAULT_RULES = Rules()
 
 
-def rules_of(state: StateSpec, *, withhold: bool = False, closing: Closing | None = None) -> Rules:
-    """Return the rules of a spec's `state` section. Without a TTL, `refresh` has no effect."""
+def rules_of(spec: JobSpec, *, withhold: bool = False, closing: Closing | None = None) -> Rules:
+    """Return the rules of a spec. Without a TTL, `refresh` has no effect."""
+    state = spec.state
     return Rules(
         ttl_ms=state.ttl_ms,
         refresh=state.ttl_ms > 0 and state.refresh,
         emit_expired=state.emit_expired,
         withhold=withhold,
         closing=closing,
+        drop_early=spec.drops_early,
     )

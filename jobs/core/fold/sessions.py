@@ -10,7 +10,10 @@ The fold builds sessions from panes, so a retraction can split a session. A pane
 instant as start and no end. The instants of a key are a multiset under a key without start and end;
 its entries alone determine the sessions of the key.
 
-A session whose bounds stay the same gets the deltas of its panes. A session with new bounds is a
+Only panes with a row count above 0 belong to a session. A retraction that comes before its row
+takes a pane below zero, where it waits for the row until its instant is late.
+
+A session whose bounds stay the same gets the changes of its panes. A session with new bounds is a
 new group: the fold retracts the old session and adds the sum of all panes of the new one, so the
 cost follows the length of the session.
 """
@@ -19,18 +22,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from jobs.core.fold.fold import FoldContext, FoldResult, empty_multisets, fold, fold_time
 from jobs.core.fold.program import FIRST_CELL, ROW_COUNT, Delta, Program
 from jobs.core.fold.rules import Rules
-from jobs.core.fold.state import Counts, Group, Key, State, Upserts, rank
+from jobs.core.fold.state import Counts, Group, GroupTimer, Key, State, Upserts, rank
+from jobs.core.fold.timers import Clock
+from jobs.core.fold.window_closing import Closing
 from jobs.core.plan.tree import Plan, WindowBound
 from jobs.core.values.change import Value
 
 Instant = Any  # a value of the window's start
+PANE_LATE = "pane late"  # the namespace of the timers of panes below zero
 Span = tuple[Instant, Instant]  # a session's first instant, and its end
-_PANES = Rules(withhold=True)  # panes are never emitted
+Term = tuple[Sequence[Any], int, Callable[[int], Counts]]  # cells, sign, and the multisets
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +118,10 @@ def fold_sessions(
     keys = SessionKeys.of(program.plan)
     assert keys is not None
     pane_deltas = {keys.pane_key(key, key[keys.start]): delta for key, delta in deltas.items()}
-    folded_panes = fold(program, state, pane_deltas, FoldContext(context.order, _PANES))
-    panes = _Panes(program, state, keys, pane_deltas, folded_panes.upserts)
+    pane_rules = Rules(withhold=True, drop_early=context.rules.drop_early)  # never emitted
+    folded_panes = fold(program, state, pane_deltas, FoldContext(context.order, pane_rules))
+    closing = context.rules.closing
+    panes = _Panes(program, state, keys, pane_deltas, folded_panes.upserts, closing)
     session_deltas: dict[Key, Delta] = {}
     for key in dict.fromkeys(keys.instants_key(pane) for pane in pane_deltas):
         session_deltas |= panes.session_deltas(key)
@@ -133,6 +142,12 @@ def fold_time_sessions(
     removals = Upserts([], [], [])
     for key in folded.closed:
         _remove_panes(program, state, keys, key, removals)
+    if context.watermark is not None:
+        for timer in state.due(Clock.EVENT, context.watermark):
+            if timer.namespace == PANE_LATE:
+                removals.timers.append((timer, False))
+                if _remove_late_pane(program, state, keys, timer.key, removals):
+                    folded.counters.below_zero_delta -= 1
     folded.upserts = _merge_upserts(removals, folded.upserts)
     return folded
 
@@ -147,6 +162,19 @@ def _remove_panes(
     for instant in instants:
         _remove_pane(program, state, keys.pane_key(session, instant), upserts)
     upserts.multisets.append((keys.instants, instants_key, dict.fromkeys(instants, 0)))
+
+
+def _remove_late_pane(
+    program: Program, state: State, keys: SessionKeys, pane: Key, upserts: Upserts
+) -> bool:
+    """Add the removal of a pane that waits for late rows to `upserts`; return if it does."""
+    (group,) = state.groups([pane])
+    waits = group is not None and group.cells[0] <= 0
+    if waits:
+        _remove_pane(program, state, pane, upserts)
+        instants: Counts = {pane[keys.start]: 0}
+        upserts.multisets.append((keys.instants, keys.instants_key(pane), instants))
+    return waits
 
 
 def _remove_pane(program: Program, state: State, pane: Key, upserts: Upserts) -> None:
@@ -170,11 +198,13 @@ class _Panes:
         keys: SessionKeys,
         deltas: Mapping[Key, Delta],
         pane_upserts: Upserts,
+        closing: Closing | None,
     ) -> None:
         self.program = program
         self.state = state
         self.keys = keys
         self.deltas = deltas
+        self.closing = closing
         self.upserts = Upserts([], [], [])
         self._cells: dict[Key, tuple[Any, ...]] = {}
         self._changed: dict[tuple[int, Key], Counts] = {}
@@ -186,17 +216,24 @@ class _Panes:
             self._add_pane(pane, group)
 
     def _add_pane(self, pane: Key, group: Group) -> None:
-        """Store a changed pane, or remove it if it has no rows.
+        """Store a changed pane, or remove it if nothing of it is left.
 
-        The fold keeps a withheld group without rows, so an empty pane is removed here.
+        The fold keeps a withheld group in any case, so an empty pane is removed here.
         """
         instants_key = self.keys.instants_key(pane)
         self._row_counts.setdefault(instants_key, {})[pane[self.keys.start]] = group.cells[0]
         self._cells[pane] = group.cells
-        if group.cells[0] == 0:
+        if not any(group.cells) and not any(
+            any(self._entries(pane, argument).values()) for argument in self.program.multisets
+        ):
             _remove_pane(self.program, self.state, pane, self.upserts)
             return
         self.upserts.groups.append((pane, group))
+        if group.cells[0] <= 0 and self.closing is not None:
+            instant: Any = pane[self.keys.start]
+            alone = self.keys.session_key(pane, (instant, instant + self.keys.gap))
+            late = GroupTimer(Clock.EVENT, self.closing.closed_at(alone), PANE_LATE, pane)
+            self.upserts.timers.append((late, True))
         for argument in self.program.multisets:
             changed = self._changed.get((argument, pane))
             if changed:
@@ -209,8 +246,9 @@ class _Panes:
             return {}
         self.upserts.multisets.append((keys.instants, instants_key, dict(row_counts)))
         stored: dict[Instant, int] = dict(self.state.entries(keys.instants, instants_key))
-        present = sorted(at for at, rows in (stored | row_counts).items() if rows)
-        before, after = keys.find_sessions(stored), keys.find_sessions(present)
+        rows_before = {at: rows for at, rows in stored.items() if rows > 0}
+        present = sorted(at for at, rows in (stored | row_counts).items() if rows > 0)
+        before, after = keys.find_sessions(sorted(rows_before)), keys.find_sessions(present)
         deltas: dict[Key, Delta] = {}
         for span in before:
             session = keys.session_key(instants_key, span)
@@ -221,7 +259,7 @@ class _Panes:
             elif group is not None:
                 changed = [at for at in row_counts if span[0] <= at < span[1]]
                 if changed:
-                    deltas[session] = self._sum_of_deltas(instants_key, changed)
+                    deltas[session] = self._sum_of_changes(instants_key, changed, rows_before)
                 after.pop(span)
         for span, instants in after.items():
             deltas[keys.session_key(instants_key, span)] = self._sum_of_panes(
@@ -231,57 +269,55 @@ class _Panes:
 
     def _negate(self, session: Key, group: Group) -> Delta:
         """Return the delta that retracts a whole session."""
-        delta = self.program.empty_delta()
-        self._add(delta, group.cells, -1)
-        for argument in self.program.multisets:
-            entries = self.state.entries(argument, session)
-            delta[self.program.multiset_slot(argument)] = {value: -n for value, n in entries}
-        return delta
+        return self._sum([(group.cells, -1, partial(self._stored_entries, session))])
 
-    def _sum_of_deltas(self, instants_key: Key, instants: Sequence[Instant]) -> Delta:
-        """Return the sum of the bundle's deltas at these instants."""
-        total = self.program.empty_delta()
-        deltas = [self.deltas[self.keys.pane_key(instants_key, instant)] for instant in instants]
-        for delta in deltas:
-            self._add(total, (delta[ROW_COUNT], *delta[FIRST_CELL:]), 1)
-        for argument in self.program.multisets:
-            slot = self.program.multiset_slot(argument)
-            total[slot] = _sum(delta[slot] for delta in deltas)
-        return total
+    def _sum_of_changes(
+        self, instants_key: Key, instants: Sequence[Instant], rows_before: Mapping[Instant, int]
+    ) -> Delta:
+        """Return how the bundle changes what the panes at these instants add to their session."""
+        terms: list[Term] = []
+        for instant in instants:
+            pane = self.keys.pane_key(instants_key, instant)
+            if instant in rows_before:
+                (group,) = self.state.groups([pane])
+                assert group is not None
+                terms.append((group.cells, -1, partial(self._stored_entries, pane)))
+            if self._cells[pane][0] > 0:
+                terms.append((self._cells[pane], 1, partial(self._entries, pane)))
+        return self._sum(terms)
 
     def _sum_of_panes(self, instants_key: Key, instants: Sequence[Instant]) -> Delta:
         """Return the sum of the panes at these instants, after the bundle."""
-        total = self.program.empty_delta()
         panes = [self.keys.pane_key(instants_key, instant) for instant in instants]
         unchanged = [pane for pane in panes if pane not in self._cells]
         for pane, group in zip(unchanged, self.state.groups(unchanged), strict=True):
             assert group is not None
             self._cells[pane] = group.cells
-        for pane in panes:
-            self._add(total, self._cells[pane], 1)
+        return self._sum([(self._cells[pane], 1, partial(self._entries, pane)) for pane in panes])
+
+    def _sum(self, terms: Sequence[Term]) -> Delta:
+        """Return the sum of cells and multisets, each times its sign."""
+        total = self.program.empty_delta()
+        for cells, sign, _ in terms:
+            total[ROW_COUNT] += sign * cells[0]
+            for index in range(1, len(self.program.cells)):
+                total[FIRST_CELL + index - 1] += sign * cells[index]
         for argument in self.program.multisets:
-            slot = self.program.multiset_slot(argument)
-            total[slot] = _sum(self._entries(argument, pane) for pane in panes)
+            counts: Counts = {}
+            by_rank: dict[Any, Value] = {}  # NaN is one value, in many objects
+            for _, sign, entries in terms:
+                for value, count in entries(argument).items():
+                    same = by_rank.setdefault(rank(value), value)
+                    counts[same] = counts.get(same, 0) + sign * count
+            total[self.program.multiset_slot(argument)] = counts
         return total
 
-    def _entries(self, argument: int, pane: Key) -> Counts:
+    def _stored_entries(self, key: Key, argument: int) -> Counts:
+        return dict(self.state.entries(argument, key))
+
+    def _entries(self, pane: Key, argument: int) -> Counts:
         """Return the multiset of a pane after the bundle."""
         stored = self.state.entries(argument, pane)
         changed = self._changed.get((argument, pane), {})
         replaced = {rank(value) for value in changed}
         return {value: count for value, count in stored if rank(value) not in replaced} | changed
-
-    def _add(self, delta: Delta, cells: Sequence[Any], sign: int) -> None:
-        delta[ROW_COUNT] += sign * cells[0]
-        for index in range(1, len(self.program.cells)):
-            delta[FIRST_CELL + index - 1] += sign * cells[index]
-
-
-def _sum(multisets: Iterable[Counts]) -> Counts:
-    total: Counts = {}
-    by_rank: dict[Any, Value] = {}  # NaN is one value, in many objects
-    for counts in multisets:
-        for value, count in counts.items():
-            same = by_rank.setdefault(rank(value), value)
-            total[same] = total.get(same, 0) + count
-    return total

@@ -11,6 +11,6 @@ from schemas.spec.job import JobSpec
 
 def describe_folding_path(spec: JobSpec, plan: Plan) -> str:
     """Return the folding path of a job, and why if it is the slow one."""
-    rules = rules_of(spec.state, withhold=spec.minibatch.clock == "event" or closes(spec))
+    rules = rules_of(spec, withhold=spec.minibatch.clock == "event" or closes(spec))
     why = why_not_columnar(plan, rules)
     return "in arrays, many groups at once" if why is None else f"group by group, because {why}"

@@ -156,7 +156,7 @@ class InMemoryJob:
         self._images = LastImages(plan, keys_change=keys_change) if plan.primary_key else None
         self._closing = closing_of(spec, plan)
         # A bundle of the event clock is kept as rows here, so the state withholds nothing.
-        rules = rules_of(spec.state, closing=self._closing)
+        rules = rules_of(spec, closing=self._closing)
         self._memory_fold = MemoryFold(plan, evaluated.projection, rules=rules)
         self._bundle = Bundle()
         self._row_count = 0  # of the bundle; a row in several windows counts once

@@ -88,13 +88,15 @@ def apply_records(records: RecordArrays, numbers: Array, multisets: int, table: 
 
 @kernel
 def copy_living(multisets: int, table: Table, to: Table) -> int:
-    """Copy groups with rows or entries, and entries with a multiplicity, into an empty table."""
+    """Copy groups with values or entries, and entries with a multiplicity, to an empty table."""
     groups, entries, seed = table.groups, table.entries, table.counts[SEED]
     first = groups.shape[1] - multisets
     for number in range(table.counts[GROUPS]):
         if groups[number, CHECK] != check_of(groups, number, CHECK):
             return DAMAGED
-        lives, steps = groups[number, ROWS] != 0, 0
+        lives, steps = False, 0
+        for word in range(ROWS, first):
+            lives = lives or groups[number, word] != 0
         for multiset in range(multisets):
             entry = groups[number, first + multiset]
             while entry != EMPTY:

@@ -4,7 +4,8 @@
                               ▲          committed table ─┘     new multiplicities
 
 A sum is two words: high and low half, `high * 2^32 + low` with a low half of 32 bits. So sums of
-64-bit values are exact. `jobs.core.fold.fold` has the same rules, for any type and every time rule.
+64-bit values are exact. The order of the rows does not matter. `jobs.core.fold.fold` has the same
+rules, for any type and every time rule.
 """
 
 from __future__ import annotations
@@ -46,10 +47,9 @@ CELL_KIND, CELL_ARGUMENT, CELL_WORD, CELL_MULTISET = range(4)
 # A multiset: its argument, and the words of its extremes (whether there is one, then the value).
 MULTISET_ARGUMENT, LARGEST, SMALLEST = range(3)
 
-# What is noted of a local group beside its words: one of its rows, its number in the table, the
-# position of its first +I or +U, its last head, and how many heads it drops.
-ROW, FOUND, FIRST_PLUS, HEAD, DROPPED = range(5)
-NOTES = 5
+# What is noted of a local group beside its words: one of its rows, and its number in the table.
+ROW, FOUND = range(2)
+NOTES = 2
 
 # A delta: how often a value comes to a multiset of a local group, and its multiplicity after that.
 DELTA_VALUE, WEIGHT, DELTA_OWNER, DELTA_NEXT, AFTER = range(5)
@@ -59,7 +59,9 @@ DELTA_WORDS = 5
 OUT_GROUP, OUT_MULTISET, OUT_VALUE, OUT_TIMES = range(4)
 OUT_WORDS = 4
 
-_NEVER = 1 << 62
+# Whether a group is state.
+BEFORE, NOW = range(2)
+
 _LOW_HALF = (1 << 32) - 1
 _NO_ONE = -1
 
@@ -78,7 +80,6 @@ class Rows(NamedTuple):
     ends: Array  # one more than rows
     values: Array  # [argument, row]
     valid: Array  # [argument, row]
-    positions: Array  # of a head -1 minus its position
     weights: Array
 
 
@@ -90,7 +91,6 @@ class Local(NamedTuple):
     group_index: Array
     deltas: Array  # [delta, DELTA_WORDS]
     delta_index: Array
-    next_heads: Array  # [row]
 
 
 class Merged(NamedTuple):
@@ -98,7 +98,8 @@ class Merged(NamedTuple):
 
     groups: Array  # their local numbers
     old: Array  # [group, word]
-    new: Array  # [group, word]; zeros if it ends
+    new: Array  # [group, word]
+    lives: Array  # [group, BEFORE or NOW]; whether a word or an entry is not zero
     entries: Array  # [entry, OUT_WORDS]
 
 
@@ -205,37 +206,9 @@ def _begin_group(
     for word in range(groups.shape[1]):
         groups[number, word] = 0 if word < first else _NO_ONE
     groups[number, HASH], groups[number, KEY_AT], groups[number, KEY_SIZE] = hashed, at, size
-    notes[number, ROW], notes[number, FIRST_PLUS] = row, _NEVER
-    notes[number, HEAD], notes[number, DROPPED] = _NO_ONE, 0
+    notes[number, ROW] = row
     notes[number, FOUND] = find_group(hashed, rows.keys, at, size, table)
     return bool(notes[number, FOUND] != DAMAGED)
-
-
-@inlined
-def _drop_heads(number: int, known: int, seed: int, rows: Rows, query: Query, local: Local) -> None:
-    """Undo the retractions before the first +I or +U of a group that the table does not have."""
-    notes = local.notes
-    row = notes[number, HEAD]
-    while row != _NO_ONE:
-        if ~rows.positions[row] < notes[number, FIRST_PLUS]:
-            notes[number, DROPPED] += 1
-            _add_to_cells(number, row, 1, rows, query, local.groups)
-            _add_to_deltas(number, row, 1, known, seed, rows, query, local)
-        row = local.next_heads[row]
-
-
-@inlined
-def _count_entries(found: int, multisets: int, table: Table) -> int:
-    """Return how many entries a group has, or DAMAGED."""
-    count = 0
-    for word in range(table.groups.shape[1] - multisets, table.groups.shape[1]):
-        entry = table.groups[found, word]
-        while entry != EMPTY:
-            if not 0 <= entry < table.counts[ENTRIES] or count > table.counts[ENTRIES]:
-                return DAMAGED
-            count += 1
-            entry = table.entries[entry, NEXT]
-    return count
 
 
 @kernel
@@ -246,7 +219,7 @@ def gather_rows(
 
     Return how many groups they have, or DAMAGED, and how many multiplicities may change.
     """
-    notes, groups = local.notes, local.groups
+    groups = local.groups
     multisets, seed = len(query.multisets), table.counts[SEED]
     known = known_deltas = 0
     for k in range(len(order)):
@@ -261,29 +234,14 @@ def gather_rows(
             local.group_index[slot] = number
             if not _begin_group(number, row, hashed, multisets, rows, local, table):
                 return DAMAGED, 0
-        if rows.positions[row] < 0:
-            local.next_heads[row] = notes[number, HEAD]
-            notes[number, HEAD] = row
-        elif rows.positions[row] < notes[number, FIRST_PLUS]:
-            notes[number, FIRST_PLUS] = rows.positions[row]
         weight = rows.weights[row]
         _add_to_cells(number, row, weight, rows, query, groups)
         known_deltas = _add_to_deltas(number, row, weight, known_deltas, seed, rows, query, local)
-    ending = 0
     for number in range(known):
-        found = notes[number, FOUND]
-        lives = found >= 0 and table.groups[found, ROWS] != 0
-        if not lives:
-            _drop_heads(number, known_deltas, seed, rows, query, local)
         for cell in range(len(query.cells)):
             if query.cells[cell, CELL_KIND] == SUM:
                 _carry(groups, number, query.cells[cell, CELL_WORD])
-        if lives and table.groups[found, ROWS] + groups[number, ROWS] == 0:
-            entries = _count_entries(found, multisets, table)
-            if entries == DAMAGED:
-                return DAMAGED, 0
-            ending += entries
-    return known, known_deltas + ending
+    return known, known_deltas
 
 
 @inlined
@@ -406,10 +364,9 @@ def _merge_multiset(
                 lost_largest = True
             if smallest >= 0 and _follow_extreme(at, smallest, -1, value, after, old, new):
                 lost_smallest = True
-            if new[at, 0] != 0:
-                out[outs, OUT_GROUP], out[outs, OUT_MULTISET] = at, multiset
-                out[outs, OUT_VALUE], out[outs, OUT_TIMES] = value, after
-                outs += 1
+            out[outs, OUT_GROUP], out[outs, OUT_MULTISET] = at, multiset
+            out[outs, OUT_VALUE], out[outs, OUT_TIMES] = value, after
+            outs += 1
         delta = deltas[delta, DELTA_NEXT]
     if lost_largest and new[at, largest + 1] == old[at, largest + 1]:
         has, best, sound = _find_extreme(number, multiset, multisets, 1, local, table)
@@ -425,32 +382,72 @@ def _merge_multiset(
 
 
 @inlined
-def _end_group(at: int, found: int, multisets: int, outs: int, table: Table, merged: Merged) -> int:
-    """Remove all entries of a group, unmatched ones too; return as `_merge_multiset`."""
-    merged.new[at, :] = 0
-    entries, out = table.entries, merged.entries
+def _has_entries(number: int, local: Local, query: Query, table: Table) -> int:
+    """Return whether a multiset of a group is not empty after its deltas, or DAMAGED."""
+    deltas, entries, found = local.deltas, table.entries, local.notes[number, FOUND]
+    multisets = len(query.multisets)
     for multiset in range(multisets):
-        entry = table.groups[found, table.groups.shape[1] - multisets + multiset]
+        word = local.groups.shape[1] - multisets + multiset
+        delta = local.groups[number, word]
+        while delta != _NO_ONE:
+            if deltas[delta, WEIGHT] != 0 and deltas[delta, AFTER] != 0:
+                return 1
+            delta = deltas[delta, DELTA_NEXT]
+        entry, steps = table.groups[found, word] if found >= 0 else EMPTY, 0
         while entry != EMPTY:
-            if not is_sound_entry(entry, found << MULTISET_BITS | multiset, table):
+            steps += 1
+            sound = is_sound_entry(entry, found << MULTISET_BITS | multiset, table)
+            if not sound or steps > table.counts[ENTRIES]:
                 return DAMAGED
             if entries[entry, TIMES] != 0:
-                out[outs, OUT_GROUP], out[outs, OUT_MULTISET] = at, multiset
-                out[outs, OUT_VALUE], out[outs, OUT_TIMES] = entries[entry, VALUE], 0
-                outs += 1
+                owner, value = number << MULTISET_BITS | multiset, entries[entry, VALUE]
+                delta = local.delta_index[_find_delta(owner, value, table.counts[SEED], local)]
+                if delta == EMPTY or deltas[delta, WEIGHT] == 0:
+                    return 1
             entry = entries[entry, NEXT]
-    return outs
+    return 0
+
+
+@inlined
+def _has_stored_entries(found: int, multisets: int, table: Table) -> int:
+    """Return whether a multiset of a group in the table is not empty, or DAMAGED."""
+    for multiset in range(multisets):
+        entry = table.groups[found, table.groups.shape[1] - multisets + multiset]
+        steps = 0
+        while entry != EMPTY:
+            steps += 1
+            sound = is_sound_entry(entry, found << MULTISET_BITS | multiset, table)
+            if not sound or steps > table.counts[ENTRIES]:
+                return DAMAGED
+            if table.entries[entry, TIMES] != 0:
+                return 1
+            entry = table.entries[entry, NEXT]
+    return 0
+
+
+@inlined
+def _has_cells(at: int, query: Query, values: Array) -> bool:
+    """Return whether the row count or a cell of a group is not zero."""
+    if values[at, 0] != 0:
+        return True
+    cells = query.cells
+    for cell in range(len(cells)):
+        word, kind = cells[cell, CELL_WORD] - ROWS, cells[cell, CELL_KIND]
+        if values[at, word] != 0:
+            return True
+        if (kind == SUM or kind == DISTINCT_SUM) and values[at, word + 1] != 0:
+            return True
+    return False
 
 
 @kernel
 def merge_groups(
-    order: Array, refresh: bool, query: Query, table: Table, local: Local, merged: Merged
+    order: Array, query: Query, table: Table, local: Local, merged: Merged
 ) -> tuple[int, int, int]:
     """Add the local groups in `order` to the table's values.
 
     Return how many groups changed, or DAMAGED, how many multiplicities there are now, and by how
-    much multiplicities and row counts sank below zero. With `refresh`, a group with rows has
-    changed.
+    much multiplicities and row counts sank below zero.
     """
     groups, old, new = table.groups, merged.old, merged.new
     multisets = len(query.multisets)
@@ -458,32 +455,33 @@ def merge_groups(
     at = outs = all_unmatched = 0
     for k in range(len(order)):
         number = order[k]
-        if not refresh and _is_empty(number, first, local):
-            continue
         found = local.notes[number, FOUND]
-        existed = found >= 0 and groups[found, ROWS] != 0
+        existed = found >= 0
+        if _is_empty(number, first, local):
+            continue
         for word in range(ROWS, first):
             old[at, word - ROWS] = groups[found, word] if existed else 0
             new[at, word - ROWS] = old[at, word - ROWS] + local.groups[number, word]
-        before, after = old[at, 0], new[at, 0]
-        if not existed and after == 0:
-            continue
-        unmatched = min(before, 0) - min(after, 0)
+        unmatched = min(old[at, 0], 0) - min(new[at, 0], 0)
         for multiset in range(multisets):
             outs, own = _merge_multiset(at, number, multiset, outs, query, local, table, merged)
             if outs == DAMAGED:
                 return DAMAGED, 0, 0
             unmatched = max(unmatched, own)
-        if after == 0:
-            outs = _end_group(at, found, multisets, outs, table, merged)
-            if outs == DAMAGED:
-                return DAMAGED, 0, 0
-        else:
+        for cell in range(len(query.cells)):
+            kind = query.cells[cell, CELL_KIND]
+            if kind == SUM or kind == DISTINCT_SUM:
+                _carry(new, at, query.cells[cell, CELL_WORD] - ROWS)
+        lived, lives = 1, 1
+        if not _has_cells(at, query, old):
+            lived = _has_stored_entries(found, multisets, table) if existed else 0
+        if not _has_cells(at, query, new):
+            lives = _has_entries(number, local, query, table)
+        if lived == DAMAGED or lives == DAMAGED:
+            return DAMAGED, 0, 0
+        if lives:
             all_unmatched += max(unmatched, 0)
-            for cell in range(len(query.cells)):
-                kind = query.cells[cell, CELL_KIND]
-                if kind == SUM or kind == DISTINCT_SUM:
-                    _carry(new, at, query.cells[cell, CELL_WORD] - ROWS)
+        merged.lives[at, BEFORE], merged.lives[at, NOW] = lived, lives
         merged.groups[at] = number
         at += 1
     return at, outs, all_unmatched

@@ -3,15 +3,20 @@
     +a  +b  -a  -z  +a        (a range, in offset order; z was added in an earlier bundle)
      0   1   2   3   4         positions
           │
-          ▼
-    a  first plus 0, weight 1      the sum of all changes from the row's first accumulate on
-    b  first plus 1, weight 1
-    z  head at 3,   weight -1      a retraction before the row's first accumulate
+          ├─ consolidate ─►              a  weight 1      b  weight 1      z  weight -1
+          │
+          └─ consolidate_with_heads ─►   a  first plus 0, weight 1     the sum of all changes from
+                                         b  first plus 1, weight 1     the row's first accumulate on
+                                         z  head at 3, weight -1       a retraction before that
 
-An accumulate is a change +I or +U. Equal rows are added up because all later steps are linear in
-the weights, with one exception: a group without accumulator drops the retractions at the head of
-the bundle. The fold needs positions for this, so first pluses and heads are kept beside the
-weights. A row of weight 0 is kept too, because its first plus may create the group.
+Equal rows are added up because all later steps are linear in the weights. A row of weight 0 is
+kept only if it matters that it came: it keeps its group alive under a TTL, and its message is
+refused if an expression fails on it.
+
+With `early_retractions: drop` there is an exception: a group without accumulator drops the
+retractions at the head of the bundle. The fold needs positions for this, so first pluses and heads
+are kept beside the weights. An accumulate is a change +I or +U. A row of weight 0 is kept too,
+because its first plus may create the group.
 
 A position is (ordinal of the range, running number in it) in one integer. A head has the bitwise
 complement of its position, so one column tells heads from first pluses.
@@ -44,6 +49,29 @@ class WeightedRows(NamedTuple):
 
 
 def consolidate(
+    ordinal: int,
+    numbers: Integers,
+    signs: Integers,
+    at: Integers | None = None,
+    *,
+    keep_zeros: bool = False,
+) -> WeightedRows:
+    """Return the weighted rows of a range, in the order in which they first occur.
+
+    Equal rows have equal `numbers`, which count from 0 without large gaps. If the rows are only a
+    part of the range, `at` has their running numbers in it.
+    """
+    firsts = _find_firsts(numbers)
+    sums = np.bincount(numbers, signs, numbers.max(initial=-1) + 1).astype(np.int64)
+    if not keep_zeros:
+        firsts = firsts[sums[numbers[firsts]] != 0]
+    indexes = np.sort(firsts)
+    positions = indexes if at is None else at[indexes]
+    start = ordinal << RUNNING_BITS
+    return WeightedRows(indexes, start + positions, sums[numbers[indexes]])
+
+
+def consolidate_with_heads(
     ordinal: int,
     numbers: Integers,
     signs: Integers,
@@ -108,12 +136,20 @@ class Consolidation:
         return len(self._rows)
 
     def consolidate(
-        self, group_of: Callable[[Row], Hashable] | None = None
+        self,
+        group_of: Callable[[Row], Hashable] | None = None,
+        *,
+        with_heads: bool = False,
+        keep_zeros: bool = False,
     ) -> tuple[list[Row], list[int], list[int]]:
         """Return rows, positions and weights, as parallel lists."""
-        groups = None if group_of is None else _number(list(map(group_of, self._rows)))
-        signs = np.array(self._signs, np.int64)
-        indexes, positions, weights = consolidate(self._ordinal, _number(self._rows), signs, groups)
+        numbers, signs = _number(self._rows), np.array(self._signs, np.int64)
+        if with_heads:
+            groups = None if group_of is None else _number(list(map(group_of, self._rows)))
+            weighted = consolidate_with_heads(self._ordinal, numbers, signs, groups)
+        else:
+            weighted = consolidate(self._ordinal, numbers, signs, keep_zeros=keep_zeros)
+        indexes, positions, weights = weighted
         return [self._rows[index] for index in indexes], positions.tolist(), weights.tolist()
 
 

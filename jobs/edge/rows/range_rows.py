@@ -18,7 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.core.plan.bucket import buckets_of
-from jobs.core.rows.consolidate import Integers, WeightedRows, consolidate
+from jobs.core.rows.consolidate import (
+    Integers,
+    WeightedRows,
+    consolidate,
+    consolidate_with_heads,
+)
 from schemas.types.arrow_values import from_arrow
 from schemas.types.sql_types import SqlType
 
@@ -64,15 +69,23 @@ class RangeRows:
         places = self._places_of(indexes)
         return self._once(("numbers", places), lambda: self._combine(places))
 
-    def consolidate(self, ordinal: int, group: Sequence[int] | None) -> WeightedRows:
+    def consolidate(self, ordinal: int, *, keep_zeros: bool) -> WeightedRows:
         """Return the weighted rows of the range; see `core.rows.consolidate`."""
 
         def compute() -> WeightedRows:
+            return consolidate(ordinal, self.number(), self.signs, self._at, keep_zeros=keep_zeros)
+
+        return self._once(("weighted", ordinal, self._places_of(None), keep_zeros), compute)
+
+    def consolidate_with_heads(self, ordinal: int, group: Sequence[int] | None) -> WeightedRows:
+        """Return the weighted rows of the range, and the retractions at its head."""
+
+        def compute() -> WeightedRows:
             groups = None if group is None else self.number(group)
-            return consolidate(ordinal, self.number(), self.signs, groups, self._at)
+            return consolidate_with_heads(ordinal, self.number(), self.signs, groups, self._at)
 
         of_group = None if group is None else self._places_of(group)
-        return self._once(("weighted", ordinal, self._places_of(None), of_group), compute)
+        return self._once(("with heads", ordinal, self._places_of(None), of_group), compute)
 
     def find_buckets(
         self, group: Sequence[int], types: Sequence[SqlType], buckets: int

@@ -7,7 +7,7 @@ A group without a visible result has a tombstone, so readers of results need no 
 
     deleted                                     tombstone, `withheld` is NULL
     withheld and never emitted                  tombstone, `withheld` is true
-    does not pass HAVING                        tombstone, `withheld` is false
+    below zero, or does not pass HAVING         tombstone, `withheld` is false
 
 The group of a closed window keeps its result, but it is no state any more.
 """
@@ -35,11 +35,11 @@ OF_GROUPS = {
 def time_columns(groups: Sequence[Group | None]) -> list[pa.Array]:
     """Return the column `tombstone` and the columns OF_GROUPS."""
     is_deleted = pa.array([group is None or not group.has_row for group in groups], pa.bool_())
-    if all(group is None or (group.written is None and not group.visibility) for group in groups):
+    if all(group is None or _is_plain(group) for group in groups):
         return [is_deleted, *(pa.nulls(len(groups), kind) for kind in OF_GROUPS.values())]
     rows = [
         (None, None, None, None)
-        if group is None
+        if group is None or _is_plain(group)
         else (group.withheld, group.visibility is Visibility.CLOSED, group.written, group.timer)
         for group in groups
     ]
@@ -49,6 +49,11 @@ def time_columns(groups: Sequence[Group | None]) -> list[pa.Array]:
         is_deleted,
         *(pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)),
     ]
+
+
+def _is_plain(group: Group) -> bool:
+    """Return whether a group is visible and does not depend on time."""
+    return group.written is None and not group.visibility
 
 
 def read_groups(

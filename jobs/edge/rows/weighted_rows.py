@@ -68,6 +68,7 @@ class Parcelling:
     buckets: int
     targets: int  # fold tasks
     first: int = 0  # the first target, which another view's parcels do not reach
+    with_heads: bool = False  # the fold needs the positions of the rows
 
     def parcels(self, rows: RangeRows, weighted: WeightedRows) -> Iterator[pa.RecordBatch]:
         """Yield the parcels of a range with these weighted rows."""
@@ -94,20 +95,23 @@ class Parcelling:
         taken = pa.array(weighted.indexes[chosen])
         named = {f"g{i}": columns[index].take(taken) for i, index in enumerate(self.group)}
         named |= {f"a{i}": columns[index].take(taken) for i, index in enumerate(self.arguments)}
-        named[POSITION] = pa.array(weighted.positions[chosen])
+        if self.with_heads:
+            named[POSITION] = pa.array(weighted.positions[chosen])
         named[WEIGHT] = pa.array(weighted.weights[chosen])
         named[BUCKET] = pa.array(buckets[chosen])
         return pa.RecordBatch.from_pydict(named)
 
 
-def parcelling_of(plan: Plan, buckets: int, targets: int) -> Parcelling | None:
+def parcelling_of(
+    plan: Plan, buckets: int, targets: int, *, with_heads: bool = False
+) -> Parcelling | None:
     """Return the parcelling of a plan; None if its rows have expressions to evaluate."""
     indexes = plain_indexes(plan)
     if indexes is None:
         return None
     group, arguments = indexes
     types = tuple(each.type for each in plan.group)
-    return Parcelling(group, types, arguments, buckets, targets)
+    return Parcelling(group, types, arguments, buckets, targets, with_heads=with_heads)
 
 
 def rows_parcel(target: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

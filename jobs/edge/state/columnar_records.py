@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.core.fold.columnar.query import ColumnarQuery
 from jobs.core.fold.columnar.table import Folded
@@ -47,7 +48,7 @@ def read_part(
 
 
 def _read_values(query: ColumnarQuery, layout: TableLayout, rows: pa.Table) -> Array:
-    """Return the words of groups; zeros for a tombstone.
+    """Return the words of groups; zeros for a group that is gone.
 
     A withheld row is of an earlier spec: before a job without the event clock folds, an epoch
     without data has released it, and its later row replaces this one.
@@ -61,7 +62,8 @@ def _read_values(query: ColumnarQuery, layout: TableLayout, rows: pa.Table) -> A
             extreme, valid = to_words(rows[name], rule.type)
             values[:, rule.word], values[:, rule.word + 1] = valid, np.where(valid, extreme, 0)
     closed = rows["window_closed"].fill_null(False).to_numpy(zero_copy_only=False)
-    values[rows["tombstone"].to_numpy(zero_copy_only=False) | closed] = 0
+    gone = pc.and_(rows["tombstone"], rows["withheld"].is_null())  # the others are below zero
+    values[gone.to_numpy(zero_copy_only=False) | closed] = 0
     return values
 
 

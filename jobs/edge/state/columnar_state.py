@@ -177,7 +177,7 @@ class ColumnarState:
         before = self._table
         used = needed
         if before is not None:
-            used = room_of_live_rows(before, needed)
+            used = room_of_live_rows(self.query, before, needed)
         room = larger_room(used)
         fresh = self._path.with_suffix(".new")
         fresh.unlink(missing_ok=True)

@@ -28,7 +28,7 @@ from jobs.core.kernels.group_table import Table
 from jobs.core.values.change import Op
 from jobs.edge.machine.kernel_cache import use_kernel_cache
 from jobs.edge.rows.time_columns import OF_GROUPS
-from jobs.edge.rows.weighted_rows import BUCKET, POSITION, WEIGHT
+from jobs.edge.rows.weighted_rows import BUCKET, WEIGHT
 from jobs.edge.rows.word_columns import (
     PackedKeys,
     pack_keys,
@@ -50,7 +50,7 @@ from jobs.edge.table.file_writer import (
 )
 from jobs.edge.tasks.fold_inputs import FoldInputs, FoldReport
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS
-from schemas.limits import DROPPED_KEYS_NAMED_MAX, PAGE_READERS
+from schemas.limits import KEYS_BELOW_ZERO_NAMED_MAX, PAGE_READERS
 from schemas.types.arrow_values import from_arrow, one_chunk
 
 Array = np.ndarray[Any, Any]
@@ -87,7 +87,7 @@ class ColumnarFold:
         ]
         keys = pack_keys(groups, rows.num_rows)
         weighted = self._rows(rows, keys)
-        fold = BucketFold(self.query, self.task.rules.refresh, keys.sort)
+        fold = BucketFold(self.query, keys.sort)
         of_rows = rows[BUCKET].to_numpy().astype(np.int64)
         order = np.argsort(of_rows, kind="stable")
         edges = np.flatnonzero(np.diff(of_rows[order])) + 1
@@ -112,9 +112,8 @@ class ColumnarFold:
                 values[index], valid[index] = to_words(column, argument.type)
             else:
                 valid[index] = column.is_valid().to_numpy(zero_copy_only=False)
-        positions = rows[POSITION].to_numpy().astype(np.int64)
         weights = rows[WEIGHT].to_numpy().astype(np.int64)
-        return Rows(keys.data, keys.ends, values, valid, positions, weights)
+        return Rows(keys.data, keys.ends, values, valid, weights)
 
     def _fold_bucket(
         self, bucket: int, fold: BucketFold, rows: Rows, order: Array, keys: PackedKeys
@@ -151,14 +150,17 @@ class ColumnarFold:
         counted = {
             "groups_touched": folded.touched,
             "groups_in_arrays": folded.touched,
-            "dropped_retractions": sum(count for _, count in folded.dropped),
+            "dropped_retractions": 0,
             "unmatched_retractions": folded.unmatched,
         }
         for name, count in counted.items():
             totals[name] = totals.get(name, 0) + count
-        for row, count in folded.dropped[:DROPPED_KEYS_NAMED_MAX]:
+        was_below = folded.lived & (folded.old[:, 0] <= 0)
+        is_below = folded.lives & (folded.new[:, 0] <= 0)
+        self.report.below_zero_delta += int(is_below.sum()) - int(was_below.sum())
+        for row in folded.rows[is_below & ~was_below][:KEYS_BELOW_ZERO_NAMED_MAX].tolist():
             key = tuple(from_arrow(column.slice(row, 1), kind)[0] for column, kind in groups)
-            self.report.dropped_keys.append((repr(key), count))
+            self.report.keys_below_zero.append(repr(key))
 
     def _write(self, output: _Output) -> None:
         report = self.report
@@ -193,21 +195,19 @@ class _Output:
         self.rows = np.concatenate([each.rows for each in folded])
         self.new = np.concatenate([each.new for each in folded])
         old = np.concatenate([each.old for each in folded])
-        self.existed, self.exists = old[:, 0] != 0, self.new[:, 0] != 0
+        self.existed, self.exists = old[:, 0] > 0, self.new[:, 0] > 0
+        self.lives = np.concatenate([each.lives for each in folded])
         self.entries = np.concatenate([each.entries for each in folded])
         firsts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         self.entries[:, OUT_GROUP] += np.repeat(firsts, [len(each.entries) for each in folded])
         rules = fold.query.results
         self.before, self.after = compute_results(rules, old), compute_results(rules, self.new)
-        refresh = fold.task.rules.refresh
-        self.changes: Changes = find_changes(
-            self.before, self.after, self.existed, self.exists, refresh=refresh
-        )
+        self.changes: Changes = find_changes(self.before, self.after, self.existed, self.exists)
 
     @property
     def misfits(self) -> int:
         """How many results of groups are beyond their type."""
-        return sum(int((each.misfits & self.exists).sum()) for each in self.after)
+        return sum(int((each.misfits & self.lives).sum()) for each in self.after)
 
     def tables(self) -> dict[str, pa.Table]:
         """Return the rows of each part."""
@@ -251,17 +251,26 @@ class _Output:
             words_to_cells(self.new, word, schema.field(cell.name).type)
             for cell, (_, word) in zip(layout.program.cells, query.cell_words, strict=True)
         ]
-        results = [results_to_arrow(each.mask(self.exists)) for each in self.after]
+        results = [results_to_arrow(each.mask(self.lives)) for each in self.after]
         columns = [
             self._epoch(count),
             pa.array(self.buckets.astype(np.int32)),
             pa.array(~self.exists),
-            *(pa.nulls(count, kind) for kind in OF_GROUPS.values()),
+            *self._time_columns(count),
             *self._key_columns(np.arange(count)),
             *results,
             *cells,
         ]
         return pa.table(columns, schema=schema)
+
+    def _time_columns(self, count: int) -> list[pa.Array]:
+        """Return the columns OF_GROUPS; a group below zero is state though it has a tombstone."""
+        columns = {name: pa.nulls(count, kind) for name, kind in OF_GROUPS.items()}
+        below = self.lives & ~self.exists
+        if below.any():
+            columns["withheld"] = pa.array(np.zeros(count, bool), mask=~below)
+            columns["window_closed"] = columns["withheld"]
+        return list(columns.values())
 
     def _multisets(self) -> pa.Table:
         layout, program = self.fold.layout, self.fold.layout.program

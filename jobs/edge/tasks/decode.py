@@ -26,6 +26,7 @@ from pyspark import TaskContext
 
 from jobs.core.fold.window_closing import Booleans, Late
 from jobs.core.plan.tree import Plan
+from jobs.core.plan.walk import plan_can_fail
 from jobs.core.rows.consolidate import (
     RUNNING_BITS,
     Integers,
@@ -80,6 +81,8 @@ class DecodeTask:
     bytes_max: int = TASK_BYTES_MAX
     probing: bool = False  # with dedupe: emit every row for evaluation, not only the last ones
     parcelling: Parcelling | None = None  # for rows without expressions to evaluate
+    drop_early: bool = False  # the fold drops retractions before the first row of a group
+    touches_groups: bool = False  # under a TTL, rows that cancel keep their group alive
     starts: tuple[PartitionStart | None, ...] = ()  # of each range whose rows are checked in order
     now_ms: int = 0  # the driver's clock
     views: tuple[ViewInputs, ...] = ()  # of a job with several; `plan` then has all their columns
@@ -207,7 +210,11 @@ class DecodeTask:
         """Yield the consolidated rows of a range, or of `only`; positions count in the range."""
         if only is not None:
             rows = rows.take(only)
-        weighted = rows.consolidate(run.number, group_indexes(self.plan))
+        if self.drop_early:
+            weighted = rows.consolidate_with_heads(run.number, group_indexes(self.plan))
+        else:
+            keep_zeros = self.touches_groups or plan_can_fail(self.plan)
+            weighted = rows.consolidate(run.number, keep_zeros=keep_zeros)
         if self.parcelling is None:
             yield self._row_batch(run, rows.columns, weighted)
         else:

@@ -237,8 +237,10 @@ class _Fold:
             from_arrow(rows[f"a{i}"], argument.type)
             for i, argument in enumerate(self.task.plan.arguments)
         ]
-        positions, weights = rows[POSITION].to_numpy(), rows[WEIGHT].to_numpy()
-        return [*arguments, positions.tolist(), weights.tolist()]
+        weights = rows[WEIGHT].to_numpy().tolist()
+        has_positions = POSITION in rows.column_names
+        positions = rows[POSITION].to_numpy().tolist() if has_positions else [0] * len(weights)
+        return [*arguments, positions, weights]
 
     def pass_time(self, buckets: Iterable[int], *, release: bool) -> None:
         """Fold the due timers of these buckets; with `release`, emit withheld changes."""
@@ -302,6 +304,8 @@ class _Fold:
         totals = self.report.counters
         for name in ("groups_touched", "dropped_retractions", "unmatched_retractions", "misfits"):
             totals[name] = totals.get(name, 0) + getattr(counters, name)
+        self.report.below_zero_delta += counters.below_zero_delta
+        self.report.keys_below_zero += map(repr, counters.keys_below_zero)
         for name in ("expired", "expired_silently", "closed"):
             if count := getattr(counters, name):
                 totals[name] = totals.get(name, 0) + count

@@ -40,6 +40,7 @@ def lines_of(plan: Plan, folded: FoldResult) -> list[str]:
     noticed = {
         "dropped": counters.dropped_retractions,
         "unmatched": counters.unmatched_retractions,
+        "below_zero": counters.below_zero_delta,
         "misfits": counters.misfits,
     }
     return lines + [f"{word} {count}" for word, count in noticed.items() if count]

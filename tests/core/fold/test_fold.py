@@ -21,7 +21,7 @@ from jobs.core.fold.state import Counts, Group, Key, MemoryState
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row, Value
 from jobs.core.values.order_key import encoder
-from schemas.limits import DROPPED_KEYS_NAMED_MAX
+from schemas.limits import DROPPED_KEYS_NAMED_MAX, KEYS_BELOW_ZERO_NAMED_MAX
 from schemas.types.sql_types import SqlType
 
 TYPES = {"k": SqlType.parse("STRING"), "v": SqlType.parse("INT"), "w": SqlType.parse("DOUBLE")}
@@ -74,7 +74,8 @@ class Bench:
     """A program and a state, fed with (key, value, weight) in the order of their positions; the
     value is that of every argument."""
 
-    def __init__(self, aggregates: str) -> None:
+    def __init__(self, aggregates: str, *, drop_early: bool = False) -> None:
+        self.drop_early = drop_early
         self.program = Program(parse_query(f"SELECT k, {aggregates} FROM t GROUP BY k", TYPES))
         self.state = WatchedState()
 
@@ -86,7 +87,8 @@ class Bench:
         deltas = self.program.gather([(key,) for key in keys], *arguments, positions, weights)
         self.state.reads.clear()
         self.state.searched.clear()
-        return fold(self.program, self.state, deltas, FoldContext(ORDER, Rules(refresh=refresh)))
+        rules = Rules(refresh=refresh, drop_early=self.drop_early)
+        return fold(self.program, self.state, deltas, FoldContext(ORDER, rules))
 
     def commit(self, *rows: tuple[str, Value, int]) -> FoldResult:
         folded = self.fold(*rows)
@@ -159,7 +161,7 @@ def test_a_change_that_does_not_show_is_kept_all_the_same() -> None:
 
 
 def test_dropped_retractions_are_counted_per_key_and_named_up_to_a_bound() -> None:
-    bench = Bench("COUNT(*) AS n")
+    bench = Bench("COUNT(*) AS n", drop_early=True)
     some = bench.fold(("a", 1, -1), ("a", 2, -1), ("a", 3, 1), ("b", 1, -1))
     assert some.counters.dropped_retractions == 3
     assert some.counters.dropped_keys == [(("a",), 2), (("b",), 1)]
@@ -168,16 +170,38 @@ def test_dropped_retractions_are_counted_per_key_and_named_up_to_a_bound() -> No
     assert len(many.counters.dropped_keys) == DROPPED_KEYS_NAMED_MAX
 
 
+def test_groups_below_zero_are_counted_once_and_named_up_to_a_bound() -> None:
+    bench = Bench("COUNT(*) AS n")
+    some = bench.commit(("a", 1, -1), ("b", 1, -1), ("c", 1, 1))
+    assert (some.counters.below_zero_delta, some.counters.keys_below_zero) == (2, [("a",), ("b",)])
+    assert bench.commit(("a", 1, -1)).counters.below_zero_delta == 0
+    back = bench.commit(("a", 1, 1), ("a", 1, 1), ("b", 2, 1), ("b", 2, 1))
+    assert back.counters.below_zero_delta == -2
+    assert ops(back) == [("+I", "b", (1,))]
+    many = bench.fold(*[(f"key {number}", 1, -1) for number in range(100)])
+    assert many.counters.below_zero_delta == 100
+    assert len(many.counters.keys_below_zero) == KEYS_BELOW_ZERO_NAMED_MAX
+
+
+def test_a_group_ends_only_when_every_value_that_came_has_gone() -> None:
+    bench = Bench("MAX(v) AS top")
+    bench.commit(("a", 1, 1), ("a", 7, -1))
+    assert bench.state.entries(0, ("a",)) == [(1, 1), (7, -1)]
+    ended = bench.commit(("a", 1, -1), ("a", 7, 1))
+    assert ended.upserts.groups == [(("a",), None)]
+    assert bench.state.entries(0, ("a",)) == []
+
+
 def test_retractions_that_match_nothing_are_counted_once() -> None:
     """The row count and each multiset may see one and the same retraction; it is one."""
-    bench = Bench("MAX(v) AS top, COUNT(*) AS n")
+    bench = Bench("MAX(v) AS top, COUNT(*) AS n", drop_early=True)
     bench.commit(("a", 1, 1), ("a", 2, 1))
     assert bench.fold(("a", 9, -1)).counters.unmatched_retractions == 1
     assert bench.fold(("a", 1, -1)).counters.unmatched_retractions == 0
     below = bench.fold(("a", 1, -1), ("a", 2, -1), ("a", 1, -1), ("a", 8, -1))
     assert ops(below) == [("-U", "a", (2, 2)), ("+U", "a", (None, -2))]
     assert below.counters.unmatched_retractions == 2
-    counted = Bench("COUNT(*) AS n")
+    counted = Bench("COUNT(*) AS n", drop_early=True)
     counted.commit(("a", 1, 1))
     below = counted.fold(("a", 1, -1), ("a", 1, -1), ("a", 1, -1))
     assert ops(below) == [("-U", "a", (1,)), ("+U", "a", (-2,))]
@@ -185,7 +209,7 @@ def test_retractions_that_match_nothing_are_counted_once() -> None:
 
 
 def test_a_group_that_ends_clears_every_entry_of_its_multisets() -> None:
-    bench = Bench("MAX(v) AS top")
+    bench = Bench("MAX(v) AS top", drop_early=True)
     bench.commit(("a", 1, 1), ("a", 2, 1), ("a", 3, 1))
     ending = bench.commit(("a", 1, -1), ("a", 2, -1), ("a", 7, -1))
     assert ops(ending) == [("-D", "a", (3,))]

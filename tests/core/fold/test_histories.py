@@ -22,6 +22,7 @@ import pytest
 
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.in_memory import Bundle, MemoryFold, Projected, plain_projection
+from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Key
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.plan.tree import Plan
@@ -218,6 +219,9 @@ class NaiveFold:
         return [(Op.UPDATE_BEFORE, before), (Op.UPDATE_AFTER, group.shown)]
 
 
+DROPPING = Rules(drop_early=True)
+
+
 def odd_memory_fold(rng: random.Random) -> tuple[MemoryFold, float]:
     """With a WHERE or without, and then with what a map task may do where there is none; and how
     many of the rows the WHERE lets through."""
@@ -227,8 +231,8 @@ def odd_memory_fold(rng: random.Random) -> tuple[MemoryFold, float]:
         return ((key,), (value,)) if kept else None
 
     if rng.random() < 0.5:
-        return MemoryFold(ODD_PLAN, projection), 0.8
-    return MemoryFold(ODD_PLAN, projection, group_of=itemgetter(0)), 1.0
+        return MemoryFold(ODD_PLAN, projection, rules=DROPPING), 0.8
+    return MemoryFold(ODD_PLAN, projection, rules=DROPPING, group_of=itemgetter(0)), 1.0
 
 
 def odd_range(rng: random.Random, kept: float) -> list[tuple[int, OddRow]]:
@@ -288,7 +292,9 @@ def test_differential_a_range_cut_in_two_gives_the_same_bundle() -> None:
     for seed in range(300):
         rng = random.Random(f"ranges {seed}")
         pieces, kept = odd_memory_fold(rng)
-        whole = MemoryFold(ODD_PLAN, lambda row: ((row[0],), (row[1],)) if row[2] else None)
+        whole = MemoryFold(
+            ODD_PLAN, lambda row: ((row[0],), (row[1],)) if row[2] else None, rules=DROPPING
+        )
         for number in range(3):
             changes = [change for _ in range(4) for change in odd_range(rng, kept)]
             at = sorted(rng.randint(0, len(changes)) for _ in range(2))

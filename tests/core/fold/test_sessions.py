@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 import pytest
@@ -148,7 +149,7 @@ def test_sessions_are_those_of_the_rows_that_are_left(seed: int) -> None:
             if live and random.random() < 0.45:
                 changes.append((-1, live.pop(random.randrange(len(live)))))
             else:
-                x = random.choice([1.0, 2.0, float("nan")])
+                x = random.choice([1.0, 2.0, math.nan])
                 row = (random.choice("ab"), random.randint(1, 4), x, random.randint(0, 120))
                 live.append(row)
                 changes.append((1, row))

@@ -11,10 +11,24 @@ A, B, Z = ("a", 1), ("b", 2), ("z", 3)
 TYPES = {"k": SqlType.parse("STRING"), "v": SqlType.parse("STRING")}
 
 
-def shipped(*changes: tuple[int, Row], ordinal: int = 0) -> list[tuple[Row, int, int]]:
+def shipped(
+    *changes: tuple[int, Row], ordinal: int = 0, with_heads: bool = True
+) -> list[tuple[Row, int, int]]:
     consolidation = Consolidation(ordinal)
     consolidation.add(changes)
-    return list(zip(*consolidation.consolidate(), strict=True))
+    return list(zip(*consolidation.consolidate(with_heads=with_heads), strict=True))
+
+
+def test_equal_rows_add_up_in_any_order() -> None:
+    changes = (-1, A), (1, B), (-1, Z), (1, A), (1, B), (1, A)
+    assert shipped(*changes, with_heads=False) == [(A, 0, 1), (B, 1, 2), (Z, 2, -1)]
+
+
+def test_a_row_that_cancelled_is_shipped_only_where_it_matters_that_it_came() -> None:
+    consolidation = Consolidation(0)
+    consolidation.add([(1, A), (1, B), (-1, A)])
+    assert consolidation.consolidate() == ([B], [1], [1])
+    assert consolidation.consolidate(keep_zeros=True) == ([A, B], [0, 1], [0, 1])
 
 
 def test_equal_rows_add_up_and_a_retraction_before_its_own_accumulate_goes_alone() -> None:
@@ -45,6 +59,7 @@ def test_messages_continue_each_other() -> None:
         several.add([change])
     several.add([])
     assert one.consolidate() == several.consolidate()
+    assert one.consolidate(with_heads=True) == several.consolidate(with_heads=True)
     assert one.changes == several.changes == len(changes)
 
 
@@ -52,14 +67,14 @@ def test_a_row_of_weight_0_stays_behind_once_its_group_is_known_to_live() -> Non
     consolidation = Consolidation(0)
     first, later, other = ("a", 1), ("a", 2), ("b", 1)
     consolidation.add([(1, first), (-1, first), (1, later), (-1, later), (1, other), (-1, other)])
-    rows, positions, weights = consolidation.consolidate(lambda row: row[0])
+    rows, positions, weights = consolidation.consolidate(lambda row: row[0], with_heads=True)
     assert (rows, positions, weights) == ([first, other], [0, 4], [0, 0])
 
 
 def test_heads_are_shipped_whatever_is_known_of_their_group() -> None:
     consolidation = Consolidation(0)
     consolidation.add([(1, ("a", 1)), (-1, ("a", 2)), (-1, ("b", 2))])
-    rows, _, _ = consolidation.consolidate(lambda row: row[0])
+    rows, _, _ = consolidation.consolidate(lambda row: row[0], with_heads=True)
     assert rows == [("a", 1), ("a", 2), ("b", 2)]
 
 

@@ -51,7 +51,12 @@ def test_a_view_has_the_same_answers_as_a_job_of_its_own(
         own = together.select(indexes)
         alone = RangeRows(own.columns, own.signs)
         for group in (None, [0], [1, 0]):
-            shared, single = own.consolidate(3, group), alone.consolidate(3, group)
+            shared = own.consolidate_with_heads(3, group)
+            single = alone.consolidate_with_heads(3, group)
+            assert [each.tolist() for each in shared] == [each.tolist() for each in single]
+        for keep_zeros in (False, True):
+            shared = own.consolidate(3, keep_zeros=keep_zeros)
+            single = alone.consolidate(3, keep_zeros=keep_zeros)
             assert [each.tolist() for each in shared] == [each.tolist() for each in single]
 
 

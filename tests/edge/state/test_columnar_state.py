@@ -127,10 +127,9 @@ def epoch_of(state: ColumnarState) -> int:
         ends,
         nothing + found.epoch,
         np.ones((1, NAMES), np.uint8),
-        np.arange(NAMES),
         np.full(NAMES, -1),
     )
-    fold = BucketFold(QUERY, False, lambda rows: np.arange(len(rows)))
+    fold = BucketFold(QUERY, lambda rows: np.arange(len(rows)))
     with state.view(found) as table:
         touched = fold.touch(table, rows, np.arange(NAMES))
         folded = fold.fold(table, rows, np.arange(NAMES))

@@ -14,7 +14,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from jobs.core.job.job_plan import plan_of
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Record, Records
-from jobs.edge.tasks import range_reading
+from jobs.edge.tasks import range_decoders, range_reading
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.range_reading import RangeReader
 from jobs.running.source_rules import make_source_rules
@@ -291,7 +291,7 @@ def test_the_scanner_takes_most_of_a_usual_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_by_one: list[Record] = []
-    decode_each = range_reading.decode_each
+    decode_each = range_decoders.decode_each
 
     def count(decoder: Any, records: Records) -> Any:
         one_by_one.extend(records)

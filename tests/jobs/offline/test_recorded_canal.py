@@ -12,8 +12,6 @@ from tests.support.recordings import DIRECTORY, Recording
 RECORDINGS = {path.name.partition(".")[0]: Recording.load(path) for path in DIRECTORY.glob("*.gz")}
 # A plain job counts again what canal repeats.
 ONCE = [name for name, recording in RECORDINGS.items() if not recording.repeats]
-# Both halves of an updated key come from different partitions, in any order.
-KEYS_CHANGE = pytest.mark.xfail(reason="rows that change their keys", strict=False)
 DEDUPE = {"primary_key": ["id"], "dedupe": "pk"}
 SEEDS = range(8)
 
@@ -24,7 +22,6 @@ def test_with_dedupe_any_interleaving_is_the_database(name: str, seed: int) -> N
     assert RECORDINGS[name].problems(seed, **DEDUPE) == []
 
 
-@KEYS_CHANGE
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", sorted(ONCE))
 def test_without_dedupe_any_interleaving_is_the_database(name: str, seed: int) -> None:

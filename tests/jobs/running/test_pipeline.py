@@ -240,7 +240,7 @@ def test_a_message_that_loses_its_rows_to_quarantine_leaves_others_as_heads(
     open_job: OpenJob,
 ) -> None:
     """The accumulate of b goes with its message; the retraction behind it is then a head."""
-    job = open_job(CAST, columns=TEXTS)
+    job = open_job(CAST, columns=TEXTS, early_retractions="drop")
     done = job.epoch_of(
         [
             (0, insert(row("b", "1"), row("b", "x"))),

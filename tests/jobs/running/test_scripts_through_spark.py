@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def noticed(row: EpochRow) -> list[str]:
+def noticed(row: EpochRow, below_zero_before: int) -> list[str]:
     """What the epoch's counters say beyond its changelog, as scripts write it."""
     names = {
         "dropped": "dropped_retractions",
@@ -31,6 +31,7 @@ def noticed(row: EpochRow) -> list[str]:
         "misfits": "misfits",
     }
     counts = {word: row.counters.get(name, 0) for word, name in names.items()}
+    counts["below_zero"] = row.counts.groups_below_zero - below_zero_before
     return [f"{word} {count}" for word, count in counts.items() if count]
 
 
@@ -79,13 +80,14 @@ def open_script(
 
 
 def run_bundle(job: EpochsByHand, script: Script, bundle: ScriptedBundle) -> None:
+    before = job.pipeline.newest.counts.groups_below_zero
     if bundle.changes:
         produce(job.brokers, job.spec.source.topics[0], script.records(bundle))
         row = job.epoch()
         assert row.counters["rows"] == len(bundle.changes)
     else:
         row = job.release() if bundle.release else job.time_epoch(bundle.clock_ms)
-    lines = job.lines(row.epoch) + noticed(row)
+    lines = job.lines(row.epoch) + noticed(row, before)
     key_columns = len(job.plan.group)
     assert per_key(lines, key_columns) == per_key(bundle.expected, key_columns)
     if script.emit_expired:  # else the changelog does not say which groups there are

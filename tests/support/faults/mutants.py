@@ -32,6 +32,7 @@ TIME = ("core/fold/test_fold_time.py", "core/fold/test_window_closing.py")
 HISTORIES = ("core/rows/test_consolidate.py", "core/fold/test_histories.py")
 DECODE = ("core/formats/test_canal.py", "core/values/test_json_values.py")
 EVENTS = ("core/formats/test_format_vectors.py", "core/formats/test_format_properties.py")
+INTERLEAVED = ("core/fold/test_interleavings.py",)
 STATE = ("core/fold/test_state.py", "core/values/test_order_key.py", "core/plan/test_bucket.py")
 DEDUPE = ("core/rows/test_dedupe.py",)
 CLOCKS = (
@@ -56,11 +57,19 @@ MUTANTS = [
     ),
     Mutant(
         "fold/fold.py",
-        "            self.changelog.append((Op.UPDATE_BEFORE, key, old.result))\n",
+        "            self.changelog.append((Op.UPDATE_BEFORE, key, before))\n",
         "",
         FOLD,
     ),
-    Mutant("fold/fold.py", "if position < delta[FIRST_PLUS]:", "if False:", HISTORIES),
+    Mutant("fold/deltas.py", "if position < delta[FIRST_PLUS]:", "if False:", HISTORIES),
+    Mutant("fold/fold.py", "if any(cells) or any(", "if any(", INTERLEAVED),
+    Mutant(
+        "fold/fold.py",
+        "return cells[0] != 0 if self.rules.drop_early else cells[0] > 0",
+        "return cells[0] != 0",
+        INTERLEAVED,
+    ),
+    Mutant("fold/fold.py", "if is_below != self._is_below_zero(old):", "if is_below:", FOLD),
     Mutant(
         "fold/fold.py",
         "change = update_multiset(delta, counts, *extremes)",

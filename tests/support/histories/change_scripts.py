@@ -12,9 +12,10 @@
     +I a 5                                            the changelog of the bundle
     dropped 1                                         expected counters
 
-`query ttl=1h` sets the state's TTL. `emit_expired=false` lets groups expire silently. Between
-bundles, `clock 500` lets 500 ms pass. With `query clock=event`, bundles are epochs whose results
-are withheld until `release`. The expected changelog follows both.
+`query ttl=1h` sets the state's TTL. `emit_expired=false` lets groups expire silently.
+`early_retractions=drop` drops retractions before the first row of a group. Between bundles,
+`clock 500` lets 500 ms pass. With `query clock=event`, bundles are epochs whose results are
+withheld until `release`. The expected changelog follows both.
 
 Core, simulation and Spark with a broker all run the same scripts. Only the order of different keys
 may differ: compare `per_key`.
@@ -64,6 +65,7 @@ class Script:
     ttl: str
     emit_expired: bool
     event_clock: bool
+    early_retractions: str
     bundles: list[ScriptedBundle] = field(default_factory=list)
 
     @property
@@ -77,6 +79,7 @@ class Script:
             "source": {"topic": "script", "format": "changelog-json"},
             "columns": self.columns,
             "query": self.query,
+            "early_retractions": self.early_retractions,
             "state": {"ttl": self.ttl, "emit_expired": self.emit_expired},
             **sections,
         }
@@ -165,7 +168,8 @@ def _query(path: Path, lines: Sequence[str], options: dict[str, str]) -> Script:
     columns = dict(part.split(None, 1) for part in re.split(r",\s*(?![^(]*\))", declared))
     ttl, emit_expired = options.pop("ttl", "0s"), options.pop("emit_expired", "true") == "true"
     event_clock = options.pop("clock", "processing") == "event"
-    script = Script(path, columns, " ".join(sql), ttl, emit_expired, event_clock)
+    early = options.pop("early_retractions", "keep")
+    script = Script(path, columns, " ".join(sql), ttl, emit_expired, event_clock, early)
     if options:
         raise ValueError(f"{path.name}: query has no option {', '.join(options)}")
     return script

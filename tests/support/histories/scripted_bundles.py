@@ -19,7 +19,7 @@ def plan_of(script: Script) -> Plan:
 
 
 def rules_of_script(script: Script) -> Rules:
-    return rules_of(load_spec(script.spec()).state, withhold=script.event_clock)
+    return rules_of(load_spec(script.spec()), withhold=script.event_clock)
 
 
 def bundles_of(script: Script, plan: Plan) -> list[Bundle]:

@@ -8,7 +8,7 @@ from typing import Any
 Rows = list[dict[str, Any]]
 
 
-def message(kind: str, rows: Rows, old: Rows | None = None, **fields: Any) -> bytes:
+def message(kind: str, rows: Rows | None, old: Rows | None = None, **fields: Any) -> bytes:
     """Return a message as canal writes it."""
     head = {"database": "shop", "table": "product", "isDdl": False, "es": 1_000, "ts": 1_001}
     return json.dumps({**head, "type": kind, "data": rows, "old": old, **fields}).encode()

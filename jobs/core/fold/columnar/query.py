@@ -91,8 +91,10 @@ def is_text(sql_type: SqlType) -> bool:
 
 def why_not_columnar(plan: Plan, rules: Rules) -> str | None:
     """Return why a query does not fold in arrays; None if it does."""
-    if rules.ttl_ms or rules.withhold or rules.closing is not None:
+    if rules.ttl_ms or rules.refresh or rules.withhold or rules.closing is not None:
         return "its results depend on time"
+    if rules.drop_early:
+        return "it drops early retractions"
     if plan.has_computed:
         return "it has HAVING or expressions over aggregates"
     if plan.instants_argument is not None:

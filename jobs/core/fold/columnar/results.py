@@ -82,15 +82,16 @@ def find_changes(
     new: Sequence[ResultColumn],
     existed: Array,
     exists: Array,
-    *,
-    refresh: bool,
 ) -> Changes:
-    """Return the changelog rows of groups: +I, -D, and -U +U where a result differs."""
-    differs = np.full(len(existed), refresh)
+    """Return the changelog rows of groups: +I, -D, and -U +U where a result differs.
+
+    `existed` and `exists` tell whether a group had a row and has one.
+    """
+    differs = np.zeros(len(existed), bool)
     for before, after in zip(old, new, strict=True):
         differs |= before.differs(after)
     updated = existed & exists & differs
-    counts = np.where(updated, 2, np.where(existed & exists, 0, 1))
+    counts = np.where(updated, 2, existed != exists)
     groups = np.repeat(np.arange(len(existed)), counts)
     second = np.arange(len(groups)) - np.repeat(np.cumsum(counts) - counts, counts) == 1
     single = np.where(existed, _DELETE, _INSERT)[groups]

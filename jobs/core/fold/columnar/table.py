@@ -55,10 +55,11 @@ class Folded(NamedTuple):
     rows: Array  # one row of each
     old: Array  # [group, word] values; zeros if there was none
     new: Array  # zeros if it ends
+    lived: Array  # whether the group was in the state
+    lives: Array  # whether it is now
     entries: Array  # new multiplicities [entry, OUT_WORDS]
     touched: int
     unmatched: int
-    dropped: tuple[tuple[int, int], ...]  # a row of a group, and how many heads it lost
 
 
 def allocate(query: ColumnarQuery, room: Room, seed: int) -> Table:
@@ -89,7 +90,7 @@ def room_for(table: Table, records: RecordArrays) -> Room:
     )
 
 
-def room_of_live_rows(table: Table, needed: Room) -> Room:
+def room_of_live_rows(query: ColumnarQuery, table: Table, needed: Room) -> Room:
     """Return the room of the live rows, with the growth that `needed` adds to what is used."""
     counts = table.counts.tolist()
     groups = table.groups[: counts[words.GROUPS]]
@@ -98,7 +99,8 @@ def room_of_live_rows(table: Table, needed: Room) -> Room:
     owners = entries[:, words.OWNER] >> MULTISET_BITS
     if len(owners) and not 0 <= owners.min() <= owners.max() < len(groups):
         raise ArraysDamaged("an entry has no group")
-    lives = groups[:, ROWS] != 0
+    values = groups[:, ROWS : groups.shape[1] - len(query.multisets)]
+    lives = (values != 0).any(axis=1)
     lives[owners] = True
     key_bytes = int(groups[lives, words.KEY_SIZE].sum())
     if not 0 <= key_bytes <= counts[words.KEY_BYTES]:
@@ -133,13 +135,12 @@ class BucketFold:
     """Folds rows into tables of one query."""
 
     query: ColumnarQuery
-    refresh: bool
     sort: Callable[[Array], Array]  # rows ─► their indexes in the order of their keys
 
     def fold(self, table: Table, rows: Rows, order: Array) -> Folded:
         """Fold the rows in `order`, all of one bucket."""
         query = self._query
-        local = self._local(len(order), len(rows.weights))
+        local = self._local(len(order))
         known, outs = kernel.gather_rows(order, rows, query, table, local)
         if known == DAMAGED:
             raise ArraysDamaged("a group does not fit its check")
@@ -148,23 +149,23 @@ class BucketFold:
             np.empty(known, np.int64),
             np.empty((known, self.query.values), np.int64),
             np.empty((known, self.query.values), np.int64),
+            np.empty((known, 2), np.int64),
             np.empty((outs, kernel.OUT_WORDS), np.int64),
         )
-        found = kernel.merge_groups(sorted_groups, self.refresh, query, table, local, merged)
+        found = kernel.merge_groups(sorted_groups, query, table, local, merged)
         changed, entries, unmatched = found
         if changed == DAMAGED:
             raise ArraysDamaged("an entry does not fit its check")
-        notes = local.notes[:known]
-        with_dropped = sorted_groups[notes[sorted_groups, kernel.DROPPED] > 0]
-        dropped = notes[with_dropped][:, [kernel.ROW, kernel.DROPPED]].tolist()
+        lives = merged.lives[:changed] != 0
         return Folded(
-            notes[merged.groups[:changed], kernel.ROW],
+            local.notes[merged.groups[:changed], kernel.ROW],
             merged.old[:changed],
             merged.new[:changed],
+            lives[:, kernel.BEFORE],
+            lives[:, kernel.NOW],
             merged.entries[:entries],
             known,
             unmatched,
-            tuple((row, count) for row, count in dropped),
         )
 
     def touch(self, table: Table, rows: Rows, order: Array) -> int:
@@ -175,7 +176,7 @@ class BucketFold:
     def _query(self) -> kernel.Query:
         return kernel.Query(self.query.cell_array, self.query.multiset_array)
 
-    def _local(self, rows: int, all_rows: int) -> kernel.Local:
+    def _local(self, rows: int) -> kernel.Local:
         deltas = rows * len(self.query.multisets)
         return kernel.Local(
             np.empty((rows, self.query.width), np.int64),
@@ -183,7 +184,6 @@ class BucketFold:
             np.full(_cells(rows), EMPTY, np.int64),
             np.empty((deltas, kernel.DELTA_WORDS), np.int64),
             np.full(_cells(deltas), EMPTY, np.int64),
-            np.empty(all_rows, np.int64),
         )
 
 
@@ -203,8 +203,8 @@ def load_fold() -> bool:
         group_keys.add_text_sizes(text, ends, no_flags, nothing)
         group_keys.put_texts(text, ends, no_flags, nothing, keys)
         group_keys.put_numbers(nothing, no_flags, nothing, keys)
-        rows = Rows(keys, ends, *arguments, nothing, nothing)
-        fold = BucketFold(query, False, lambda rows: rows)
+        rows = Rows(keys, ends, *arguments, nothing)
+        fold = BucketFold(query, lambda rows: rows)
         fold.touch(table, rows, nothing)
         fold.fold(table, rows, nothing)
         apply(query, table, RecordArrays(keys, ends, no_values, no_entries))

@@ -1,0 +1,116 @@
+"""Any order of the partitions of a well-formed history gives the results of the live rows.
+
+Messages are where canal has them: an update of a primary key is one message in the partition of
+the new key, so that the retraction of the old row may be read before the row itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
+from jobs.core.fold.rules import Rules
+from jobs.core.sql.select import parse_query
+from jobs.core.values.change import Row
+from schemas.types.sql_types import SqlType
+from tests.support.histories.moved_keys import Message, histories, interleavings
+
+COLUMNS = {
+    "id": SqlType.parse("INT"),
+    "k": SqlType.parse("STRING"),
+    "v": SqlType.parse("INT"),
+}
+QUERY = (
+    "SELECT k, COUNT(*) AS n, COUNT(v) AS some, SUM(v) AS total, MAX(v) AS top, MIN(v) AS low, "
+    "COUNT(DISTINCT v) AS kinds FROM t GROUP BY k"
+)
+RULES = {
+    "plain": Rules(),
+    "withheld": Rules(withhold=True),
+    "ttl": Rules(ttl_ms=1_000_000, refresh=True),
+}
+
+
+def recompute(query: str, rows: list[Row]) -> list[Row]:
+    """Return the result of the query over the live rows, as DuckDB has it."""
+    types = pa.schema([("id", pa.int32()), ("k", pa.string()), ("v", pa.int32())])
+    t = pa.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows], types)
+    with duckdb.connect() as database:
+        database.register("t", t)
+        return sorted(database.execute(query).fetchall(), key=repr)
+
+
+def fold_all(
+    memory_fold: MemoryFold, bundles: list[list[Message]], *, release: bool
+) -> dict[Any, Row]:
+    """Return the folded changelog of a history that is read in these bundles."""
+    table: dict[Any, Row] = {}
+    for offset, messages in enumerate(bundles):
+        bundle = Bundle()
+        for message in messages:
+            used = [(sign, row[1:]) for sign, row in message.changes]  # k and v
+            bundle.add(message.partition, offset, used)
+        outcomes = [memory_fold.fold(bundle.consolidate())]
+        if release:
+            outcomes.append(memory_fold.pass_time(release=True))
+        for op, key, row in (each for outcome in outcomes for each in outcome.changelog):
+            if op in ("+I", "+U"):
+                table[key] = row
+            elif op == "-D":
+                del table[key]
+    return table
+
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("rules", RULES)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_the_results_are_those_of_the_live_rows_in_any_order_of_partitions(
+    rules: str, data: st.DataObject
+) -> None:
+    history = data.draw(histories())
+    bundles = data.draw(interleavings(history.messages))
+    plan = parse_query(QUERY, COLUMNS)
+    projection = plain_projection(plan)
+    assert projection is not None
+    memory_fold = MemoryFold(plan, projection, rules=RULES[rules])
+    table = fold_all(memory_fold, bundles, release=rules == "withheld")
+    folded = sorted(((*key, *row) for key, row in table.items()), key=repr)
+    assert folded == recompute(QUERY, history.rows)
+
+
+@pytest.mark.hypothesis
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_nothing_is_left_of_rows_that_are_gone(data: st.DataObject) -> None:
+    history = data.draw(histories(delete_all=True))
+    bundles = data.draw(interleavings(history.messages))
+    plan = parse_query(QUERY, COLUMNS)
+    projection = plain_projection(plan)
+    assert projection is not None
+    memory_fold = MemoryFold(plan, projection)
+    assert fold_all(memory_fold, bundles, release=False) == {}
+    assert not memory_fold.state._groups
+    assert not memory_fold.state._multisets
+
+
+@pytest.mark.hypothesis
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_having_hides_and_shows_groups_in_any_order_of_partitions(data: st.DataObject) -> None:
+    query = f"{QUERY} HAVING COUNT(*) > 1 AND SUM(v) < 20"
+    history = data.draw(histories())
+    plan = parse_query(query, COLUMNS)
+    projection = plain_projection(plan)
+    assert projection is not None
+    table = fold_all(
+        MemoryFold(plan, projection), data.draw(interleavings(history.messages)), release=False
+    )
+    folded = sorted(((*key, *row) for key, row in table.items()), key=repr)
+    assert folded == recompute(query, history.rows)
