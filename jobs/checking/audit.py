@@ -9,10 +9,12 @@
     no code of the fold, the hot state or the bundles            compare, group by group
 
 This checks everything between the decoder and the table: consolidation, fold, hot state, files,
-commits, compaction, rewinds. One thing depends on the bundles, so it cannot be recomputed: the
-effect of retractions of rows that were never inserted. If a job has seen such retractions, the
-report shows differences, but its verdict is `undecided`. With dedupe it is `undecided` too if the
-topic does not decide the row of some key.
+commits, compaction, rewinds. The verdict is `undecided` where the topic decides no result:
+
+    rows are retracted that the topic lacks    it begins in the middle of the table's life
+    the source has repeated itself             rows count twice, in the recomputation too
+    with dedupe: a key without an order        its changes are in several partitions
+    with `early_retractions: drop`             what was dropped depends on the bundles
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from jobs.edge.table.reading import TableReader
 from jobs.table.epoch_rows import describe_missing_start
 from schemas.limits import DIFFERENCES_SHOWN_MAX
 from schemas.spec.connections import Connection
-from schemas.table.epoch import RETRACTION_ERRORS, EpochRow, Offsets
+from schemas.table.epoch import EpochRow, Offsets
 from schemas.types.arrow_values import from_arrow, to_list
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal
 
@@ -77,7 +79,7 @@ class AuditReport:
     differing: int
     differences: list[Difference]  # the first ones
     odd: dict[str, int]  # where the source breaks its rules, by the counter
-    doubts: list[str]  # with dedupe: some keys whose row the topic does not decide, with offsets
+    doubts: list[str]  # the first of these, with offsets
     offsets: dict[str, dict[str, list[int]]]  # [from, to) of each partition
 
 
@@ -128,7 +130,9 @@ def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> A
         signed, doubts = select_rows(read, reader.plan)
         signed = exclude_late(source.spark, reader, signed, MESSAGE)
         signed = assign_sessions(signed, reader.plan, SIGN)
-        recomputed, beyond = _recompute_results(signed, reader.plan)
+        recomputed, beyond = _recompute_results(
+            signed, reader.plan, drops_early=reader.spec.drops_early
+        )
         recomputed = exclude_withheld(reader, recomputed, stored)
     except LateRowsGone as gone:
         raise CannotAudit(str(gone)) from gone
@@ -204,14 +208,16 @@ class _Argument:
     values: Sequence[tuple[Any, int]] = ()  # with multiplicities, if the aggregate needs them
 
 
-def _recompute_results(rows: DataFrame, plan: Plan) -> tuple[dict[Key, Row], set[Key]]:
+def _recompute_results(
+    rows: DataFrame, plan: Plan, *, drops_early: bool
+) -> tuple[dict[Key, Row], set[Key]]:
     """Return the results of all groups, and the groups with a sum beyond Spark's decimals."""
     rows = rows.persist()
     keys = [f"g{index}" for index in range(len(plan.group))]
     counts = _count_and_sum(rows, plan, keys)
     found: dict[Key, tuple[int, list[_Argument]]] = {}
     for key, row_count, arguments in counts:
-        if row_count:
+        if row_count > 0 or (drops_early and row_count):
             found[key] = (row_count, arguments)
     for index, function in _list_value_arguments(plan):
         for key, *values in _collect_values(rows, plan, keys, index, function):
@@ -368,15 +374,19 @@ def _make_report(
     def row(rows: Mapping[Key, Row], key: Key) -> dict[str, Json] | None:
         return shape.row(key, rows[key]) if key in rows else None
 
-    odd = {
-        name: total
-        for name in RETRACTION_ERRORS
-        if (total := sum(getattr(row.counts, name) for row in reader.counted_epochs))
-    }
-    odd |= doubts.counts
-    verdict: Verdict = "undecided" if doubts.counts else "equal"
+    odd, named = dict(doubts.counts), list(doubts.named)
+    repeated = reader.newest.counts.source_repeated
+    if repeated is not None and not reader.plan.primary_key:
+        odd["source_repeats"] = repeated.count
+        place = f"{repeated.topic}/{repeated.partition} offset {repeated.offset}"
+        named.append(f"the source repeats itself from {place}")
+    verdict: Verdict = "undecided" if odd else "equal"
+    dropped = sum(row.counts.dropped_retractions for row in reader.counted_epochs)
+    if dropped:
+        odd["dropped_retractions"] = dropped
     if differing:
-        verdict = "undecided" if odd else "different"
+        depends_on_bundles = dropped and reader.spec.drops_early
+        verdict = "undecided" if doubts.counts or depends_on_bundles else "different"
     return AuditReport(
         job=reader.paths.name,
         epoch=reader.newest.epoch,
@@ -389,6 +399,6 @@ def _make_report(
             for key in differing[:DIFFERENCES_SHOWN_MAX]
         ],
         odd=odd,
-        doubts=doubts.named,
+        doubts=named,
         offsets=offsets,
     )

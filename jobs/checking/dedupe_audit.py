@@ -57,6 +57,12 @@ def format_position(topic: str, partition: int, offset: int, index: int) -> str:
     return f"{topic}/{partition:010d}/{offset:020d}/{index:08d}"
 
 
+def describe_position(text: str) -> str:
+    """Return a position for people."""
+    topic, partition, offset, _ = text.rsplit("/", 3)
+    return f"{topic}/{int(partition)} offset {int(offset)}"
+
+
 def read_kinds(plan: Plan, changes: Sequence[tuple[int, Row]], *, keys_change: bool) -> list[int]:
     """Return what each signed row of a message says of its key."""
     if not keys_change:

@@ -24,6 +24,7 @@ from jobs.checking.dedupe_audit import (
     TIME,
     Doubts,
     count_doubts,
+    describe_position,
     format_position,
     read_kinds,
     select_last_rows,
@@ -36,11 +37,13 @@ from jobs.edge.rows.columns import to_arrow
 from jobs.edge.spark.expressions import project, spark_type
 from jobs.edge.table.reading import TableReader
 from jobs.table.parts import QUARANTINE
+from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX
 from schemas.spec.connections import Connection, spark_options
 from schemas.table.epoch import Offsets
 from schemas.types.arrow_types import arrow_type
 
 # Refusals that reading the message again does not show; files of older versions have no code.
+_TIMES = "__weight"
 _NOT_RECOMPUTED = (RejectCode.FUTURE, None)
 
 
@@ -180,12 +183,24 @@ def names_left_out(rejects: Sequence[Mapping[str, Any]], plan: Plan) -> frozense
 
 def select_rows(rows: DataFrame, plan: Plan) -> tuple[DataFrame, Doubts]:
     """Return the rows that count, with group and argument columns, and the keys in doubt."""
-    doubts = Doubts({}, [])
-    if plan.primary_key:
-        last = select_last_rows(rows, plan).persist()
-        doubts = count_doubts(last)
-        rows = last.where(F.col(SIGN) > 0)
-    return _project_rows(rows, plan), doubts
+    if not plan.primary_key:
+        return _project_rows(rows, plan), find_missing_rows(rows, plan)
+    last = select_last_rows(rows, plan).persist()
+    return _project_rows(last.where(F.col(SIGN) > 0), plan), count_doubts(last)
+
+
+def find_missing_rows(rows: DataFrame, plan: Plan) -> Doubts:
+    """Return the rows that the topic retracts more often than it inserts them."""
+    retracted_at = F.when(F.col(SIGN) < 0, F.col(POSITION))
+    counted = rows.groupBy(*(column.name for column in plan.image)).agg(
+        F.sum(SIGN).alias(_TIMES), F.max(retracted_at).alias(POSITION)
+    )
+    missing = counted.where(F.col(_TIMES) < 0).select(_TIMES, POSITION).persist()
+    total = -(missing.agg(F.sum(_TIMES)).collect()[0][0] or 0)
+    first = missing.orderBy(POSITION).limit(DOUBTFUL_KEYS_NAMED_MAX).collect() if total else []
+    missing.unpersist()
+    named = [f"{describe_position(row[POSITION])} retracts a row that is missing" for row in first]
+    return Doubts({"missing_rows": total} if total else {}, named)
 
 
 def _project_rows(rows: DataFrame, plan: Plan) -> DataFrame:

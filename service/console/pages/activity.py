@@ -38,8 +38,9 @@ VERDICTS = {
     ),
 }
 ANOMALIES = {
-    "dropped_retractions": "retractions of rows that were never inserted, dropped",
-    "unmatched_retractions": "retractions of rows that were never inserted, applied",
+    "missing_rows": "rows retracted that the topic does not have",
+    "source_repeats": "times the source began to repeat itself, so rows count twice",
+    "dropped_retractions": "retractions before their rows, dropped",
     "keys_in_several_partitions": "rows whose key is in several partitions",
     "ambiguous_keys": "rows whose key has changes that may be repeats",
 }

@@ -118,12 +118,15 @@ def test_an_audit_of_a_new_view_with_windows_counts_the_late_rows_of_the_replay(
     assert audited(job, "windows").verdict == "equal"
 
 
+DROPS = {"early_retractions": "drop"}
+
+
 @pytest.mark.parametrize("replayed", [True, False])
 def test_an_audit_of_a_new_view_knows_the_errors_of_the_source_before_it(
     replayed: bool, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     create_topic(broker.address, topic, 1)
-    job = open_views(spark, broker, topic, tmp_path, {"counts": COUNTS}, **KEYS)
+    job = open_views(spark, broker, topic, tmp_path, {"counts": COUNTS}, **KEYS, **DROPS)
     job.epoch_of([(0, at(1).replace(b"INSERT", b"DELETE"))])
     query = "SELECT COUNT(*) AS n FROM t" if replayed else COUNTS.replace("AS n", "AS m")
     views = {

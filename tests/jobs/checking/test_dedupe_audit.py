@@ -52,7 +52,8 @@ def last_rows(messages: Sequence[Message]) -> list[dict[str, object]]:
             rows.append({"name": name, "id": key} | own)
     rows.sort(key=lambda row: str(row[POSITION]))
     (found,) = LastRows(PLAN)(iter([pa.RecordBatch.from_pylist(rows)]))
-    return found.to_pylist()
+    last: list[dict[str, object]] = found.to_pylist()
+    return last
 
 
 INSERTED: Message = (1, 0, [(1, ("a", 1))])

@@ -152,7 +152,7 @@ def test_an_audit_says_its_verdict_and_why(client: httpx.Client) -> None:
     assert "&lt;b&gt;&amp;amp;" in different and "no such group" in different
     assert "/jobs/items/results/%3Cb%3E%26amp%3B" in different
     undecided = text(client, f"{JOB}/activity/audit-undecided")
-    assert "2 retractions of rows that were never inserted, dropped" in undecided
+    assert "2 retractions before their rows, dropped" in undecided
     assert "1 group could not be compared" in undecided
     assert "has lost records" in text(client, f"{JOB}/activity/audit-failed")
     text(client, f"{JOB}/activity/none", 404)
