@@ -27,6 +27,8 @@ def print_explanation(document: dict[str, Any]) -> None:
         print(describe_moved(document["moved"]))
     if document["row_count"] is None:
         print("The group is gone: its last row was retracted, or it expired.")
+    elif document["row_count"] <= 0 and not document["withheld"]:
+        print("The group is below zero: more of its rows were retracted than inserted, so far.")
     elif row is None:
         print(f"{document['row_count']} live rows; it has no result yet")
     else:
@@ -42,9 +44,7 @@ def print_explanation(document: dict[str, Any]) -> None:
     for argument in document["arguments"]:
         _print_argument(argument)
     if has_negative(document):
-        print(
-            "\nThe source retracted values with a negative multiplicity, and never inserted them."
-        )
+        print("\nThe source retracted values with a negative multiplicity before it inserted them.")
         print("MAX and MIN ignore these values.")
     print("\nhistory")
     if not document["history_complete"]:

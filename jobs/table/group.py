@@ -102,8 +102,9 @@ class GroupReader:
     def read_stored(self, state: pa.Table | None) -> StoredGroup:
         """Return what the state has of the group.
 
-        A group that was never emitted has a tombstone and is withheld; one that HAVING hides has a
-        tombstone and is not withheld; the tombstone of one that is gone says neither.
+        A group that was never emitted has a tombstone and is withheld; one below zero, or that
+        HAVING hides, has a tombstone and is not withheld; the tombstone of one that is gone says
+        neither.
         """
         if state is None:
             return StoredGroup()

@@ -23,7 +23,7 @@ class StoredGroup(NamedTuple):
     cells: Sequence[Any] | None = None
     changed: int | None = None  # the epoch that wrote it last
     withheld: bool = False
-    hidden: bool = False  # HAVING is not true
+    hidden: bool = False  # below zero, or HAVING is not true
     closed: bool = False
     written_ms: int | None = None
     entries: Sequence[tuple[int, Value, int]] = ()  # argument, value, multiplicity, in order
