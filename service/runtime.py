@@ -363,6 +363,7 @@ class Runtime:
                 "epoch": None,
                 "watermark": None,
                 "groups": None,
+                "groups_below_zero": 0,
                 "lag": None,
                 "rates": None,
                 "table": problem,

@@ -50,6 +50,10 @@ _BY_CODE = {
         "The spec tells the job to stop at this input. Correct the source, or the spec (columns, "
         "on_error, max_bad_fraction, on_schema_change, on_truncate), and start the job again."
     ),
+    "generator-failed": (
+        "The job's own watermark generator raised an error. Correct the class, and start the job "
+        "again."
+    ),
     "format-too-new": "A newer version of retally has written this table. Upgrade this service.",
     "format-too-old": "This version of retally cannot read the old format of the table.",
     "table-damaged": (

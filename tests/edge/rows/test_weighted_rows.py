@@ -49,7 +49,7 @@ def parcelled(group: list[str], targets: int) -> tuple[Plan, pa.Table]:
         + f" GROUP BY {keys}" * bool(keys),
         TYPES,
     )
-    made = parcelling_of(plan, BUCKETS, targets)
+    made = parcelling_of(plan, BUCKETS, targets, with_heads=True)
     assert made is not None
     names = [column.name for column in plan.used]
     columns = [COLUMNS[int(name[1:])] for name in names]

@@ -97,7 +97,7 @@ def dead(part: str, table: pa.Table) -> list[dict[str, Any]]:
     rows = table.to_pylist()
     if part == MULTISETS:
         return [row for row in rows if row["multiplicity"] == 0]
-    return [row for row in rows if row["tombstone"] and not row.get("withheld")]
+    return [row for row in rows if row["tombstone"] and row.get("withheld") is None]
 
 
 def require_sound(made: FoldedTable) -> None:

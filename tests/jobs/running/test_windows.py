@@ -264,6 +264,7 @@ def test_a_retraction_of_no_row_is_dropped_though_it_is_late_for_one_of_its_wind
         "GROUP BY k, HOP(t, INTERVAL '5' SECOND, INTERVAL '10' SECOND)",
         "watermark": {"time": {"column": "t"}, **IN_ORDER["bounded"]},
         "emit": "final",
+        "early_retractions": "drop",
     }
 
     def change(kind: str, k: str, v: int, second: int) -> Message:

@@ -56,7 +56,7 @@ MISTAKES: dict[str, tuple[str, str, Any, int, str, str, str]] = {
     ),
     "a position": (
         *("GET", f"{JOB}/changes?since=x", None),
-        *(422, "parameter-invalid", "'x' is not a position", "EPOCH or EPOCH:SEQ"),
+        *(422, "parameter-invalid", "'x' is not a position", "EPOCH, EPOCH:SEQ or an id"),
     ),
     "a message": (
         *("GET", f"{JOB}/quarantine/1-t-0-0", None),
