@@ -121,7 +121,7 @@ def fold_sessions(
     pane_rules = Rules(withhold=True, drop_early=context.rules.drop_early)  # never emitted
     folded_panes = fold(program, state, pane_deltas, FoldContext(context.order, pane_rules))
     closing = context.rules.closing
-    panes = _Panes(program, state, keys, pane_deltas, folded_panes.upserts, closing)
+    panes = _Panes(program, state, keys, folded_panes.upserts, closing)
     session_deltas: dict[Key, Delta] = {}
     for key in dict.fromkeys(keys.instants_key(pane) for pane in pane_deltas):
         session_deltas |= panes.session_deltas(key)
@@ -196,14 +196,12 @@ class _Panes:
         program: Program,
         state: State,
         keys: SessionKeys,
-        deltas: Mapping[Key, Delta],
         pane_upserts: Upserts,
         closing: Closing | None,
     ) -> None:
         self.program = program
         self.state = state
         self.keys = keys
-        self.deltas = deltas
         self.closing = closing
         self.upserts = Upserts([], [], [])
         self._cells: dict[Key, tuple[Any, ...]] = {}
