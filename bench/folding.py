@@ -51,7 +51,7 @@ from jobs.edge.table.epoch_files import (
 from jobs.edge.tasks.body import collector_off
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
-from schemas.limits import CANAL_BATCH_MESSAGES
+from schemas.limits import PIECE_MESSAGES
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import SqlType
 
@@ -136,8 +136,8 @@ class EpochsByHand:
 
     def _decode(self, lines: list[bytes]) -> tuple[list[pa.Array], Any]:
         rows = SignedRows(self.plan.used)
-        for start in range(0, len(lines), CANAL_BATCH_MESSAGES):
-            scanned = self.scanner.scan(lines[start : start + CANAL_BATCH_MESSAGES])
+        for start in range(0, len(lines), PIECE_MESSAGES):
+            scanned = self.scanner.scan(lines[start : start + PIECE_MESSAGES])
             assert not scanned.unusual
             signs = scanned.signs.astype(np.int64)
             rows.add_scanned([scanned_to_arrow(column) for column in scanned.columns], signs)

@@ -53,9 +53,6 @@ SOURCE_ID_AFTER_RESTART_MAX = 10_000
 # Without numbers: messages of different tables in a partition may be out of order by seconds.
 SOURCE_ES_BACK_MS_MAX = 10_000
 
-# Messages that are decoded as one batch, column by column. Their objects fit a processor's cache,
-# and one malformed message sends few others to the exact decoder.
-CANAL_BATCH_MESSAGES = 800
-# After a failed batch the next batches are decoded message by message: so many at most before the
-# batch decoder is tried again.
-EXACT_PIECES_MAX = 32
+# Messages that are scanned together. Their rows fit a processor's cache, and many unusual messages
+# send few others to the exact decoder.
+PIECE_MESSAGES = 800

@@ -3,7 +3,7 @@
     {"type": "UPDATE", "data": [{"id": "7", "cnt": "3"}], "old": [{"cnt": "2"}], ..}
         ──►  -U (7, 2), +U (7, 3)
 
-`old` has only the columns that changed. `decode_batch` decodes many messages at once.
+`old` has only the columns that changed.
 
     mysqlType ── labels of STRING columns that are an ENUM or a SET ──► a reader for each such set
                    └ none: the plain reader
@@ -11,14 +11,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from jobs.core.formats.canal_batch import CanalBatch, CanalBatchDecoder
 from jobs.core.formats.frame import DecoderFrame
 from jobs.core.formats.mysql_values import (
     BinaryForm,
@@ -92,21 +91,10 @@ class CanalDecoder(DecoderFrame):
         self._has_texts = any(column.type.kind is Kind.STRING for column in columns)
         cached = lru_cache(limits.MESSAGE_SCHEMAS_MAX)
         self._with_labels = cached(self._make_fields)
-        self._fields_of = cached(self._find_fields)
         self._reader_of = cached(self._make_reader)
         self.decode: Decode = self.explain
-        self._batch: CanalBatchDecoder | None = None
         if self._fields.nameable:
-            read_envelope = msgspec.json.Decoder(self._envelope()).decode
-            self.decode = self._fast_decode(read_envelope)
-            self._batch = CanalBatchDecoder(
-                self._fields,
-                self._fields_of if self._has_texts else None,
-                self._tables,
-                read_envelope,
-                WEIGHTS,
-                bytes_max,
-            )
+            self.decode = self._fast_decode()
 
     def _labelled_fields(self, mysql_type: object) -> RowFields:
         labels = labels_of(mysql_type, self._fields.columns)
@@ -117,19 +105,11 @@ class CanalDecoder(DecoderFrame):
     def _make_fields(self, labels: tuple[Labels | None, ...]) -> RowFields:
         return LabelledFields(self._fields, labels) if labels else self._fields
 
-    def _find_fields(self, mysql_type: bytes) -> RowFields:
-        """Return the fields of messages with this mysqlType."""
-        return self._labelled_fields(read_json(mysql_type, len(mysql_type)))
-
     def make_scanner(self) -> MessageScanner | None:
         """Return a scanner with the same rules; None if it does not know a column's type."""
         return self._make_scanner(
             codes.CANAL, self._fields, timestamp_format=self._timestamp_format
         )
-
-    def decode_batch(self, values: Sequence[bytes | None]) -> CanalBatch | None:
-        """Decode many messages at once; return None unless all of them are normal ones."""
-        return None if self._batch is None else self._batch.decode(values)
 
     # --- the exact path ---------------------------------------------------------------------
 
@@ -180,7 +160,8 @@ class CanalDecoder(DecoderFrame):
             fields.append(("mysqlType", Raw | UnsetType, UNSET))
         return msgspec.defstruct("Envelope", fields, gc=False)
 
-    def _fast_decode(self, read_envelope: Callable[[bytes], Any]) -> Decode:
+    def _fast_decode(self) -> Decode:
+        read_envelope = msgspec.json.Decoder(self._envelope()).decode
         names = self._fields.names() | {"weights": WEIGHTS, "reader_of": self._reader_of}
         decode: Decode = self._generate(read_envelope, self._lines(), names)
         return decode
@@ -196,7 +177,7 @@ class CanalDecoder(DecoderFrame):
 
     def _make_reader(self, mysql_type: bytes) -> _Reader | None:
         """Return a function from an envelope to its changes; None if no STRING has labels."""
-        fields = self._fields_of(mysql_type)
+        fields = self._labelled_fields(read_json(mysql_type, len(mysql_type)))
         if fields is self._fields:
             return None
         names = fields.names() | {"Changes": Changes, "weights": WEIGHTS}

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -133,19 +132,6 @@ class RowFields:
         """Return a new cache for each column."""
         entries_max = max(1, limits.MEMO_ENTRIES_MAX // max(1, len(self.columns)))
         return [Memo(convert, entries_max) for convert in self.converters]
-
-    def column_converter(self, index: int) -> Callable[[list[Any]], list[Value]]:
-        """Return a function that converts many fields of a column at once.
-
-        The function raises an exception of UNEXPECTED if one of the fields is not normal."""
-        sql_type, memo = self.columns[index].type, self.memos[index]
-        if self.is_kept(index):
-            return _keep_texts
-        if sql_type.integer:
-            return _integer_column(integer_range(sql_type), memo)
-        if sql_type.kind is Kind.DECIMAL:
-            return _decimal_column(sql_type, memo)
-        return lambda fields: list(map(memo.__getitem__, fields))
 
     def read_lines(self, row: str, value: str) -> Iterator[str]:
         """Yield lines that check `row` and set `{value}N` for each used column N."""
@@ -276,58 +262,6 @@ def _raw_converter(convert: Converter) -> Converter:
         return convert(read_json(raw, len(raw)))
 
     return convert_raw
-
-
-def _keep_texts(fields: list[Any]) -> list[Value]:
-    return fields
-
-
-def _integer_column(bounds: tuple[int, int], memo: Memo) -> Callable[[list[Any]], list[Value]]:
-    """Return a converter of many integers; usually one check shows that all are plain digits."""
-    low, high = bounds
-    digits_max = len(str(high)) - 1
-
-    def integers(fields: list[Any]) -> list[Value]:
-        try:
-            plain = "".join(fields).isdecimal() and max(map(len, fields)) <= digits_max
-        except TypeError:  # a NULL, or a number of JSON
-            plain = False
-        if plain:
-            return list(map(int, fields))  # raises for an empty field
-        return list(map(integer, fields))
-
-    def integer(field: Any) -> Value:
-        if field.__class__ is str and len(field) <= digits_max and field.isdecimal():
-            return int(field)  # an id has too many values for the cache
-        return field if field.__class__ is int and low <= field <= high else memo[field]
-
-    return integers
-
-
-def _decimal_column(sql_type: SqlType, memo: Memo) -> Callable[[list[Any]], list[Value]]:
-    """Return a converter of many decimals; usually all have exactly the type's fraction digits."""
-    assert sql_type.precision is not None
-    assert sql_type.scale is not None
-    digits_max, scale = sql_type.precision, sql_type.scale
-
-    def decimals(fields: list[Any]) -> list[Value]:
-        plain = False
-        with suppress(TypeError):  # a NULL
-            digits = fields
-            if scale:
-                digits = [field[: -scale - 1] + field[-scale:] for field in fields]
-            text, sizes = "".join(digits), set(map(len, digits))
-            plain = (
-                text.isdecimal()
-                and text.isascii()
-                and scale < min(sizes) <= max(sizes) <= digits_max
-                and (not scale or {field[-scale - 1] for field in fields} == {"."})
-            )
-        if plain:
-            return list(map(int, digits))
-        return list(map(memo.__getitem__, fields))
-
-    return decimals
 
 
 def compile_decoder(lines: Iterable[str], names: dict[str, object]) -> Callable[..., Decoded]:

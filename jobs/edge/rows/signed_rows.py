@@ -1,10 +1,9 @@
 """Collect the signed rows of a range as Arrow arrays of the used columns.
 
     changes, message by message ──► rows ─┐
-    plain messages, column by column ─────┼► arrays, batch by batch ──► joined
-    scanned messages ─────────────────────┘
+    scanned messages ─────────────────────┴► arrays, piece by piece ──► joined
 
-The Python objects of a row live no longer than its batch.
+The Python objects of a row live no longer than its piece of the range.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.core.formats.canal_batch import CanalBatch
 from jobs.core.kernels.codes import NO_TIME
 from jobs.core.plan.tree import Column
 from jobs.core.rows.consolidate import Integers
@@ -60,18 +58,6 @@ class SignedRows:
             self.bytes += arrays[-1].nbytes
         self.signs.append(np.array(signs, np.int64))
         self.count += len(signs)
-
-    def add_plain(self, messages: CanalBatch) -> None:
-        """Add the rows of messages that were decoded as a batch."""
-        if not len(messages.signs):
-            return
-        columns = islice(messages.columns, len(self._used))
-        for arrays, found, column in zip(self._columns, columns, self._used, strict=True):
-            values = to_arrow(found.after + found.before, column.type)
-            arrays.append(values.take(pa.array(messages.value_indexes(found))))
-            self.bytes += arrays[-1].nbytes
-        self.signs.append(messages.signs)
-        self.count += len(messages.signs)
 
     def add_scanned(self, columns: list[pa.Array], signs: Integers) -> None:
         if not len(signs):

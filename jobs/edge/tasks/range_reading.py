@@ -3,9 +3,6 @@
 records ─┬ usual ones, scanned together ──┬─► signed rows
          └ unusual ones, decoded one by one ──┤
                                           └─► rejects ─► a quarantine file of this task
-
-Without the scanner (a format, a type or a host that it does not know) batches of usual messages are
-decoded column by column.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from jobs.core.formats.canal_batch import BatchDecoder, CanalBatch
 from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.formats.scanned import Array, Scanned, Scanner
 from jobs.core.job.time_rules import MessagesInOrder, TimeRules
@@ -52,8 +48,7 @@ from jobs.edge.tasks.range_decoders import TopicRules, decode_each, decoder_of, 
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.edge.tasks.reject_writer import RejectWriter, WriteTarget
 from schemas.limits import (
-    CANAL_BATCH_MESSAGES,
-    EXACT_PIECES_MAX,
+    PIECE_MESSAGES,
     REASON_CHARACTERS_MAX,
     SCAN_BYTES_MAX,
     SCAN_UNUSUAL_PART_MAX,
@@ -132,8 +127,6 @@ class RangeReader:
     messages: Messages = field(default_factory=Messages)
     watermarks: list[int] = field(default_factory=list)  # before each row, if checked in order
     in_order: MessagesInOrder | None = field(init=False, default=None)
-    unusual_pieces: int = 0  # batches still to decode one by one
-    unusual_pieces_next: int = 1  # the same number after the next unusual batch; doubles each time
 
     def __post_init__(self) -> None:
         planned = self.range
@@ -160,15 +153,12 @@ class RangeReader:
         self.report.topic, self.report.partition = self.range.topic, self.range.partition
         self.report.read += len(records)
         decoder = decoder_of(self.rules, self.task.plan.columns, self.task.plan.image)
-        together = decoder if self._decodes_batches else None
         scanner = None
         if self._scans:
             scanner = scanner_of(self.rules, self.task.plan.columns, self.task.plan.image)
-        for start in range(0, len(records), CANAL_BATCH_MESSAGES):
-            piece = records.between(start, min(start + CANAL_BATCH_MESSAGES, len(records)))
+        for start in range(0, len(records), PIECE_MESSAGES):
+            piece = records.between(start, min(start + PIECE_MESSAGES, len(records)))
             if scanner is not None and self._take_scanned(scanner, decoder, piece):
-                continue
-            if isinstance(together, BatchDecoder) and self._take_together(together, piece):
                 continue
             if self.task.failing:
                 self.kept += decode_each(decoder, piece)
@@ -191,13 +181,6 @@ class RangeReader:
     def _scans(self) -> bool:
         """Whether records can be scanned, because no message has to be inspected by itself."""
         return self.rules.times.scannable and not self.task.failing
-
-    @property
-    def _decodes_batches(self) -> bool:
-        """Whether the task needs only rows and times of messages, so batches can be decoded."""
-        task, rules = self.task, self.rules
-        plain_time = rules.times.source in ("es", "ts", "ingestion") and rules.times.scannable
-        return plain_time and not task.needs_messages and not task.failing
 
     def _take_scanned(self, scanner: Scanner, decoder: MessageDecoder, records: Records) -> bool:
         """Scan some records, and decode the unusual ones in order among the others.
@@ -256,42 +239,6 @@ class RangeReader:
             if known:
                 self._see_time(int(of_good.max()))
         self.report.event_times_missing += good - known
-
-    def _take_together(self, decoder: BatchDecoder, records: Records) -> bool:
-        """Decode plain records as a batch and return whether they were plain.
-
-        After unusual batches, decode the next ones one by one, up to EXACT_PIECES_MAX.
-        """
-        if self.unusual_pieces:
-            self.unusual_pieces -= 1
-            return False
-        plain = decoder.decode_batch(records.values())
-        if plain is None or not self._take_times(plain):
-            self.unusual_pieces = self.unusual_pieces_next
-            self.unusual_pieces_next = min(2 * self.unusual_pieces_next, EXACT_PIECES_MAX)
-            return False
-        self.unusual_pieces_next = 1
-        self.report.decoded += plain.count
-        self.report.filtered += plain.filtered
-        if self.report.order is not None:
-            offsets = records.offsets[plain.kept]
-            self.report.order.observe(offsets, as_stamps(plain.ids), as_stamps(plain.es))
-        self.signed_rows.add_plain(plain)
-        if self._keys_change:
-            self.signed_rows.add_messages(plain.sizes, plain.es)
-        return True
-
-    def _take_times(self, plain: CanalBatch) -> bool:
-        """Take the times of the messages; return False if one is beyond the horizon."""
-        times = {"es": plain.es, "ts": plain.ts}.get(self.rules.times.source, [])
-        known = [time for time in times if time is not None]
-        latest = max(known, default=None)
-        if latest is not None:
-            if self.horizon is not None and latest > self.horizon:
-                return False
-            self._see_time(latest)
-        self.report.event_times_missing += plain.count - len(known)
-        return True
 
     def _see_time(self, time: int) -> None:
         latest = self.report.event_time_max

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from jobs.core.formats.canal_batch import BatchDecoder
 from jobs.core.formats.csv_events import CsvLayout
 from jobs.core.formats.debezium_fields import Modes
 from jobs.core.formats.frame import DecoderFrame
@@ -114,10 +113,6 @@ def ways(decoder: MessageDecoder, vector: Vector) -> Iterator[Decoded]:
     else:
         yield decoder.decode(vector.message)
         yield decoder.explain(vector.message)
-    if isinstance(decoder, BatchDecoder):
-        batch = decoder.decode_batch([vector.message])
-        if batch is not None and batch.count:
-            yield Changes(batch.changes(), *batch.es, *batch.ts)
     if (
         isinstance(decoder, DecoderFrame | MetadataDecoder)
         and (scanner := decoder.make_scanner()) is not None

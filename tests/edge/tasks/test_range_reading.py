@@ -39,7 +39,7 @@ SPEC: dict[str, Any] = {
     "watermark": {"future_skew": "5 min"},
 }
 HORIZON_MS = 1_800_000_000_000
-AT_ONCE = 1_700  # more than one batch
+AT_ONCE = 1_700  # more than one piece
 
 
 def messages(dice: random.Random, count: int, unusual: float) -> list[Message]:
@@ -128,14 +128,12 @@ def repeating(order: list[tuple[int, int]]) -> list[Message]:
     return found
 
 
-@pytest.mark.parametrize("path", ["scanned", "in batches", "one by one"])
+@pytest.mark.parametrize("path", ["scanned", "one by one"])
 def test_a_canal_that_starts_again_and_repeats_itself_is_noticed_on_every_path(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if path != "scanned":
-        monkeypatch.setattr(range_reading, "scanner_of", lambda *_: None)
     if path == "one by one":
-        monkeypatch.setattr(RangeReader, "_decodes_batches", False)
+        monkeypatch.setattr(range_reading, "scanner_of", lambda *_: None)
     times = [(498, 70), (499, 70), (500, 71), (500, 71), (501, 71)]
     again = [*times, (1, 70), (2, 71), (3, 71), (4, 72), (4, 72), (5, 75)]
     order = read(tmp_path, repeating(again), SPEC)[0]["order"]
