@@ -21,6 +21,7 @@ from jobs.edge.machine.kernel_cache import use_kernel_cache
 from jobs.edge.process.broker import Broker
 from tests.support import processes
 from tests.support.scheduling import pytest_xdist_make_scheduler
+from tests.support.warm_command import warm_commands
 from tests.support.warm_driver import warm_driver
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def jvm_starts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[processes.J
     processes.record()
     yield processes.JvmStarts(tmp_path_factory.mktemp("java"))
     warm_driver.close()
+    warm_commands.close()
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import httpx
+
+from tests.support.warm_command import WarmCommand, warm_commands
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 START_SECONDS_MAX = 30
@@ -49,7 +49,7 @@ class Served:
     """A running service."""
 
     data: Path
-    process: subprocess.Popen[str]
+    process: WarmCommand
     address: str
     token: str | None = None
     pids: list[int] = field(default_factory=list)
@@ -65,18 +65,16 @@ class Served:
         errors: IO[bytes] | None = None,
     ) -> Served:
         """Start a service with at most `files_max` open files; `errors` gets its log."""
-        bounded = [] if files_max is None else ["sh", "-c", f'ulimit -n {files_max}; exec "$@"', ""]
-        command = [*bounded, sys.executable, "-m", "jobs.cli.main", "serve", "--data", str(data)]
-        process = subprocess.Popen(
-            [*command, "--port", "0", "--brokers", brokers, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=CHECKOUT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        output, theirs = os.pipe()
+        process = warm_commands.start(
+            *("serve", "--data", str(data), "--port", "0", "--brokers", brokers, *arguments),
+            stdout=theirs,
+            stderr=2 if errors is None else errors.fileno(),
+            files_max=files_max,
         )
-        assert process.stdout is not None
-        line = process.stdout.readline()
+        os.close(theirs)
+        with open(output) as stdout:
+            line = stdout.readline()
         assert line.startswith("ready "), line
         return cls(data, process, line.split()[1], token)
 
