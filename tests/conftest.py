@@ -20,8 +20,8 @@ from hypothesis import settings
 from jobs.edge.machine.kernel_cache import use_kernel_cache
 from jobs.edge.process.broker import Broker
 from tests.support import processes
+from tests.support.command.warm_command import warm_commands
 from tests.support.scheduling import pytest_xdist_make_scheduler
-from tests.support.warm_command import warm_commands
 from tests.support.warm_driver import warm_driver
 
 if TYPE_CHECKING:

@@ -30,12 +30,8 @@ from jobs.core.rows.consolidate import Consolidation, group_reader
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Changes, Filtered, Op, Rejected, Row, Skipped
 from schemas.types.sql_types import SqlType
-from tests.support.histories.judge import (
-    PLANS,
-    QUERIES,
-    Judge,
-    Table,
-)
+from tests.support.examples import scale
+from tests.support.histories.judge import PLANS, QUERIES, Judge, Table
 from tests.support.histories.products import (
     COLUMNS,
     DATABASE,
@@ -46,7 +42,7 @@ from tests.support.histories.products import (
     live_rows,
 )
 
-HISTORIES = 1_000
+HISTORIES = scale(1_000)
 BATCH = 100
 OUTCOMES = {"changes": Changes, "rejected": Rejected, "skipped": Skipped, "filtered": Filtered}
 
@@ -147,7 +143,7 @@ def test_a_history_has_everything_that_it_is_there_for() -> None:
 
 # --- streams that are not well formed -------------------------------------------------------------
 
-ODD_STREAMS = 2_000
+ODD_STREAMS = scale(2_000)
 ODD_PLAN = parse_query(
     "SELECT k, COUNT(*) AS n, COUNT(v) AS some, SUM(v) AS s, MAX(v) AS top, MIN(v) AS low FROM t "
     "GROUP BY k",
@@ -289,7 +285,7 @@ def test_differential_odd_streams_fold_as_row_by_row_with_the_head_rule() -> Non
 
 def test_differential_a_range_cut_in_two_gives_the_same_bundle() -> None:
     """More, smaller map tasks for the same records change nothing."""
-    for seed in range(300):
+    for seed in range(scale(300)):
         rng = random.Random(f"ranges {seed}")
         pieces, kept = odd_memory_fold(rng)
         whole = MemoryFold(

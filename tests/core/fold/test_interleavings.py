@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
@@ -19,6 +19,7 @@ from jobs.core.fold.rules import Rules
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row
 from schemas.types.sql_types import SqlType
+from tests.support.examples import examples
 from tests.support.histories.moved_keys import Message, histories, interleavings
 
 COLUMNS = {
@@ -69,7 +70,7 @@ def fold_all(
 
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("rules", RULES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_the_results_are_those_of_the_live_rows_in_any_order_of_partitions(
     rules: str, data: st.DataObject
@@ -86,7 +87,7 @@ def test_the_results_are_those_of_the_live_rows_in_any_order_of_partitions(
 
 
 @pytest.mark.hypothesis
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_nothing_is_left_of_rows_that_are_gone(data: st.DataObject) -> None:
     history = data.draw(histories(delete_all=True))
@@ -101,7 +102,7 @@ def test_nothing_is_left_of_rows_that_are_gone(data: st.DataObject) -> None:
 
 
 @pytest.mark.hypothesis
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_having_hides_and_shows_groups_in_any_order_of_partitions(data: st.DataObject) -> None:
     query = f"{QUERY} HAVING COUNT(*) > 1 AND SUM(v) < 20"

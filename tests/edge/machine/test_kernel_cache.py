@@ -45,12 +45,13 @@ def test_a_set_up_is_complete_once_the_kernels_were_loaded(
 
 
 def test_a_damaged_cache_is_no_reason_to_fail(tmp_path: Path) -> None:
-    assert load(tmp_path) == "True"
-    indexes = list(tmp_path.rglob("*.nbi"))
+    cache = shutil.copytree(kernel_cache.use_kernel_cache(), tmp_path / "cache")
+    assert load(cache) == "True"
+    indexes = list(cache.rglob("*.nbi"))
     assert indexes
     for index in indexes:
         index.write_bytes(b"")
-    assert load(tmp_path) == "False"
+    assert load(cache) == "False"
 
 
 def test_without_a_home_the_cache_is_in_the_directory_for_temporary_files(

@@ -276,7 +276,7 @@ RACER = """
 
 
 def test_two_racing_processes_lose_no_commit(made: FoldedTable) -> None:
-    rounds = 150
+    rounds = 60
     racers = [
         subprocess.Popen(
             child(RACER, made.root, rounds), cwd=CHECKOUT, text=True, stdout=subprocess.PIPE

@@ -30,6 +30,7 @@ from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import BIGINT, DOUBLE, STRING
 from tests.support.command.both_ways import BothWays, adopt, seen, without
 from tests.support.command.lab import JOB, Lab, lines
+from tests.support.sampling import quick
 from tests.support.service.served import Served, end_jobs
 from tests.support.tables.folded_table import FoldedTable
 from tests.support.tables.written_table import WrittenTable
@@ -172,7 +173,9 @@ def test_a_bad_condition_is_refused_in_the_words_of_the_command_line(
     assert text in err
 
 
-@pytest.mark.parametrize("form", [[], ["--json"], ["--format", "document"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "form", quick([[], ["--json"], ["--format", "document"]], [[]]), ids=" ".join
+)
 def test_a_statement_is_answered_the_same(form: list[str], both: BothWays) -> None:
     sql = "SELECT name, {'top': top, 'totals': [total]} AS row FROM items WHERE name = 'a'"
     code, out, err = both.same("sql", sql, *form)
@@ -385,6 +388,7 @@ def test_a_job_that_runs_is_owned_by_another_writer(both: BothWays) -> None:
 # --- with a broker --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.broker
 def test_changes_of_a_stopped_job_are_reported_the_same(
     tmp_path: Path,

@@ -48,7 +48,12 @@ def passes(checkout: Path, tests: Sequence[str]) -> bool:
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(checkout), "PYTHONPATH": str(checkout)},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(checkout),
+            "PYTHONPATH": str(checkout),
+            "EXAMPLES": "1",
+        },
     )
     if done.returncode not in (0, 1, 2):
         raise AssertionError(f"pytest itself failed: {done.stdout[-2_000:]}{done.stderr[-2_000:]}")

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import httpx
 
-from tests.support.warm_command import WarmCommand, warm_commands
+from tests.support.command.warm_command import WarmCommand, warm_commands
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 START_SECONDS_MAX = 30

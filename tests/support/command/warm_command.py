@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-_CHECKOUT = Path(__file__).resolve().parents[2]
+_CHECKOUT = Path(__file__).resolve().parents[3]
 _BYTES_MAX = 256 << 10
 _FILES = resource.RLIMIT_NOFILE
 _IMPORTED = ("jobs.cli.main", "jobs.cli.commands.serve", "service.serving")
