@@ -154,10 +154,6 @@ class Pipeline:
     def _reported(self) -> Column:
         return F.col(REPORT).isNotNull()
 
-    @cached_property
-    def _target(self) -> Column:
-        return F.col(TARGET)
-
     @contextmanager
     def between_epochs(self) -> Iterator[None]:
         """Block epochs of other threads; the calling thread may run epochs meanwhile."""
@@ -380,8 +376,7 @@ class Pipeline:
         parcelling = decode.parcelling
         if parcelling is None:
             return self._collect(self._shuffle_rows(decode).mapInArrow(fold, OUTPUT_SCHEMA))
-        targets, target = parcelling.targets, self._target
-        return self._collect(self._plan_parcels(decode, fold, targets, target))
+        return self._collect(self._plan_parcels(decode, fold, parcelling.targets))
 
     def _compute_without(
         self,
@@ -414,7 +409,7 @@ class Pipeline:
         return outcome
 
     def _plan_parcels(
-        self, decode: DecodeTask, fold: FoldTask | ViewsFold, targets: int, target: Column
+        self, decode: DecodeTask, fold: FoldTask | ViewsFold, targets: int
     ) -> DataFrame | RDD[tuple[str, bytes]]:
         """Return the epoch's reports: of one stage, without SQL, if one task can do all of it.
 
@@ -424,6 +419,7 @@ class Pipeline:
             ranges = self.spark.sparkContext.parallelize(range(len(decode.ranges)), 1)
             return ranges.mapPartitions(EpochTask(decode, fold))
         sent = self._number_ranges(decode.ranges).mapInArrow(decode, SPARK_PARCELS)
+        target = F.col(TARGET) % targets  # those of a second view follow the first one's
         return sent.repartitionById(targets, target).mapInArrow(fold, OUTPUT_SCHEMA)
 
     def _shuffle_rows(self, decode: DecodeTask) -> DataFrame:

@@ -215,8 +215,9 @@ class ViewsPipeline(Pipeline):
             ),
         )
         if self._all_plain:
-            fold, target = ViewsFold(tuple(folds), targets), F.col(TARGET) % targets
-            return self._collect(self._plan_parcels(decode, fold, targets, target))
+            return self._collect(
+                self._plan_parcels(decode, ViewsFold(tuple(folds), targets), targets)
+            )
         sent = self._number_ranges(decode.ranges).mapInArrow(decode, SPARK_PARCELS)
         with keep_rows(sent):
             return self._collect(self._plan_branches(sent, decode, folds, targets))
