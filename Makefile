@@ -5,8 +5,9 @@
 export PYTHON
 
 RUN := .venv/bin/python
-# Each worker has a broker and a Spark of its own, some 2 GB. A file's tests stay in one worker.
-WORKERS ?= 2
+# More workers than cores, because a worker waits 40 % of its time. Each has a broker and a Spark of
+# its own, some 3 GB. A file's tests stay in one worker.
+WORKERS ?= 3
 PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 help: ## this list

@@ -10,7 +10,8 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,8 @@ from jobs.edge.machine.kernel_cache import use_kernel_cache
 from jobs.edge.process.broker import Broker
 from tests.support import processes
 from tests.support.command.warm_command import warm_commands
-from tests.support.scheduling import pytest_xdist_make_scheduler
+from tests.support.runner.costs import PARTS, Cost, CostMeter, median_costs, part_of, sum_costs
+from tests.support.runner.scheduling import pytest_xdist_make_scheduler
 from tests.support.warm_driver import warm_driver
 
 if TYPE_CHECKING:
@@ -49,32 +51,45 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what comes out into tests/vectors/*.changes; review the difference",
     )
+    parser.addoption(
+        "--measure",
+        action="store_true",
+        help="keep what each file costs in tests/costs.json, if all passes; run whole files",
+    )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A run in the background has Ctrl-C ignored, and what the tests start would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("--measure"):
+        config.pluginmanager.register(CostMeter(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark whoever uses the broker, Spark or a browser; begin with the files that take longest, so
     that the short ones that are left keep all workers busy until the end."""
-    weights: dict[Path, float] = {}
     for item in items:
         for heavy in HEAVY:
             if heavy in getattr(item, "fixturenames", ()):
                 item.add_marker(heavy)
-        weights[item.path] = max(weights.get(item.path, 0), _weight(item))
-    items.sort(key=lambda item: -weights[item.path])
+    costs = {part: median_costs(part) for part in PARTS}
+    items.sort(key=lambda item: -_seconds(item, costs[part_of(item)]))
 
 
-def _weight(item: pytest.Item) -> float:
-    """How long a test may take, as far as its marks tell: its own time-out, or its neighbours."""
-    timeout = item.get_closest_marker("timeout")
-    if timeout is not None:
-        return float(timeout.args[0])
-    return sum(item.get_closest_marker(heavy) is not None for heavy in HEAVY)
+def _seconds(item: pytest.Item, costs: Mapping[str, Cost]) -> float:
+    """Return how long the tests of a file take; one that nobody has measured may take long."""
+    known = costs.get(os.path.relpath(item.path, CHECKOUT))
+    return inf if known is None else known.wall
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what the suite costs, beside what this run took."""
+    for part, command in PARTS.items():
+        wall, processor = sum_costs(median_costs(part))
+        terminalreporter.write_line(
+            f"{command}, as measured: {wall:,.0f} s in all files, {processor:,.0f} s of processors"
+        )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,7 +6,9 @@ import re
 
 import pytest
 
-from tests.support.other_tests import run_tests
+from tests.support.runner.other_tests import run_tests
+
+pytestmark = pytest.mark.slow
 
 OTHER_TESTS = """
 import os, subprocess, sys
