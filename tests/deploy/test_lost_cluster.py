@@ -29,7 +29,7 @@ def shop(broker: Broker) -> Iterator[Shop]:
     shop.close()
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_a_job_without_executors_says_so_until_it_has_some(
     broker: Broker, shop: Shop, tmp_path: Path
 ) -> None:

@@ -61,7 +61,9 @@ def test_the_wheel_has_every_file_of_the_product_and_no_other(tmp_path: Path) ->
             if ".dist-info/" not in each.filename
         }
     files = (path for area in AREAS for path in (CHECKOUT / area).rglob("*") if path.is_file())
-    expected = {str(path.relative_to(CHECKOUT)) for path in files if path.suffix != ".pyc"}
+    expected = {
+        str(path.relative_to(CHECKOUT)) for path in files if path.parent.name != "__pycache__"
+    }
     assert set(packed) == expected
     launcher = "jobs/edge/machine/quiet_java/bin/java"
     assert packed[launcher] & 0o111, "pip keeps the mode of a program"
@@ -235,7 +237,9 @@ def written(environment: Path) -> list[str]:
     ("changed", "shares_jars"),
     [
         ("jobs/core/kernels/codes.py", True),  # the kernels are others
-        ("jobs/setup/requirements.lock", False),  # the packages, so that jars may be others too
+        pytest.param(  # the packages, so that jars may be others too
+            "jobs/setup/requirements.lock", False, marks=pytest.mark.faults
+        ),
     ],
 )
 def test_two_versions_of_one_user_do_not_write_each_others_files(

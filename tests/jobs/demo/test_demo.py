@@ -175,7 +175,7 @@ def test_demo_without_a_terminal_ends_exact_and_leaves_nothing(tmp_path: Path) -
 
 @pytest.mark.spark
 @pytest.mark.broker
-@pytest.mark.slow
+@pytest.mark.faults
 def test_a_demo_whose_visitor_writes_to_its_topic_ends_and_says_that_it_compares_nothing(
     tmp_path: Path,
 ) -> None:

@@ -27,7 +27,7 @@ def spec_of(topic: str) -> dict[str, Any]:
         "columns": {"name": "STRING", "cnt": "INT"},
         "query": QUERY,
         "state": {"buckets": 2},
-        "mirror": "100ms",
+        "mirror": "1h",  # and at the end of each run
     }
 
 

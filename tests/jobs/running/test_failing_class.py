@@ -40,7 +40,7 @@ def test_the_reason_is_the_class_and_its_row(
         "query": "SELECT k, SUM(v) FROM t GROUP BY k",
         "watermark": {"time": "kafka", "generator": {"class": "marks_of_shop:Punctuated"}},
     }
-    job = RunningJob(spec, tmp_path, broker.address, sharing)
+    job = RunningJob(spec, tmp_path, broker.address, sharing, warm=False)
     create_topic(broker.address, topic, 1)
     produce(
         broker.address, topic, [(0, json.dumps({"k": "a", "v": v}).encode()) for v in (1, None)]

@@ -131,7 +131,7 @@ def test_a_few_specs_of_time_give_what_their_replay_gives(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@settings(parent=examples(25), suppress_health_check=list(HealthCheck), phases=ONCE)
+@settings(parent=examples(10), suppress_health_check=list(HealthCheck), phases=ONCE)
 @given(drawn)
 def test_many_specs_of_time_give_what_their_replay_gives(
     spark: SparkSession, broker: Broker, tmp_path: Path, drawn: tuple[Keys, Epochs]

@@ -56,7 +56,7 @@ def drawn(data: st.DataObject, sql_type: SqlType) -> list[Any]:
 
 
 @pytest.mark.parametrize("sql_type", ALL, ids=str)
-@examples(40)
+@examples(15)
 @given(data=st.data())
 def test_responses_have_the_text_of_each_value(sql_type: SqlType, data: st.DataObject) -> None:
     values, render = drawn(data, sql_type), safe_renderer(sql_type)
@@ -65,7 +65,7 @@ def test_responses_have_the_text_of_each_value(sql_type: SqlType, data: st.DataO
 
 
 @pytest.mark.parametrize("sql_type", ALL, ids=str)
-@examples(40)
+@examples(15)
 @given(data=st.data())
 def test_published_records_and_responses_agree(sql_type: SqlType, data: st.DataObject) -> None:
     values, render = drawn(data, sql_type), renderer(sql_type)
@@ -84,7 +84,7 @@ def test_published_records_and_responses_agree(sql_type: SqlType, data: st.DataO
 
 
 @pytest.mark.parametrize("sql_type", ALL, ids=str)
-@examples(40)
+@examples(15)
 @given(data=st.data())
 def test_a_style_of_strings_quotes_what_is_no_string(
     sql_type: SqlType, data: st.DataObject
