@@ -32,7 +32,8 @@ wheel: setup ## an installable package in build/: pip install build/wheel/*.whl,
 	@$(RUN) -m pip wheel -q --no-deps --no-build-isolation --no-index -w build/wheel .
 	@ls build/wheel/*.whl
 
-demo: setup ## a broker, a changing source, the service and two jobs
+demo: ## a broker, a changing source, the service and two jobs
+	@setup/setup.sh --user
 	@.venv/bin/retally demo
 
 test: setup ## the tests of every part, with a real broker, Spark and LMDB; ARGS="-k name" picks

@@ -1,26 +1,31 @@
 """Set up the checkout; each step runs only if its result is missing or outdated.
 
-    requirements.lock ──► pip ──► .venv     stamp: .venv/setup.stamp
+    requirements.lock ──► pip ──► uv ──► .venv     stamp: .venv/setup.stamp
     jobs.setup.steps  ──► .java, .jars      Java, jars, archive of classes, compiled kernels
 
 setup.sh runs this file with the Python for the virtual environment. It may import only the standard
-library, and our files that need no more, because nothing else is installed yet. `--runtime` is for
-an image: it installs neither test tools nor the jars of the embedded broker, and removes what
-packages bring along and a job never uses.
+library, and our files that need no more, because nothing else is installed yet. `--user` omits the
+tools of tests. `--runtime` is for an image: it omits the jars of the embedded broker too, and
+removes what packages bring along and a job never uses.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import os
+import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal, get_args
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from jobs.edge.machine.java import JavaMissing  # noqa: E402
-from jobs.setup import locked, steps  # noqa: E402
+from jobs.setup import java_trust, locked, steps  # noqa: E402
 from jobs.setup.steps import Environment, SetupFailed, report, run  # noqa: E402
 from jobs.setup.unused import remove_unused  # noqa: E402
 
@@ -28,22 +33,34 @@ VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "setup.stamp"
 
+Kind = Literal["all", "user", "runtime"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+# Options of uv by the names of pip's settings.
+_PLACES = {
+    "index-url": "default-index",
+    "extra-index-url": "index",
+    "find-links": "find-links",
+    "trusted-host": "allow-insecure-host",
+    "cert": "cert",
+}
+_TRUE = ("1", "true", "yes", "on", "y", "t")
 
-def main(runtime: bool = False) -> int:
+
+def main(kind: Kind = "all") -> int:
     began = time.monotonic()
+    runtime = kind == "runtime"
     try:
         locked.check_packages()
-        packages = packages_key(runtime)
-        if has_packages(packages) and steps.is_set_up(environment(runtime)):
+        missing = missing_sections(kind)
+        if not missing and steps.is_set_up(environment(runtime)):
             print("setup: everything is in place", flush=True)
             return 0
-        installed = has_packages(packages)
-        if not installed:
+        if "build" in missing:
             make_environment()
         # Before the packages, so that a problem is reported within seconds.
         steps.install_java(environment(runtime))
-        if not installed:
-            install_packages(packages, runtime)
+        if missing:
+            install_packages(missing, kind)
         locked.check_jars()
         steps.set_up(environment(runtime))
     except (JavaMissing, SetupFailed, locked.LockStale) as problem:
@@ -62,16 +79,21 @@ def environment(runtime: bool = False) -> Environment:
 # --- packages ---------------------------------------------------------------------------------
 
 
-def has_packages(key: str) -> bool:
-    """Return whether the packages of this key are installed."""
-    return STAMP.exists() and STAMP.read_text() == key
+def missing_sections(kind: Kind) -> tuple[str, ...]:
+    """Return the sections of the lock that must be installed."""
+    found = STAMP.read_text() if STAMP.exists() else ""
+    if found == packages_key(kind) or (kind == "user" and found == packages_key("all")):
+        return ()
+    if kind != "all":
+        return locked.RUNTIME
+    return ("dev",) if found == packages_key("user") else (*locked.RUNTIME, "dev")
 
 
-def packages_key(runtime: bool = False) -> str:
+def packages_key(kind: Kind = "all") -> str:
     """Return a key of the locked packages, the interpreter, and the path of the checkout."""
     environment = sys.version, sys.base_prefix, str(ROOT)
     wanted = locked.PACKAGES.read_bytes(), locked.project_metadata()
-    return locked.digest(*wanted, *environment, *(["runtime"] if runtime else []))
+    return locked.digest(*wanted, *environment, *([] if kind == "all" else [kind]))
 
 
 def make_environment() -> None:
@@ -90,20 +112,50 @@ def make_environment() -> None:
     run([base, "-m", "venv", "--clear", str(VENV)], "virtual environment")
 
 
-def install_packages(key: str, runtime: bool) -> None:
-    report("packages (1 to 2 minutes if pip's cache is empty)")
+def install_packages(sections: Sequence[str], kind: Kind) -> None:
+    report("packages (half a minute if uv's cache is empty)")
     # The build backend comes first, because it builds pyspark and retally itself.
-    python = str(VENV_PYTHON)
-    steps.install_locked("build", python=python, what="build backend")
-    sections = ["runtime"] if runtime else ["runtime", "dev"]
-    steps.install_locked(*sections, python=python, what="packages")
-    ourselves = ["--no-deps", "--no-build-isolation", "-e", str(ROOT)]
-    steps.pip_install(*ourselves, python=python, what="retally itself")
-    if runtime:
+    if "build" in sections:
+        steps.install_locked("build", "lock", by=steps.pip(str(VENV_PYTHON)), what="uv")
+    by = uv()
+    # An image is read-only, so nothing could be compiled later.
+    compiled = ["--compile-bytecode"] if kind == "runtime" else []
+    steps.install_locked(*sections, by=by, options=compiled, what="packages")
+    if "build" in sections:
+        ourselves = ["--no-deps", "--no-build-isolation", "-e", str(ROOT)]
+        run([*by, *ourselves], "retally itself")
+    if kind == "runtime":
         for site_packages in VENV.glob("lib/python3*/site-packages"):
             remove_unused(site_packages)
-    STAMP.write_text(key)
+    STAMP.write_text(packages_key(kind))
+
+
+def uv() -> list[str]:
+    """Return the command with which uv installs: it fetches and unpacks several files at once."""
+    python = str(VENV_PYTHON)
+    # As in pip, any index may have a file: the lock says which file.
+    options = ["--no-progress", "--python", python, "--index-strategy", "unsafe-best-match"]
+    # pyspark's wheel is unpacked at once, so compressing it is in vain.
+    stored = ["--config-settings-package", "pyspark:--build-option=--compression=stored"]
+    return [str(VENV / "bin" / "uv"), "pip", "install", *options, *stored, *places(python)]
+
+
+def places(python: str) -> list[str]:
+    """Return where pip is set to look for packages, and whom to trust there, as options of uv."""
+    shown = subprocess.run(
+        [python, "-m", "pip", "config", "list"], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    # Settings of the environment are shown first, and count most.
+    lines = sorted(shown.splitlines(), key=lambda line: line.startswith(":env:"))
+    found = {"cert": str(java_trust.find_machine_bundle() or "")}
+    for name, _, value in (line.partition("=") for line in lines):
+        found[name.rpartition(".")[2]] = ast.literal_eval(value)
+    if found.get("proxy"):
+        os.environ["ALL_PROXY"] = found["proxy"]
+    named = [(name, each) for name in _PLACES for each in found.get(name, "").split()]
+    alone = ["--no-index"] if found.get("no-index", "").lower() in _TRUE else []
+    return [*alone, *(f"--{_PLACES[name]}={each}" for name, each in named)]
 
 
 if __name__ == "__main__":
-    sys.exit(main(runtime="--runtime" in sys.argv[1:]))
+    sys.exit(main(next((each for each in KINDS if f"--{each}" in sys.argv[1:]), "all")))

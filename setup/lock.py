@@ -60,7 +60,7 @@ def lock_packages(directory: Path, upgrade: bool) -> None:
 
 def install_uv(directory: Path) -> str:
     target = ["--target", str(directory / "uv")]
-    steps.install_locked("lock", options=target, what="uv", python=sys.executable)
+    steps.install_locked("lock", options=target, what="uv", by=steps.pip(sys.executable))
     return str(directory / "uv" / "bin" / "uv")
 
 

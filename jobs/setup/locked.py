@@ -69,6 +69,11 @@ class Jar:
         """The path in the directory of jars."""
         return f"{self.conf}/{self.file}"
 
+    @property
+    def address(self) -> str:
+        """The path in a Maven repository."""
+        return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file}"
+
 
 def digest(*parts: bytes | str) -> str:
     """Return the SHA-256 of a list of parts."""

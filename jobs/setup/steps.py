@@ -13,16 +13,20 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from jobs.edge.machine import jars, kernel_cache
 from jobs.edge.machine.java import (
@@ -34,9 +38,13 @@ from jobs.edge.machine.java import (
     read_build,
 )
 from jobs.setup import locked
-from jobs.setup.java_trust import import_machine_certificates
+from jobs.setup.java_trust import find_machine_bundle, import_machine_certificates
 
 NARRATION_SECONDS = 10
+_REPOSITORY = "https://repo1.maven.org/maven2"
+_DOWNLOADS = 6  # at once
+_IVY_SETTINGS = "RETALLY_IVY_SETTINGS"
+_MIRROR = f"; behind a mirror, name an Ivy settings file in {_IVY_SETTINGS}"
 VERSION_IN_NAME = re.compile(r"-\d.*$")
 
 
@@ -63,8 +71,8 @@ def set_up(environment: Environment) -> None:
     """Run every step whose result is missing."""
     install_java(environment)
     fetch_jars(environment)
-    archive_classes(environment)
-    compile_kernels(environment)
+    with ThreadPoolExecutor() as pool:  # each has work for one processor
+        list(pool.map(lambda step: step(environment), (compile_kernels, archive_classes)))
 
 
 def is_set_up(environment: Environment) -> bool:
@@ -78,29 +86,29 @@ def is_set_up(environment: Environment) -> bool:
     return class_archive_key() == classes_key() and kernel_cache.has_kernels()
 
 
-# --- pip --------------------------------------------------------------------------------------
+# --- packages ---------------------------------------------------------------------------------
+
+
+def pip(python: str) -> list[str]:
+    """Return the command with which pip installs; uv has the options that we add to it too."""
+    quiet = ["--no-input", "--progress-bar", "off", "--disable-pip-version-check"]
+    return [python, "-m", "pip", "install", *quiet]
 
 
 def install_locked(
-    *sections: str, what: str, python: str, options: Sequence[str] = (), advice: str = ""
+    *sections: str, what: str, by: list[str], options: Sequence[str] = (), advice: str = ""
 ) -> None:
-    """Install these sections of the lock; pip refuses files with another SHA-256.
+    """Install these sections of the lock; files with another SHA-256 are refused.
 
-    It installs only wheels, which run no code at installation. Only pyspark has no wheel; the
-    locked backend builds it. pip resolves nothing, so it installs only packages of the lock.
+    Only wheels are installed, which run no code at installation. Only pyspark has no wheel; the
+    locked backend builds it. Nothing is resolved, so only packages of the lock are installed.
     """
     wheels = ["--only-binary", ":all:", "--no-binary", "pyspark", "--no-build-isolation"]
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write(locked.requirements(*sections))
         file.flush()
         exactly = ["--require-hashes", "--no-deps", "-r", file.name]
-        pip_install(*wheels, *exactly, *options, what=what, advice=advice, python=python)
-
-
-def pip_install(*arguments: str, what: str, python: str, advice: str = "") -> None:
-    pip = [python, "-m", "pip", "install", "--no-input"]
-    quiet = ["--progress-bar", "off", "--disable-pip-version-check"]
-    run([*pip, *quiet, *arguments], what, advice)
+        run([*by, *wheels, *exactly, *options], what, advice)
 
 
 # --- Java -------------------------------------------------------------------------------------
@@ -120,8 +128,8 @@ def install_java(environment: Environment) -> None:
     for left in (partial, home):
         shutil.rmtree(left, ignore_errors=True)
     where = ["--target", str(partial)]
-    python = environment.python
-    install_locked("java", python=python, options=where, what="Java", advice=f"; {INSTALL}")
+    by = pip(environment.python)
+    install_locked("java", by=by, options=where, what="Java", advice=f"; {INSTALL}")
     (runtime,) = partial.glob("*/java-runtime")
     install_launcher(partial, runtime)
     import_machine_certificates(runtime)
@@ -157,14 +165,17 @@ def fetch_jars(environment: Environment) -> None:
     runtime, shipped = environment.runtime, environment.pyspark_jars
     if shipped is None:
         raise SetupFailed(f"pyspark is not installed for {environment.python}: install it again")
-    report("JVM jars for Spark and the broker (about 1 minute if Ivy's cache is empty)")
+    report("JVM jars for Spark and the broker (67 MB)")
     target = jars.directory()
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.parent.mkdir(parents=True, exist_ok=True)
-    only = ["-confs", "spark"] if runtime else []
-    retrieve(partial, "[conf]/[artifact]-[revision].[ext]", shipped, only)
-    remove_shipped(partial / "spark", shipped)
+    if os.environ.get(_IVY_SETTINGS):
+        only = ["-confs", "spark"] if runtime else []
+        retrieve(partial, "[conf]/[artifact]-[revision].[ext]", shipped, only)
+        remove_shipped(partial / "spark", shipped)
+    else:
+        download(partial, locked.jars(runtime))
     if differing := locked.differing_jars(partial, runtime):
         shutil.rmtree(partial)
         raise SetupFailed(
@@ -176,15 +187,33 @@ def fetch_jars(environment: Environment) -> None:
     partial.rename(target)
 
 
+def download(where: Path, wanted: Sequence[locked.Jar]) -> None:
+    """Fetch jars from Maven's central repository, several at once."""
+    began, trusted = time.monotonic(), ssl.create_default_context(cafile=find_machine_bundle())
+
+    def fetch(jar: locked.Jar) -> None:
+        path = where / jar.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with urlopen(f"{_REPOSITORY}/{jar.address}", timeout=60, context=trusted) as answer:
+            path.write_bytes(answer.read())
+
+    try:
+        with ThreadPoolExecutor(_DOWNLOADS) as pool:
+            list(pool.map(fetch, wanted))
+    except (OSError, HTTPException) as problem:
+        raise SetupFailed(f"JVM jars from {_REPOSITORY} failed: {problem}{_MIRROR}") from None
+    report(f"  JVM jars: {time.monotonic() - began:.0f} s")
+
+
 def retrieve(where: Path, pattern: str, shipped: Path, options: Sequence[str] = ()) -> None:
     """Fetch the jars of ivy.xml with Ivy into a directory."""
     ivy = [str(java()), *proxy_options(), "-cp", f"{shipped}/*", "org.apache.ivy.Main"]
-    if settings := os.environ.get("RETALLY_IVY_SETTINGS"):
+    if settings := os.environ.get(_IVY_SETTINGS):
         ivy += ["-settings", settings]
     run(
         [*ivy, *options, "-ivy", str(locked.IVY_XML), "-retrieve", f"{where}/{pattern}"],
         "JVM jars",
-        advice="; behind a mirror, name an Ivy settings file in RETALLY_IVY_SETTINGS",
+        _MIRROR,
     )
 
 
@@ -278,7 +307,7 @@ def run(command: list[str], what: str, advice: str = "") -> None:
             reader.join(NARRATION_SECONDS)
             if reader.is_alive():
                 now = lines[-1][:60] if lines else "starting"
-                report(f"  {time.monotonic() - began:.0f} s: {now}")
+                report(f"  {what}, {time.monotonic() - began:.0f} s: {now}")
     if process.returncode != 0:
         print(*lines[-25:], sep="\n", file=sys.stderr)
         raise SetupFailed(f"{what} failed with exit code {process.returncode}, see above{advice}")

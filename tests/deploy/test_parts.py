@@ -84,7 +84,7 @@ def test_tables_of_jobs_of_one_name_keep_their_hot_states_apart(
 
 
 def test_a_set_up_for_an_image_is_another_one() -> None:
-    assert install.packages_key(runtime=True) != install.packages_key()
+    assert install.packages_key("runtime") != install.packages_key()
     full, runtime = install.environment(), install.environment(runtime=True)
     assert steps.jars_key(runtime) != steps.jars_key(full)
 

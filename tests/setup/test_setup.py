@@ -10,6 +10,7 @@ import subprocess
 import time
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -259,47 +260,105 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "mirror"
 
 
+@pytest.fixture(params=["pip", "uv"])
+def by(request: pytest.FixtureRequest, mirror: Path) -> list[str]:
+    """What installs; both look only at the mirror, because pip is set so."""
+    if request.param == "pip":
+        return steps.pip(PYTHON)
+    if not (install.VENV / "bin" / "uv").exists():
+        pytest.skip("make setup has not run here")
+    return install.uv()
+
+
 @pytest.mark.parametrize("section", ["build", "java", "lock"])
 def test_a_tampered_wheel_is_refused(
-    mirror: Path, section: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mirror: Path, by: list[str], section: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The wheel has the right name and version, and the lock file is the real one."""
     (package,) = locked.packages(section)
     wheel(mirror, package.name, package.version)
     site = ["--target", str(tmp_path / "site")]
     with pytest.raises(steps.SetupFailed, match="it failed with exit code 1"):
-        steps.install_locked(section, options=site, what="it", python=PYTHON)
-    assert "DO NOT MATCH THE HASHES" in capsys.readouterr().err
-    assert not (tmp_path / "site").exists()
+        steps.install_locked(section, options=site, what="it", by=by)
+    said = capsys.readouterr().err
+    assert "DO NOT MATCH THE HASHES" in said or "Hash mismatch" in said
+    assert not list((tmp_path / "site").glob("*.py")) if (tmp_path / "site").exists() else True
 
 
 def test_a_wheel_with_the_hash_of_the_lock_is_installed(
-    mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mirror: Path, by: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sha256 = locked.sha256(wheel(mirror, "ours", "1.0", "WORD = 1"))
     monkeypatch.setattr(locked, "PACKAGES", tmp_path / "requirements.lock")
     locked.PACKAGES.write_text(f"# --- java\nours==1.0 \\\n    --hash=sha256:{sha256}\n")
     site = ["--target", str(tmp_path / "site")]
-    steps.install_locked("java", options=site, what="it", python=PYTHON)
+    steps.install_locked("java", options=site, what="it", by=by)
     assert (tmp_path / "site" / "ours.py").read_text() == "WORD = 1"
     wheel(mirror, "ours", "1.0", "WORD = 2")
     with pytest.raises(steps.SetupFailed):
-        steps.install_locked("java", options=[*site, "--upgrade"], what="it", python=PYTHON)
+        steps.install_locked("java", options=[*site, "--force-reinstall"], what="it", by=by)
     assert (tmp_path / "site" / "ours.py").read_text() == "WORD = 1"
 
 
 def test_packages_come_from_the_lock_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call of pip requires hashes, or installs only this checkout."""
+    """Each call of pip or uv requires hashes, or installs only this checkout."""
     called: list[list[str]] = []
     monkeypatch.setattr(install, "STAMP", tmp_path / "stamp")
-    monkeypatch.setattr(steps, "run", lambda command, what, advice="": called.append(command))
-    install.install_packages("key", runtime=False)
+    for module in (steps, install):
+        monkeypatch.setattr(module, "run", lambda command, what, advice="": called.append(command))
+    install.install_packages(install.missing_sections("all"), "all")
     *packages, ourselves = called
     assert all({"--require-hashes", "--no-deps"} <= set(each) for each in packages)
     assert ourselves[-2:] == ["-e", str(CHECKOUT)]
     for each in called:
         assert "--no-build-isolation" in each, "a build would fetch a backend that nobody locked"
     assert {"--no-deps", "-e"} <= set(ourselves)
+
+
+@pytest.mark.parametrize(
+    ("installed", "kind", "missing"),
+    [
+        ("", "all", ("build", "runtime", "dev")),
+        ("", "user", ("build", "runtime")),
+        ("user", "user", ()),
+        ("user", "all", ("dev",)),
+        ("all", "user", ()),
+        ("all", "runtime", ("build", "runtime")),
+        ("runtime", "user", ("build", "runtime")),
+    ],
+)
+def test_the_tools_of_tests_are_added_to_what_a_user_has(
+    installed: install.Kind,
+    kind: install.Kind,
+    missing: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(install, "STAMP", tmp_path / "stamp")
+    install.STAMP.write_text(install.packages_key(installed) if installed else "")
+    assert install.missing_sections(kind) == missing
+
+
+def test_uv_looks_where_pip_is_set_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pip_conf = tmp_path / "pip.conf"
+    pip_conf.write_text(
+        "[global]\nindex-url = https://u:p@here/simple\ntrusted-host = here there\ncert = /ours\n"
+        "[install]\nextra-index-url = https://there/simple\n"
+    )
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(pip_conf))
+    monkeypatch.setenv("PIP_CERT", "/mine")
+    expected = [
+        "--default-index=https://u:p@here/simple",
+        "--index=https://there/simple",
+        "--allow-insecure-host=here",
+        "--allow-insecure-host=there",
+        "--cert=/mine",
+    ]
+    assert install.places(PYTHON) == expected
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert install.places(PYTHON) == ["--no-index", *expected]
 
 
 def test_a_stale_lock_stops_the_set_up_before_it_does_anything(
@@ -326,37 +385,55 @@ IVY_XML = """<ivy-module version="2.0"><info organisation="retally" module="jars
 
 IVY_SETTINGS = """<ivysettings><settings defaultResolver="here"/>
 <caches defaultCacheDir="{cache}"/>
-<resolvers><filesystem name="here">
-<artifact pattern="{mirror}/[artifact]-[revision].[ext]"/>
+<resolvers><filesystem name="here" m2compatible="true">
+<artifact pattern="{mirror}/[organisation]/[artifact]/[revision]/[artifact]-[revision].[ext]"/>
 </filesystem></resolvers></ivysettings>"""
 
 
 @pytest.fixture
-def jar_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A mirror with two jars, their lock, and an empty directory of jars."""
+def mirror_of_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Maven repository with two jars, their lock, and an empty directory of jars."""
     mirror = tmp_path / "mirror"
-    mirror.mkdir()
-    (mirror / "part-1.0.jar").write_bytes(b"part")
-    (mirror / "server-2.0.jar").write_bytes(b"server")
-    (tmp_path / "ivy.xml").write_text(IVY_XML)
-    settings = tmp_path / "settings.xml"
-    settings.write_text(IVY_SETTINGS.format(cache=tmp_path / "cache", mirror=mirror))
-    monkeypatch.setenv("RETALLY_IVY_SETTINGS", str(settings))
+    monkeypatch.setattr(steps, "_REPOSITORY", mirror.as_uri())
     monkeypatch.setenv("RETALLY_JARS", str(tmp_path / ".jars"))
-    monkeypatch.setattr(locked, "IVY_XML", tmp_path / "ivy.xml")
-    monkeypatch.setattr(locked, "JARS", tmp_path / "jars.lock")
-    shas = {name: locked.sha256(mirror / f"{name}.jar") for name in ("part-1.0", "server-2.0")}
-    part = locked.Jar("spark", "org.ours", "part", "1.0", shas["part-1.0"])
-    server = locked.Jar("broker", "org.ours", "server", "2.0", shas["server-2.0"])
-    locked.write_jars([part, server])
+    monkeypatch.delenv("RETALLY_IVY_SETTINGS", raising=False)
+    for name in ("IVY_XML", "JARS"):
+        monkeypatch.setattr(locked, name, tmp_path / name)
+    locked.IVY_XML.write_text(IVY_XML)
+    found = []
+    for jar in (
+        locked.Jar("spark", "org.ours", "part", "1.0", ""),
+        locked.Jar("broker", "org.ours", "server", "2.0", ""),
+    ):
+        path = mirror / jar.address
+        path.parent.mkdir(parents=True)
+        path.write_text(jar.artifact)
+        found.append(replace(jar, sha256=locked.sha256(path)))
+    locked.write_jars(found)
     return mirror
 
 
-@pytest.mark.spark
-def test_a_tampered_jar_is_refused(jar_mirror: Path, tmp_path: Path) -> None:
-    (jar_mirror / "server-2.0.jar").write_bytes(b"SERVER")
+@pytest.fixture
+def ivy(mirror_of_jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same repository, for a set-up that asks Ivy."""
+    settings = tmp_path / "settings.xml"
+    settings.write_text(IVY_SETTINGS.format(cache=tmp_path / "cache", mirror=mirror_of_jars))
+    monkeypatch.setenv("RETALLY_IVY_SETTINGS", str(settings))
+    monkeypatch.setattr(steps, "_REPOSITORY", "http://127.0.0.1:1")
+    return mirror_of_jars
+
+
+SOURCES = ("mirror_of_jars", pytest.param("ivy", marks=pytest.mark.spark))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_tampered_jar_is_refused(
+    source: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    mirror: Path = request.getfixturevalue(source)
+    (mirror / "org/ours/server/2.0/server-2.0.jar").write_text("SERVER")
     with pytest.raises(
-        steps.SetupFailed, match=r"these jars differ from jars.lock: broker/server-2.0.jar"
+        steps.SetupFailed, match=r"these jars differ from JARS: broker/server-2.0.jar"
     ):
         steps.fetch_jars(ENVIRONMENT)
     assert not (tmp_path / ".jars").exists()
@@ -364,18 +441,21 @@ def test_a_tampered_jar_is_refused(jar_mirror: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_jar_that_nobody_locked_is_refused(jar_mirror: Path, tmp_path: Path) -> None:
+def test_a_jar_that_nobody_locked_is_refused(ivy: Path, tmp_path: Path) -> None:
     (only,) = [jar for jar in locked.jars() if jar.conf == "spark"]
     locked.write_jars([only])
     with pytest.raises(
-        steps.SetupFailed, match=r"these jars differ from jars.lock: broker/server-2.0.jar"
+        steps.SetupFailed, match=r"these jars differ from JARS: broker/server-2.0.jar"
     ):
         steps.fetch_jars(ENVIRONMENT)
     assert not (tmp_path / ".jars").exists()
 
 
-@pytest.mark.spark
-def test_a_jar_that_was_changed_later_is_fetched_again(jar_mirror: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_jar_that_was_changed_later_is_fetched_again(
+    source: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    request.getfixturevalue(source)
     steps.fetch_jars(ENVIRONMENT)
     assert steps.has_jars(ENVIRONMENT)
     jar = tmp_path / ".jars" / "spark" / "part-1.0.jar"
@@ -383,6 +463,15 @@ def test_a_jar_that_was_changed_later_is_fetched_again(jar_mirror: Path, tmp_pat
     assert not steps.has_jars(ENVIRONMENT)
     steps.fetch_jars(ENVIRONMENT)
     assert jar.read_bytes() == b"part"
+
+
+def test_where_no_jar_can_be_fetched_it_says_what_to_do(
+    mirror_of_jars: Path, tmp_path: Path
+) -> None:
+    shutil.rmtree(mirror_of_jars / "org/ours/part")
+    with pytest.raises(steps.SetupFailed, match=r"part-1.0.jar.*in RETALLY_IVY_SETTINGS"):
+        steps.fetch_jars(ENVIRONMENT)
+    assert not (tmp_path / ".jars").exists()
 
 
 def test_without_a_browser_and_apt_it_says_what_to_install(tmp_path: Path) -> None:

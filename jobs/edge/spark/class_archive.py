@@ -34,7 +34,8 @@ def write_archive() -> None:
     partial = found.with_suffix(".partial")
     found.unlink(missing_ok=True)
     os.environ["RETALLY_JAVA_OPTIONS"] = f'"-XX:ArchiveClassesAtExit={partial}" -Xlog:cds*=off'
-    spark = session("classes")
+    # Without our daemon, which would compile the kernels that the set-up compiles at the same time.
+    spark = session("classes", settings={"spark.python.daemon.module": "pyspark.daemon"})
     run_batch(spark)
     run_streams(spark)
     gateway: Any = spark.sparkContext._gateway
