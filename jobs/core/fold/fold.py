@@ -25,6 +25,7 @@ from itertools import repeat
 from typing import Any
 
 from jobs.core.fold.deltas import drop_heads, is_empty, starts_group
+from jobs.core.fold.emission import emit_change
 from jobs.core.fold.group_results import NO_COUNTS, GroupResults, is_same_row
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.fold.program import (
@@ -95,6 +96,7 @@ class FoldResult:
     counters: Counters
     closed: list[Key] = field(default_factory=list)  # groups of closed windows
     times: list[int] = field(default_factory=list)  # from `fold_time`: when each row was due
+    others: list[GroupTimer] = field(default_factory=list)  # due timers of no window or TTL
 
 
 def fold(
@@ -145,11 +147,13 @@ def fold_time(
     """
     rules, watermark = context.rules, context.watermark
     window_timers: dict[Key, list[GroupTimer]] = {}
+    others: list[GroupTimer] = []
     if rules.closing is not None and watermark is not None:
         for timer in state.due(Clock.EVENT, watermark):
-            if timer.namespace not in (COMPLETE, CLOSED):
-                continue
-            window_timers.setdefault(timer.key, []).append(timer)
+            if timer.namespace in (COMPLETE, CLOSED):
+                window_timers.setdefault(timer.key, []).append(timer)
+            else:
+                others.append(timer)
     ttl_timers: dict[Key, list[GroupTimer]] = {}
     if rules.ttl_ms:
         for timer in state.due(Clock.PROCESSING, context.now_ms):
@@ -184,7 +188,7 @@ def fold_time(
     upserts = groups_fold.upserts
     upserts.timers = list(dict(upserts.timers).items())  # of several changes of a timer the last
     counters.misfits = groups_fold.results.misfits[0]
-    return FoldResult(groups_fold.changelog, upserts, counters, groups_fold.closed, times)
+    return FoldResult(groups_fold.changelog, upserts, counters, groups_fold.closed, times, others)
 
 
 def _read_multisets(
@@ -430,8 +434,8 @@ class _GroupsFold:
     def _expire(self, key: Key, group: Group) -> None:
         self.counters.expired += 1
         row = self.program.row(group)
-        if row is not None and self.rules.emit_expired:
-            self.changelog.append((Op.DELETE, key, row))
+        if self.rules.emit_expired:
+            self._emit(key, row, None)
         elif row is not None:
             self.counters.expired_silently += 1
         self._remove_entries(key)
@@ -458,31 +462,22 @@ class _GroupsFold:
         if self.rows is not None:
             stored, passes = self.rows.compute(key, aggregates, self.results.misfits)
             row, has_row = self.rows.select(stored), has_row and passes
-        self._emit_change(key, self.program.row(old), row if has_row else None)
+        self._emit(key, self.program.row(old), row if has_row else None)
         return stored, Action.EMIT if has_row else Action.EMIT_NO_ROW
 
-    def _emit_change(self, key: Key, before: Row | None, after: Row | None) -> None:
-        """Emit the changelog rows of one group.
-
-        before    after      emit
-        ──────    ─────      ────
-        none      none
-        none      a row      +I
-        a row     none       -D
-        a row     a row      -U +U, if they differ
-        """
-        if before is None:
-            if after is not None:
-                self.changelog.append((Op.INSERT, key, after))
-        elif after is None:
-            self.changelog.append((Op.DELETE, key, before))
-        elif self.refresh or not is_same_row(before, after, floating=self.program.floating_results):
-            self.changelog.append((Op.UPDATE_BEFORE, key, before))
-            self.changelog.append((Op.UPDATE_AFTER, key, after))
+    def _emit(self, key: Key, before: Row | None, after: Row | None) -> None:
+        floating = self.program.floating_results
+        differ = (
+            self.refresh
+            or before is None
+            or after is None
+            or not is_same_row(before, after, floating=floating)
+        )
+        self.changelog += emit_change(key, before, after, differ=differ)
 
     def _end_group(self, key: Key, old: Group) -> None:
         """End a group: remove all of its entries, unmatched ones too, and its timer."""
-        self._emit_change(key, self.program.row(old), None)
+        self._emit(key, self.program.row(old), None)
         if old.timer is not None:
             self._set_timer(key, old.timer, None)
         self._remove_entries(key)

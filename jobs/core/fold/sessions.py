@@ -142,12 +142,11 @@ def fold_time_sessions(
     removals = Upserts([], [], [])
     for key in folded.closed:
         _remove_panes(program, state, keys, key, removals)
-    if context.watermark is not None:
-        for timer in state.due(Clock.EVENT, context.watermark):
-            if timer.namespace == PANE_LATE:
-                removals.timers.append((timer, False))
-                if _remove_late_pane(program, state, keys, timer.key, removals):
-                    folded.counters.below_zero_delta -= 1
+    for timer in folded.others:
+        assert timer.namespace == PANE_LATE
+        removals.timers.append((timer, False))
+        if _remove_late_pane(program, state, keys, timer.key, removals):
+            folded.counters.below_zero_delta -= 1
     folded.upserts = _merge_upserts(removals, folded.upserts)
     return folded
 

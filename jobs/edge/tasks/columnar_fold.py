@@ -150,7 +150,6 @@ class ColumnarFold:
         counted = {
             "groups_touched": folded.touched,
             "groups_in_arrays": folded.touched,
-            "dropped_retractions": 0,
             "unmatched_retractions": folded.unmatched,
         }
         for name, count in counted.items():

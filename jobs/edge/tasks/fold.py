@@ -302,11 +302,11 @@ class _Fold:
 
     def _count(self, counters: Counters) -> None:
         totals = self.report.counters
-        for name in ("groups_touched", "dropped_retractions", "unmatched_retractions", "misfits"):
+        for name in ("groups_touched", "unmatched_retractions", "misfits"):
             totals[name] = totals.get(name, 0) + getattr(counters, name)
         self.report.below_zero_delta += counters.below_zero_delta
         self.report.keys_below_zero += map(repr, counters.keys_below_zero)
-        for name in ("expired", "expired_silently", "closed"):
+        for name in ("dropped_retractions", "expired", "expired_silently", "closed"):
             if count := getattr(counters, name):
                 totals[name] = totals.get(name, 0) + count
         self.report.dropped_keys += [(repr(key), n) for key, n in counters.dropped_keys]

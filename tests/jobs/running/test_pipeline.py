@@ -413,7 +413,7 @@ def test_where_decides_before_groups_and_what_it_removes_is_counted(open_job: Op
     assert sorted(job.lines(2)) == ["+I b 1 4", "+U a 1 9", "-U a 1 3"]
     assert second.counters["rows"] == 5
     assert second.counters["where_filtered"] == 2
-    assert second.counters["dropped_retractions"] == 0
+    assert second.counts.dropped_retractions == 0
     job.results()
 
 

@@ -55,12 +55,7 @@ MUTANTS = [
         "if read < sum(parts.values()):",
         LAWS,
     ),
-    Mutant(
-        "fold/fold.py",
-        "            self.changelog.append((Op.UPDATE_BEFORE, key, before))\n",
-        "",
-        FOLD,
-    ),
+    Mutant("fold/emission.py", "(Op.UPDATE_BEFORE, Op.UPDATE_AFTER)", "(Op.UPDATE_AFTER,)", FOLD),
     Mutant("fold/deltas.py", "if position < delta[FIRST_PLUS]:", "if False:", HISTORIES),
     Mutant("fold/fold.py", "if any(cells) or any(", "if any(", INTERLEAVED),
     Mutant(

@@ -14,14 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jobs.core.fold.columnar.query import ResultRule
+from jobs.core.fold.emission import CASES, WITH_ROW_AFTER
 from jobs.core.values.change import Op
 from jobs.core.values.exact_numbers import divide_half_up, divide_truncating
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, integer_range
 
 Array = np.ndarray[Any, Any]
 
-OPS = (Op.INSERT, Op.UPDATE_BEFORE, Op.UPDATE_AFTER, Op.DELETE)
-_INSERT, _BEFORE, _AFTER, _DELETE = range(4)
+OPS = tuple(Op)
+_OPS_OF_CASES = np.array([[*map(OPS.index, case), 0, 0][:2] for case in CASES])
+_SIZES = np.array(list(map(len, CASES)))
+_WITH_ROW_AFTER = np.array([op in WITH_ROW_AFTER for op in OPS])
 _WORD_MASK = (1 << 64) - 1
 _LOWEST = -(1 << 63)
 
@@ -83,20 +86,16 @@ def find_changes(
     existed: Array,
     exists: Array,
 ) -> Changes:
-    """Return the changelog rows of groups: +I, -D, and -U +U where a result differs.
-
-    `existed` and `exists` tell whether a group had a row and has one.
-    """
+    """Return the changelog rows of groups, of which `existed` had a row and `exists` have one."""
     differs = np.zeros(len(existed), bool)
     for before, after in zip(old, new, strict=True):
         differs |= before.differs(after)
-    updated = existed & exists & differs
-    counts = np.where(updated, 2, existed != exists)
+    cases = np.where(existed & exists & ~differs, 0, 2 * existed + exists)
+    counts = _SIZES[cases]
     groups = np.repeat(np.arange(len(existed)), counts)
-    second = np.arange(len(groups)) - np.repeat(np.cumsum(counts) - counts, counts) == 1
-    single = np.where(existed, _DELETE, _INSERT)[groups]
-    ops = np.where(updated[groups], np.where(second, _AFTER, _BEFORE), single)
-    return Changes(groups, ops, (ops == _INSERT) | (ops == _AFTER))
+    index = np.arange(len(groups)) - np.repeat(np.cumsum(counts) - counts, counts)
+    ops = _OPS_OF_CASES[cases[groups], index]
+    return Changes(groups, ops, _WITH_ROW_AFTER[ops])
 
 
 def _compute(rule: ResultRule, words: Array) -> ResultColumn:
