@@ -69,10 +69,9 @@ class Directory:
 
     def explain(self, key: str | None) -> Document:
         """Return why a group has its values."""
-        from jobs.checking.explain import explain
 
         return read_with_retries(
-            self._job, lambda table: explain(table, parse_group_key(key, table.plan))
+            self._job, lambda table: table.explain(parse_group_key(key, table.plan))
         )
 
     def compare_epochs(self, first: int, last: int | None) -> tuple[int, list[Document]]:

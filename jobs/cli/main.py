@@ -1,12 +1,12 @@
 """The command `retally`: its arguments and its exit codes.
 
-    arguments ──► one file of jobs.cli.commands ──► 0   done
-                            └─ exceptions ────► 1   failed: one sentence on standard error
-                                                2   bad usage, or FILE:LINE:COL: path: reason
-                                                3   from-flink: a result may differ from Flink's
-                                                75  another writer owns the job
+    arguments ──► one function of jobs.cli.commands ──► 0   done
+                            └─ exceptions ────────► 1   failed: one sentence on standard error
+                                                    2   bad usage, or FILE:LINE:COL: path: reason
+                                                    3   from-flink: a result may differ from Flink's
+                                                    75  another writer owns the job
 
-A subcommand's file is imported when it is called, so that light commands start at once.
+A subcommand's module is imported when it is called, so that light commands start at once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def _run(arguments: list[str]) -> int:
     except SystemExit as end:  # argparse has printed why
         return int(end.code or 0)
     _log_to_standard_error(options.verbose)
-    run = import_module(f"jobs.cli.commands.{options.module}").run
+    module, _, function = options.module.partition(":")
+    run = getattr(import_module(f"jobs.cli.commands.{module}"), function or "run")
     return _call(lambda: _to_exit_code(run(options)), options.verbose)
 
 
@@ -174,7 +175,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_running(commands: Commands) -> None:
     command = commands.add(
-        "broker", "runs an embedded Kafka broker in the foreground", module="machine.broker"
+        "broker", "runs an embedded Kafka broker in the foreground", module="machine:broker"
     )
     broker = command.data().parser
     broker.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
@@ -237,7 +238,7 @@ def _add_service(commands: Commands) -> None:
         command.add_argument("name", metavar="JOB", help="a job's name")
         _add_action(command, logs=action == "logs", others=action != "logs")
     approve = commands.add(
-        "approve", "approves the pending spec of a job", module="service.approve"
+        "approve", "approves the pending spec of a job", module="service:approve"
     )
     approve.service().json().parser.add_argument("name", metavar="JOB", help="a job's name")
     approve.parser.add_argument(
@@ -246,11 +247,11 @@ def _add_service(commands: Commands) -> None:
         help="continue with the state, read the topic again, or start over (keep, if it fits)",
     )
     operations = commands.add(
-        "operations", "lists what was done with a job, newest first", module="service.operations"
+        "operations", "lists what was done with a job, newest first", module="service:operations"
     )
     operations.service().json().parser.add_argument("name", metavar="JOB", help="a job's name")
     log = commands.add(
-        "audit-log", "lists who requested which change, newest first", module="service.audit_log"
+        "audit-log", "lists who requested which change, newest first", module="service:audit_log"
     ).service()
     for each in (operations, log.json()):
         each.parser.add_argument(
@@ -262,14 +263,14 @@ def _add_machine(commands: Commands) -> None:
     setup = commands.add(
         "setup",
         "fetches the jars, and Java if there is none, for this user",
-        module="machine.setup",
+        module="machine:setup",
     )
     setup.parser.add_argument(
         "--runtime", action="store_true", help="without the jars of the embedded broker"
     )
     commands.add("demo", "runs a broker, a changing source, the service, and two jobs")
     completion = commands.add(
-        "completion", "prints a shell's completion script for retally", module="machine.completion"
+        "completion", "prints a shell's completion script for retally", module="machine:completion"
     )
     completion.parser.add_argument("shell", choices=("bash", "zsh"))
 
@@ -300,7 +301,9 @@ def _add_reading(commands: Commands) -> None:
         default="table",
         help="document: one JSON object with epochs, columns and rows (table)",
     )
-    results = commands.add("results", "prints a job's results, now or at an epoch")
+    results = commands.add(
+        "results", "prints a job's results, now or at an epoch", module="reading:results"
+    )
     results.job().view().json()
     results.parser.add_argument(
         "--key", metavar="JSON", help="one group: its value, or an object of its columns"
@@ -320,20 +323,34 @@ def _add_reading(commands: Commands) -> None:
         "--order", metavar="COLUMNS", help="such as --order=-total,name; - is descending"
     )
     results.parser.add_argument("--limit", type=parse_whole, metavar="N", help="at most N rows")
-    changes = commands.add("changes", "prints a job's changelog").job().view().json().parser
+    changes = (
+        commands.add("changes", "prints a job's changelog", module="reading:changes")
+        .job()
+        .view()
+        .json()
+        .parser
+    )
     changes.add_argument(
         "--since", type=parse_whole, metavar="EPOCH", help="only changes after EPOCH"
     )
     changes.add_argument("--key", metavar="JSON", help="only the changes of one group")
     changes.add_argument("--follow", action="store_true", help="continue with each new epoch")
-    diff = commands.add("diff", "prints the groups that differ between two epochs")
+    diff = commands.add(
+        "diff", "prints the groups that differ between two epochs", module="reading:diff"
+    )
     diff.job().view().json().parser.add_argument(
         "--from", dest="first", type=parse_whole, required=True, metavar="N", help="an epoch"
     )
     diff.parser.add_argument(
         "--to", dest="last", type=parse_whole, metavar="N", help="another epoch (the newest)"
     )
-    explain = commands.add("explain", "explains the values of a group").job().view().json().parser
+    explain = (
+        commands.add("explain", "explains the values of a group", module="reading:explain")
+        .job()
+        .view()
+        .json()
+        .parser
+    )
     explain.add_argument(
         "key", metavar="KEY", nargs="?", help="the group's value, or an object of its columns"
     )
@@ -344,16 +361,18 @@ def _add_specs(commands: Commands) -> None:
         ("replay", "runs a job on a file of steps, without Kafka and Delta"),
         ("watermarks", "runs only the watermarks of a job, on a file of steps"),
     ):
-        parser = commands.add(name, summary, module="steps").spec().parser
+        parser = commands.add(name, summary, module="specs:run_steps").spec().parser
         parser.set_defaults(runs=name)
         parser.add_argument(
             "steps", nargs="?", default="-", metavar="STEPS", help="JSON lines (standard input)"
         )
     plan = commands.add("plan", "prints types, operators, state layout and code of a job")
     plan.spec().json().parser.add_argument("--view", metavar="NAME", help="only this view")
-    commands.add("validate", "checks a job spec; prints the place of every error").spec().json()
+    commands.add(
+        "validate", "checks a job spec; prints the place of every error", module="specs:validate"
+    ).spec().json()
     suggest = commands.add(
-        "suggest", "prints a spec for a topic, from its newest messages", module="specs.suggest"
+        "suggest", "prints a spec for a topic, from its newest messages", module="specs:suggest"
     )
     suggest.brokers().connection().parser.add_argument("topic", metavar="TOPIC", help="a topic")
     topics = commands.add("topics", "lists, shows and creates topics")
@@ -366,7 +385,7 @@ def _add_specs(commands: Commands) -> None:
         "--partitions", type=parse_whole, default=4, metavar="N", help="for create: its number (4)"
     )
     flink = commands.add(
-        "from-flink", "writes the job specs of a Flink SQL file", module="specs.from_flink"
+        "from-flink", "writes the job specs of a Flink SQL file", module="from_flink"
     )
     flink.parser.add_argument("file", type=Path, metavar="FILE", help="statements of Flink SQL")
     flink.parser.add_argument(
@@ -375,12 +394,16 @@ def _add_specs(commands: Commands) -> None:
 
 
 def _add_upkeep(commands: Commands) -> None:
-    savepoint = commands.add("savepoint", "creates, lists or deletes savepoints of a job")
+    savepoint = commands.add(
+        "savepoint", "creates, lists or deletes savepoints of a job", module="states:savepoint"
+    )
     which = savepoint.job().json().parser.add_mutually_exclusive_group()
     which.add_argument("--name", help="the name of the new savepoint (epoch-N)")
     which.add_argument("--list", action="store_true", help="list the savepoints")
     which.add_argument("--delete", metavar="NAME", help="delete the savepoint NAME")
-    rewind = commands.add("rewind", "restores a savepoint or an epoch of a stopped job")
+    rewind = commands.add(
+        "rewind", "restores a savepoint or an epoch of a stopped job", module="states:rewind"
+    )
     rewind.job().brokers().json().parser.add_argument(
         "--to", required=True, metavar="N|NAME", help="an epoch, or a savepoint's name"
     )
@@ -416,7 +439,7 @@ def _add_upkeep(commands: Commands) -> None:
 
 def _add_changes(commands: Commands) -> None:
     """Add the commands that clone or evolve a job, and those that check one."""
-    clone = commands.add("clone", "creates a job with the state of another")
+    clone = commands.add("clone", "creates a job with the state of another", module="states:clone")
     clone.job().json().tables().parser.add_argument(
         "name", metavar="NAME", help="the new job's name"
     )

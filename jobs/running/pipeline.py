@@ -72,12 +72,12 @@ from jobs.edge.tasks.epoch import EpochTask
 from jobs.edge.tasks.fold import FAILURE, OUTPUT_SCHEMA, FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.fold_views import ViewsFold
+from jobs.edge.tasks.range_reading import SourceRules
 from jobs.running.clock import JobClock
 from jobs.running.epoch_size import EpochSize
 from jobs.running.input_limits import InputLimits
 from jobs.running.outcome import EpochTooLarge, Outcome
 from jobs.running.phases import Phases
-from jobs.running.source_rules import make_source_rules
 from jobs.running.subtable import Subtable
 from jobs.table.parts import CHANGELOG
 from schemas.limits import FOLD_TASK_ROWS, RECENT_EPOCHS_MAX, SMALL_RANGE_RECORDS, TASK_BYTES_MAX
@@ -131,7 +131,7 @@ class Pipeline:
         self._limits = InputLimits(spec)
         self._size = EpochSize()
         self.task_bytes_max = TASK_BYTES_MAX
-        self._rules = make_source_rules(spec, plan)
+        self._rules = SourceRules.of(spec, plan)
         self.phases = Phases()
 
     @property

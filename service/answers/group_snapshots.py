@@ -15,13 +15,13 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from jobs.core.explain.extreme_changes import MultisetHistory
-from jobs.table.group import GroupReader, ReadFiles
+from jobs.table.group import GroupReader, ReadFiles, UnknownGroup
 from jobs.table.version import Key, TableVersion
 from schemas.limits import GROUP_SNAPSHOTS_KEPT
 from schemas.table.epoch import EpochRow
 from service.answers.results import TableReads
 from service.live.table import LiveTable
-from service.table.explanation import explain_group
+from service.problems import Problem
 from service.table.row_shape import RowShape
 
 _PAUSE_FACTOR = 4.0  # a snapshot is not read again for this many times its reading time
@@ -93,3 +93,11 @@ def take_snapshot(
     document = explain_group(reader)
     rows = {row.epoch: row for row in reader.epochs}
     return GroupSnapshot(document, reader.multisets, rows, known)
+
+
+def explain_group(reader: GroupReader) -> dict[str, Any]:
+    """Return the explanation of a group as a document."""
+    try:
+        return reader.explain()
+    except UnknownGroup as error:
+        raise Problem("group-unknown", 404, str(error)) from None

@@ -14,6 +14,7 @@ from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.answers.difference import read_difference_page
+from service.answers.group_snapshots import explain_group
 from service.routes.answering import (
     answer,
     make_epoch_headers,
@@ -23,7 +24,6 @@ from service.routes.documents import Difference, Explained, History, Quarantine,
 from service.routes.examples import ROW, describe_responses
 from service.routes.views import require_view
 from service.runtime import runtime_of
-from service.table.explanation import explain_group
 from service.table.quarantine import (
     add_replay,
     list_oldest_messages,

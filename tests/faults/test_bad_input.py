@@ -35,10 +35,10 @@ from jobs.edge.process.broker import Broker
 from jobs.edge.rows.weighted_rows import REPORT, WEIGHT
 from jobs.edge.tasks import decode as decode_task
 from jobs.edge.tasks.decode import DecodeTask
+from jobs.edge.tasks.range_reading import SourceRules
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.input_limits import InputLimits
 from jobs.running.outcome import InputRefused, Outcome
-from jobs.running.source_rules import make_source_rules
 from schemas.limits import (
     MESSAGE_BYTES_MAX,
     QUARANTINE_BYTES_MAX,
@@ -94,7 +94,7 @@ def decoded(
     )
     task = DecodeTask(
         PLAN,
-        make_source_rules(load_spec(SPEC), PLAN),
+        SourceRules.of(load_spec(SPEC), PLAN),
         {},
         (OffsetRange("items", 0, 0, count),),
         root,

@@ -14,8 +14,13 @@ from jobs.cli.spec_reading import load_job
 from jobs.core.aggregates import ReadCost, Storage, read_cost_of
 from jobs.core.fold.program import Program
 from jobs.core.job.decoding_path import describe_decoding_path
-from jobs.core.job.folding_path import describe_folding_path
-from jobs.core.job.plan_nodes import PlanNode, list_nodes, list_sets, write_lateness
+from jobs.core.job.plan_nodes import (
+    PlanNode,
+    describe_folding_path,
+    list_nodes,
+    list_sets,
+    write_lateness,
+)
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.printer import aggregate_label, expression_sql, window_sql
 from schemas.spec.duration import duration_text

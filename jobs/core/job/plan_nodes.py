@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 
 from jobs.core.aggregates import FUNCTIONS, ReadCost
+from jobs.core.fold.columnar.query import why_not_columnar
+from jobs.core.fold.rules import rules_of
 from jobs.core.job.decoding_path import describe_decoding_path
-from jobs.core.job.folding_path import describe_folding_path
 from jobs.core.job.window_rules import closes
 from jobs.core.plan.tree import Plan, Window
 from jobs.core.sql.grouping_sets import sets_of_plan
@@ -277,3 +278,10 @@ def _describe_table(spec: JobSpec) -> Attributes:
 
 def _alias(sql: str, name: str) -> str:
     return sql if sql == name else f"{sql} AS {name}"
+
+
+def describe_folding_path(spec: JobSpec, plan: Plan) -> str:
+    """Return the folding path of a job, and why if it is the slow one."""
+    rules = rules_of(spec, withhold=spec.minibatch.clock == "event" or closes(spec))
+    why = why_not_columnar(plan, rules)
+    return "in arrays, many groups at once" if why is None else f"group by group, because {why}"

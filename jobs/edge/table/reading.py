@@ -35,6 +35,7 @@ from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.job_specs import resolve_next_spec
 from jobs.table.epoch_rows import drop_undone
 from jobs.table.files import LiveFile, open_table
+from jobs.table.group import GroupReader
 from jobs.table.parts import ACCUMULATORS
 from jobs.table.row_shape import RowShape
 from jobs.table.version import HistoryGap, TableVersion, read_again
@@ -127,6 +128,11 @@ class TableReader(TableVersion):
         return self.kept_epochs[-1]
 
     # --- results ------------------------------------------------------------------------------
+
+    def explain(self, key: Key) -> dict[str, Any]:
+        """Return why a group's values are what they are; raise UnknownGroup if it never was."""
+        reader = GroupReader(self, self.shape, key, self.spec.state.buckets)
+        return {"job": self.paths.name, **reader.explain()}
 
     def results(self, epoch: int | None = None, key: Key | None = None) -> EpochResults:
         """Return the results as of `epoch`, or the current results; with `key`, of one group."""

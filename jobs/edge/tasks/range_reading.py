@@ -21,7 +21,7 @@ from jobs.core.formats.scanned import Array, Scanned, Scanner
 from jobs.core.job.time_rules import MessagesInOrder, TimeRules
 from jobs.core.kernels.codes import GOOD, NO_TIME, UNUSUAL
 from jobs.core.kernels.foreign_messages import NO_STAMP
-from jobs.core.plan.tree import Column
+from jobs.core.plan.tree import Column, Plan
 from jobs.core.rows.consolidate import RUNNING_BITS
 from jobs.core.rows.row_time import TimeReader
 from jobs.core.rows.source_order import SourceOrder, as_stamps
@@ -53,6 +53,7 @@ from schemas.limits import (
     SCAN_BYTES_MAX,
     SCAN_UNUSUAL_PART_MAX,
 )
+from schemas.spec.job import JobSpec
 
 _MICROS_A_MILLISECOND = 1_000
 NEVER, FOR_EVER = -(1 << 63) - 1, 1 << 63
@@ -65,7 +66,12 @@ class SourceRules:
     messages: MessageRules
     times: Mapping[str, TimeRules]  # of each topic
 
-    def of(self, topic: str) -> TopicRules:
+    @classmethod
+    def of(cls, spec: JobSpec, plan: Plan) -> SourceRules:
+        times = {topic: TimeRules.of(spec, topic, plan.columns) for topic in spec.source.topics}
+        return cls(MessageRules.of(spec), times)
+
+    def of_topic(self, topic: str) -> TopicRules:
         return TopicRules(self.messages, self.times[topic])
 
     @property
@@ -130,7 +136,7 @@ class RangeReader:
 
     def __post_init__(self) -> None:
         planned = self.range
-        self.rules = self.task.rules.of(planned.topic)
+        self.rules = self.task.rules.of_topic(planned.topic)
         order = SourceOrder() if self.rules.messages.format == "canal-json" else None
         self.report = RangeReport(number=self.number, start=planned.start, order=order)
         self.rejects = RejectWriter(self.task, self.writer)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jobs.core.job.folding_path import describe_folding_path
 from jobs.core.job.job_plan import plan_of
+from jobs.core.job.plan_nodes import describe_folding_path
 from schemas.spec.job import JobSpec
 
 SPEC: dict[str, Any] = {

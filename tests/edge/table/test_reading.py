@@ -15,7 +15,6 @@ import pytest
 from jobs.changing.rewind import _commit
 from jobs.changing.savepoint import create_savepoint
 from jobs.changing.stopped_job import StoppedJob
-from jobs.checking.explain import explain
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Key
@@ -218,7 +217,7 @@ def test_results_are_those_last_emitted_whatever_is_withheld(tmp_path: Path) -> 
     reader = TableReader.open(reader.paths)
     assert reader.results().rows == [(("a",), (1, 1, 1))]
     assert reader.results(1).rows == []
-    seen, unseen = explain(reader, ("a",)), explain(reader, ("b",))
+    seen, unseen = reader.explain(("a",)), reader.explain(("b",))
     assert (seen["withheld"], seen["row_count"], seen["row"]["n"]) == (True, 2, 1)
     assert (unseen["withheld"], unseen["row_count"], unseen["row"]) == (True, 1, None)
 

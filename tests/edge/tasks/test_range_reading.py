@@ -16,8 +16,7 @@ from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Record, Records
 from jobs.edge.tasks import range_decoders, range_reading
 from jobs.edge.tasks.decode import DecodeTask
-from jobs.edge.tasks.range_reading import RangeReader
-from jobs.running.source_rules import make_source_rules
+from jobs.edge.tasks.range_reading import RangeReader, SourceRules
 from schemas.spec.file import load_spec
 from schemas.table.epoch import SentMessage
 from tests.support.faults.bad_messages import COLUMNS, good_message, kinds
@@ -72,7 +71,7 @@ def read(root: Path, records: list[Message], spec: dict[str, Any]) -> tuple[Any,
     plan = plan_of(loaded)
     task = DecodeTask(
         plan,
-        make_source_rules(loaded, plan),
+        SourceRules.of(loaded, plan),
         {},
         (OffsetRange("items", 0, 0, len(records)),),
         root,

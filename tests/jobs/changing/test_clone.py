@@ -15,7 +15,6 @@ import pytest
 from jobs.changing.clone import CannotClone, clone
 from jobs.changing.rewind import CannotRewind
 from jobs.changing.savepoint import create_savepoint
-from jobs.checking.explain import explain
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.job.cloning import clone_spec
 from jobs.core.values.change import Op
@@ -69,7 +68,7 @@ def test_a_clone_has_the_results_and_the_state_of_that_epoch(
     assert fold_changelog({}, rows) == shown(live)
     assert {change.op for change in other.changes()} == {Op.INSERT}
     for key in live:
-        output = explain(other, key)
+        output = other.explain(key)
         multiset = {e["value"]: e["multiplicity"] for e in output["arguments"][0]["multiset"]}
         assert multiset == {value: live[key].count(value) for value in live[key]}
         assert output["row_count"] == len(live[key])

@@ -247,8 +247,8 @@ def test_a_missing_spec_is_bad_usage_and_a_missing_job_is_a_failure(
 def test_light_commands_load_no_spark(command: str) -> None:
     program = (
         "import sys; from jobs.cli.main import main; main(sys.argv[1:]); "
-        "import jobs.cli.commands.results, jobs.cli.commands.changes, jobs.cli.commands.explain, "
-        "jobs.cli.commands.validate, jobs.cli.commands.plan, jobs.cli.commands.run; "
+        "import jobs.cli.commands.reading, jobs.cli.commands.specs, jobs.cli.commands.plan, "
+        "jobs.cli.commands.run; "
         "print([m for m in ('pyspark', 'kafka', 'fastapi') if m in sys.modules])"
     )
     done = subprocess.run(

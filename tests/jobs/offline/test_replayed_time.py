@@ -19,10 +19,9 @@ from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Records
 from jobs.edge.rows.late_rows import deadline_of
 from jobs.edge.tasks.decode import DecodeTask
-from jobs.edge.tasks.range_reading import RangeReader
+from jobs.edge.tasks.range_reading import RangeReader, SourceRules
 from jobs.offline.replay import replay
 from jobs.running.clock import JobClock
-from jobs.running.source_rules import make_source_rules
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicPartition
@@ -98,7 +97,7 @@ def run_epoch(
 ) -> list[tuple[str, int, int]]:
     """Decode the messages of an epoch in tasks, report them to the clock; return late rows."""
     plan = plan_of(spec)
-    rules = make_source_rules(spec, plan)
+    rules = SourceRules.of(spec, plan)
     deadline = deadline_of(closing_of(spec, plan), clock.time.watermark, in_order=rules.in_order)
     reports, late = [], []
     for topic, partition in sorted({place for place, *_ in messages}):

@@ -11,7 +11,6 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from jobs.checking.explain import explain
 from jobs.edge.rows.late_rows import LateRow
 from jobs.edge.table.epoch_files import Reject
 from jobs.edge.table.file_writer import (
@@ -76,7 +75,7 @@ def test_the_explanation_is_that_of_the_command(
     client: httpx.Client, watched: WatchedTable, name: str
 ) -> None:
     answer = client.get(f"{JOB}/results/{name}/explain")
-    assert answer.json() == explain(watched.table.reader(), (name,))
+    assert answer.json() == watched.table.reader().explain((name,))
     assert answer.headers["x-epoch"] == str(watched.newest)
     assert len(answer.json()["late"]) == (name in ("g0", "g1"))
 

@@ -1,4 +1,4 @@
-"""retally savepoint: creates, lists or deletes savepoints of a job."""
+"""retally savepoint, rewind and clone: earlier states of a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from jobs.cli.sources import open_source
 _COLUMNS = {"name": "savepoint", "epoch": "epoch", "groups": "groups", "committed_at": "committed"}
 
 
-def run(options: argparse.Namespace) -> None:
+def savepoint(options: argparse.Namespace) -> None:
+    """Create, list or delete savepoints of a job."""
     if options.name is not None:
         _check_name(options.name)
     with open_source(options) as source:
@@ -39,3 +40,34 @@ def _check_name(name: str) -> None:
         raise UsageError(f"{name!r} is not a savepoint name; use letters, digits, . _ -")
     if name.isdigit():
         raise UsageError(f"{name!r} would be read as an epoch; put a letter into the name")
+
+
+def rewind(options: argparse.Namespace) -> None:
+    """Restore a savepoint or an epoch of a stopped job."""
+    with open_source(options) as source:
+        done = source.rewind(options.to)
+    job, to, epoch, kept = done["job"], done["to"], done["epoch"], done["kept"]
+    if options.json:
+        print_json(done)
+    elif epoch == to:
+        print(f"{job} is at epoch {epoch} already")
+    else:
+        print(
+            f"{job} is at epoch {epoch}, with the results of epoch {to} "
+            f"({done['changelog_rows']} changelog rows lead there)"
+        )
+        if kept is not None:
+            print(f"epoch {epoch - 1} is kept as savepoint {kept}")
+
+
+def clone(options: argparse.Namespace) -> None:
+    """Create a job with the state of another."""
+    with open_source(options) as source:
+        done = source.clone(options.name, options.to, options.spec)
+    if options.json:
+        print_json(done)
+    else:
+        print(
+            f"{done['job']} begins with the {done['groups']} groups that {done['of']} had at epoch "
+            f"{done['cloned']}; start it with retally run or retally start"
+        )

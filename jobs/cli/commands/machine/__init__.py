@@ -1,1 +1,0 @@
-"""Commands about this machine, without a job."""

@@ -1,0 +1,97 @@
+"""retally results, changes, diff and explain: what a job's table says."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import suppress
+
+from jobs.cli.answers import Wanted
+from jobs.cli.errors import UsageError
+from jobs.cli.explanation import print_explanation
+from jobs.cli.output import (
+    OP_STYLES,
+    describe_moved,
+    escape_controls,
+    open_console,
+    print_json,
+    print_note,
+    print_table,
+)
+from jobs.cli.sources import open_source
+
+_STYLES = {"-": "red", "+": "green"}
+
+
+def results(options: argparse.Namespace) -> None:
+    """Print the groups of a job and their values, now or at an epoch."""
+    listed = options.where or options.order or options.limit is not None
+    if options.key is not None and listed:
+        raise UsageError("--key names one group; --where, --order and --limit are for many")
+    wanted = Wanted(
+        options.epoch,
+        options.time,
+        options.key,
+        tuple(options.where or ()),
+        options.order,
+        options.limit,
+    )
+    with open_source(options) as source:
+        found = source.read_results(wanted)
+    if options.json:
+        print_json(*found.rows)
+    else:
+        names = [name for name, _ in found.columns]
+        print_table(found.columns, ([row[name] for name in names] for row in found.rows))
+    if found.moved is not None:
+        print_note(describe_moved(found.moved))
+    if options.key is not None and not found.rows:
+        print_note(f"there is no such group at epoch {found.epoch}")
+    elif not options.json:
+        groups = "group" if len(found.rows) == 1 else "groups"
+        kept = " that match" if options.where else ""
+        print_note(f"{len(found.rows)} {groups}{kept} at epoch {found.epoch}")
+
+
+def changes(options: argparse.Namespace) -> None:
+    """Print the changelog of a job, and follow it with --follow."""
+    screen = None if options.json else open_console()
+    with suppress(KeyboardInterrupt), open_source(options) as source:  # Ctrl-C ends --follow
+        for change in source.read_changes(options.since, options.key, follow=options.follow):
+            if screen is None:
+                print_json(change)
+            else:
+                text = escape_controls(json.dumps(change["row"], ensure_ascii=False))
+                line = f"{change['epoch']:>6} {change['op']} {text}"
+                screen.print(line, style=OP_STYLES[change["op"]], soft_wrap=True)
+            if options.follow:
+                sys.stdout.flush()
+
+
+def diff(options: argparse.Namespace) -> None:
+    """Print the groups whose results differ between two epochs."""
+    with open_source(options) as source:
+        to, found = source.compare_epochs(options.first, options.last)
+    if options.json:
+        print_json(*found)
+    else:
+        screen = open_console()
+        for each in found:
+            for sign, row in (("-", each["before"]), ("+", each["after"])):
+                if row is not None:
+                    text = escape_controls(json.dumps(row, ensure_ascii=False))
+                    screen.print(f"{sign} {text}", style=_STYLES[sign], soft_wrap=True)
+    groups = "group differs" if len(found) == 1 else "groups differ"
+    print_note(f"{len(found)} {groups} between epochs {options.first} and {to}")
+
+
+def explain(options: argparse.Namespace) -> None:
+    """Explain the values of a group."""
+    with open_source(options) as source:
+        document = source.explain(options.key)
+    if options.json:
+        print_json(document)
+    else:
+        name = f"{options.job}.{options.view}" if options.view else options.job
+        print_explanation({**document, "job": name})

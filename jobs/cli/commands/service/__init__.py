@@ -1,1 +1,0 @@
-"""Commands that only a service can answer."""
