@@ -300,6 +300,9 @@ def test_a_file_of_several_row_groups_has_the_statistics_of_all(
     assert writer.added.size == (tmp_path / name).stat().st_size
 
 
+VALUES_LOOKED_FOR = 4  # of each column
+
+
 def test_no_filter_on_any_column_loses_a_row(table: EpochTable) -> None:
     """What a reader that prunes by statistics finds is what there is."""
     delta = DeltaTable(str(table.root))
@@ -308,7 +311,7 @@ def test_no_filter_on_any_column_loses_a_row(table: EpochTable) -> None:
     checked = 0
     for name in everything.column_names:
         column = everything[name]
-        for value in column.unique():
+        for value in column.unique()[:VALUES_LOOKED_FOR]:
             if not value.is_valid:
                 wanted = [ds.field(name).is_null()]
             elif pa.types.is_boolean(value.type):
@@ -321,7 +324,7 @@ def test_no_filter_on_any_column_loses_a_row(table: EpochTable) -> None:
                 expected = everything.filter(expression).num_rows
                 assert pruned.count_rows(filter=expression) == expected, (name, value)
                 checked += 1
-    assert checked > 150
+    assert checked > 80
 
 
 def test_duckdb_finds_every_row_through_the_log(table: EpochTable) -> None:

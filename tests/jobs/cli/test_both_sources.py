@@ -208,18 +208,6 @@ def test_a_difference_has_the_rows_before_and_after(both: BothWays) -> None:
         assert (each["before"], each["after"]) == (before.get(name), after.get(name))
 
 
-def test_a_service_tells_what_was_done_and_by_whom(both: BothWays) -> None:
-    assert both.by_service("audit", "items")[0] in (0, 1)
-    code, out, err = both.by_service("operations", "items", "--json")
-    assert code == 0, err
-    assert lines(out)[0]["kind"] == "audit"
-    assert "audit" in both.by_service("operations", "items")[1]
-    code, out, _ = both.by_service("audit-log", "--limit", "5", "--json")
-    assert code == 0
-    assert lines(out)[0]["path"] == "/v1/jobs/items/audit"
-    assert "POST /v1/jobs/items/audit" in both.by_service("audit-log")[1]
-
-
 def test_a_put_shows_the_epoch_and_groups_of_a_table_and_waits_for_approval(
     both: BothWays, tmp_path: Path
 ) -> None:
@@ -293,7 +281,7 @@ def test_a_savepoint_is_created_listed_and_deleted(both: BothWays) -> None:
     assert deleted == (0, "", "deleted savepoint epoch-2\n")
 
 
-def test_a_clone_is_reported_the_same(both: BothWays) -> None:
+def test_a_clone_is_reported_the_same_and_the_service_tells_by_whom(both: BothWays) -> None:
     copy = JobDirectory(both.served.data, "copy").home
     for form in ["--json"], []:
         by_tables = both.by_tables("clone", "items", "copy", *form)
@@ -302,6 +290,14 @@ def test_a_clone_is_reported_the_same(both: BothWays) -> None:
         assert by_tables[0] == 0
         both.call("jobs", "delete", "copy", "--job-data", "drop", "--service", both.served.address)
     assert by_tables[1].startswith("copy begins with the 4 groups that items had at epoch 2")
+    code, out, err = both.by_service("operations", "items", "--json")
+    assert code == 0, err
+    assert lines(out)[0]["kind"] == "clone"
+    assert "clone" in both.by_service("operations", "items")[1]
+    code, out, _ = both.by_service("audit-log", "--limit", "5", "--json")
+    assert code == 0
+    assert "/v1/jobs/items/clone" in [line["path"] for line in lines(out)]
+    assert "POST /v1/jobs/items/clone" in both.by_service("audit-log")[1]
 
 
 def test_values_of_many_types_are_the_same(both: BothWays) -> None:
