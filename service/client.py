@@ -358,8 +358,6 @@ class Client(Connection):
             operation = self.operation(operation.id)
         return operation
 
-    ended = wait_until_ended  # its name until 0.2
-
 
 def _job_path(name: str) -> str:
     return f"/v1/jobs/{quote(name, safe='')}"

@@ -34,7 +34,6 @@ from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import rows_in
 from schemas.types.arrow_values import to_list
 
-_CODE = "quarantine_code"  # not in files of older versions
 _POSITION = ("topic", "partition", "offset")
 Message = tuple[str, int, int]
 
@@ -149,9 +148,7 @@ def _shared_tables(shadow: TableReader) -> Iterable[pa.Table]:
 def _codes_in(table: pa.Table) -> list[tuple[Message, str | None]]:
     """Return the message and the code of each row."""
     messages = zip(*(to_list(table[column]) for column in _POSITION), strict=True)
-    known = _CODE in table.schema.names
-    codes = to_list(table[_CODE]) if known else [None] * table.num_rows
-    return list(zip(messages, codes, strict=True))
+    return list(zip(messages, to_list(table["quarantine_code"]), strict=True))
 
 
 def _is_between(message: Message, start: Offsets, end: Offsets) -> bool:

@@ -42,9 +42,7 @@ from schemas.spec.connections import Connection, spark_options
 from schemas.table.epoch import Offsets
 from schemas.types.arrow_types import arrow_type
 
-# Refusals that reading the message again does not show; files of older versions have no code.
 _TIMES = "__weight"
-_NOT_RECOMPUTED = (RejectCode.FUTURE, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +175,7 @@ def names_left_out(rejects: Sequence[Mapping[str, Any]], plan: Plan) -> frozense
     return frozenset(
         f"{reject['topic']}/{reject['partition']}/{reject['offset']}"
         for reject in rejects
-        if plan.primary_key or reject.get("quarantine_code") in _NOT_RECOMPUTED
+        if plan.primary_key or reject["quarantine_code"] == RejectCode.FUTURE
     )
 
 

@@ -200,16 +200,15 @@ def _add_code(file: LiveFile, columns: Sequence[str] | None) -> list[str] | None
     """Return the columns to read from a file, so that `_drop_taken` can be applied."""
     if columns is None or not _has_taken(file) or _CODE in columns:
         return None if columns is None else list(columns)
-    return [*columns, _CODE]  # files of older versions do not have it, and are read without it
+    return [*columns, _CODE]
 
 
 def _drop_taken(file: LiveFile, rows: pa.Table, columns: Sequence[str] | None) -> pa.Table:
     """Drop the messages on which only the job's own query fails: other views have taken them."""
     if not _has_taken(file):
         return rows
-    if _CODE in rows.column_names:
-        of_query = pc.equal(rows[_CODE], pa.scalar(RejectCode.EXPRESSION.value))
-        rows = rows.filter(pc.invert(pc.fill_null(of_query, False)))
+    of_query = pc.equal(rows[_CODE], pa.scalar(RejectCode.EXPRESSION.value))
+    rows = rows.filter(pc.invert(pc.fill_null(of_query, False)))
     return rows if columns is None else rows.select(list(columns))
 
 

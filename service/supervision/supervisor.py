@@ -235,10 +235,7 @@ class Supervisor:
         if record.pid != pid or job_process.find_writer(paths.lock) != pid:
             return False
         start = read_start(paths.start)
-        if start is not None and start.pid == pid:
-            return start.ready
-        # An adopted job of an older version reports no phases; it writes its spec when it is ready.
-        return record.name not in self._children and paths.spec.exists()
+        return start is not None and start.pid == pid and start.ready
 
     def _terminate(self, name: str, pid: int) -> None:
         """Terminate a process once, wait, and kill it if it does not end."""

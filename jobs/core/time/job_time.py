@@ -424,10 +424,8 @@ class JobTime:
         self.now = state["now"] if now is None else max(now, state["now"])
         self._valve.last = state.get("combined")
         self._valve.status = Status(state["status"])
-        # Older tables have both of these once, for all topics.
-        shared = {name: state[name] for name in ("emitted", "alignment") if name in state}
         for topic in self._sources.keys() & state["topics"].keys():
-            self._restore_source(topic, shared | state["topics"][topic], self.now - state["now"])
+            self._restore_source(topic, state["topics"][topic], self.now - state["now"])
         self._pause_timers()
 
     def _restore_source(self, topic: str, state: Mapping[str, Any], passed: int) -> None:

@@ -160,7 +160,7 @@ class TableLayout:
                 "path": pa.string(),
                 "raw": pa.binary(),
                 "raw_bytes": pa.int64(),
-                "quarantine_code": pa.string(),  # not in files of older versions
+                "quarantine_code": pa.string(),
             },
             EPOCHS: {
                 "epoch": pa.int64(),

@@ -472,21 +472,6 @@ def test_topics_of_different_groups_do_not_wait_for_each_other() -> None:
     assert time.paused == {("a", 0)}
 
 
-def test_a_row_of_an_older_table_has_emission_and_alignment_once_for_all_topics() -> None:
-    time = job_time(0, 1, align=ALIGN)
-    time.observe("t", 0, 10_000, 1)
-    time.observe("t", 1, 1_000, 1)
-    pass_all(time, 900, 1_000)
-    new = json.loads(json.dumps(time.snapshot()))
-    older = {**new, "topics": {"t": {**new["topics"]["t"]}}}
-    for name in ("emitted", "alignment"):
-        older[name] = older["topics"]["t"].pop(name)
-    restored = job_time(align=ALIGN)
-    restored.restore(older)
-    assert restored.snapshot() == new
-    assert restored.paused == {("t", 0)}
-
-
 # --- the progress of another job ------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.fold.state import MemoryState
 from jobs.core.fold.timers import Clock
-from jobs.core.values.change import Op, RejectCode
+from jobs.core.values.change import Op
 from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table import compaction
 from jobs.edge.table.compaction import BASE_TIER, Merge, due_merge, merge_files
@@ -354,22 +354,6 @@ def test_large_quarantined_messages_are_not_all_held_at_once(
     whole = pq.ParquetFile(made.root / merged.path)
     assert whole.num_row_groups > 1
     assert whole.read()["offset"].to_pylist() == [10, 11, 12, 20, 21, 22, 30, 31, 32]
-
-
-def test_a_merge_takes_files_of_a_version_that_knew_no_code(tmp_path: Path) -> None:
-    made = FoldedTable(tmp_path / "epochs")
-    files = []
-    for epoch, code in ((1, None), (2, RejectCode.FUTURE)):
-        rejects = [Reject("t", 0, epoch, None, "", "", b"x", 1, code or RejectCode.MESSAGE)]
-        rows = made.layout.quarantine_table(epoch, rejects)
-        if code is None:
-            rows = rows.drop_columns("quarantine_code")
-        added = write_file(made.root, file_name(QUARANTINE, epoch, "u", "m0"), rows)
-        files.append(LiveFile(added.path, QUARANTINE, added.size, 1, epoch, epoch))
-    [merged] = merge_files(made.plan, made.root, Merge(QUARANTINE, 1, tuple(files)), "uuid")
-    whole = pq.ParquetFile(made.root / merged.path).read()
-    assert whole["offset"].to_pylist() == [1, 2]
-    assert whole["quarantine_code"].to_pylist() == [None, "future"]
 
 
 # --- what is due ------------------------------------------------------------------------------
