@@ -90,7 +90,8 @@ def lock_jars(directory: Path) -> None:
     if shipped is None or not has_locked_pyspark(shipped):
         raise SetupFailed("jars.lock needs the locked pyspark: run make setup, then make lock")
     retrieved = directory / "jars"
-    steps.retrieve(retrieved, "[conf]/[organisation]/[artifact]/[revision].[ext]", shipped)
+    pattern = f"{retrieved}/[conf]/[organisation]/[artifact]/[revision].[ext]"
+    steps.retrieve(pattern, shipped, locked.IVY_XML)
     found = remove_shipped(read_jars(retrieved), shipped)
     locked.write_jars(found)
     print(f"lock: {locked.JARS} has {len(found)} jars")

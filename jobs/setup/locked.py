@@ -69,11 +69,6 @@ class Jar:
         """The path in the directory of jars."""
         return f"{self.conf}/{self.file}"
 
-    @property
-    def address(self) -> str:
-        """The path in a Maven repository."""
-        return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file}"
-
 
 def digest(*parts: bytes | str) -> str:
     """Return the SHA-256 of a list of parts."""
@@ -173,6 +168,23 @@ def write_jars(found: list[Jar]) -> None:
     head = "# Every jar that the set-up fetches, with its SHA-256. Made by make lock.\n"
     lines = [f"{j.sha256} {j.conf} {j.group}:{j.artifact}:{j.version}\n" for j in found]
     JARS.write_text(f"{head}{_MADE_FROM}{jars_source()}\n{''.join(lines)}")
+
+
+def ivy_xml(wanted: list[Jar]) -> str:
+    """Return the jars for Ivy, each alone: the lock has what they depend on."""
+    configurations = "".join(
+        f'<conf name="{conf}"/>' for conf in {jar.conf: None for jar in wanted}
+    )
+    dependencies = "".join(
+        f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}"'
+        f' conf="{jar.conf}->default" transitive="false"/>\n'
+        for jar in wanted
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="retally" module="jars"/>\n'
+        f"<configurations>{configurations}</configurations>\n"
+        f"<dependencies>\n{dependencies}</dependencies></ivy-module>"
+    )
 
 
 def differing_jars(where: Path, runtime: bool = False) -> list[str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import ssl
 import subprocess
 import sys
 import tempfile
@@ -22,11 +21,9 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 from jobs.edge.machine import jars, kernel_cache
 from jobs.edge.machine.java import (
@@ -38,13 +35,10 @@ from jobs.edge.machine.java import (
     read_build,
 )
 from jobs.setup import locked
-from jobs.setup.java_trust import find_machine_bundle, import_machine_certificates
+from jobs.setup.java_trust import import_machine_certificates
 
 NARRATION_SECONDS = 10
-_REPOSITORY = "https://repo1.maven.org/maven2"
-_DOWNLOADS = 6  # at once
-_IVY_SETTINGS = "RETALLY_IVY_SETTINGS"
-_MIRROR = f"; behind a mirror, name an Ivy settings file in {_IVY_SETTINGS}"
+IVY_SETTINGS = Path(__file__).with_name("ivysettings.xml")
 VERSION_IN_NAME = re.compile(r"-\d.*$")
 
 
@@ -70,9 +64,13 @@ class Environment:
 def set_up(environment: Environment) -> None:
     """Run every step whose result is missing."""
     install_java(environment)
-    fetch_jars(environment)
     with ThreadPoolExecutor() as pool:  # each has work for one processor
-        list(pool.map(lambda step: step(environment), (compile_kernels, archive_classes)))
+        list(pool.map(lambda step: step(environment), (compile_kernels, prepare_jars)))
+
+
+def prepare_jars(environment: Environment) -> None:
+    fetch_jars(environment)
+    archive_classes(environment)
 
 
 def is_set_up(environment: Environment) -> bool:
@@ -170,12 +168,11 @@ def fetch_jars(environment: Environment) -> None:
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.parent.mkdir(parents=True, exist_ok=True)
-    if os.environ.get(_IVY_SETTINGS):
-        only = ["-confs", "spark"] if runtime else []
-        retrieve(partial, "[conf]/[artifact]-[revision].[ext]", shipped, only)
-        remove_shipped(partial / "spark", shipped)
-    else:
-        download(partial, locked.jars(runtime))
+    with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
+        file.write(locked.ivy_xml(locked.jars(runtime)))
+        file.flush()
+        pattern = f"{partial}/[conf]/[artifact]-[revision].[ext]"
+        retrieve(pattern, shipped, Path(file.name), IVY_SETTINGS)
     if differing := locked.differing_jars(partial, runtime):
         shutil.rmtree(partial)
         raise SetupFailed(
@@ -187,42 +184,16 @@ def fetch_jars(environment: Environment) -> None:
     partial.rename(target)
 
 
-def download(where: Path, wanted: Sequence[locked.Jar]) -> None:
-    """Fetch jars from Maven's central repository, several at once."""
-    began, trusted = time.monotonic(), ssl.create_default_context(cafile=find_machine_bundle())
-
-    def fetch(jar: locked.Jar) -> None:
-        path = where / jar.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with urlopen(f"{_REPOSITORY}/{jar.address}", timeout=60, context=trusted) as answer:
-            path.write_bytes(answer.read())
-
-    try:
-        with ThreadPoolExecutor(_DOWNLOADS) as pool:
-            list(pool.map(fetch, wanted))
-    except (OSError, HTTPException) as problem:
-        raise SetupFailed(f"JVM jars from {_REPOSITORY} failed: {problem}{_MIRROR}") from None
-    report(f"  JVM jars: {time.monotonic() - began:.0f} s")
-
-
-def retrieve(where: Path, pattern: str, shipped: Path, options: Sequence[str] = ()) -> None:
-    """Fetch the jars of ivy.xml with Ivy into a directory."""
+def retrieve(pattern: str, shipped: Path, wanted: Path, settings: Path | None = None) -> None:
+    """Fetch the jars of an ivy.xml with Ivy; the settings of the environment count most."""
     ivy = [str(java()), *proxy_options(), "-cp", f"{shipped}/*", "org.apache.ivy.Main"]
-    if settings := os.environ.get(_IVY_SETTINGS):
-        ivy += ["-settings", settings]
+    if chosen := os.environ.get("RETALLY_IVY_SETTINGS") or settings:
+        ivy += ["-settings", str(chosen)]
     run(
-        [*ivy, *options, "-ivy", str(locked.IVY_XML), "-retrieve", f"{where}/{pattern}"],
+        [*ivy, "-ivy", str(wanted), "-retrieve", pattern],
         "JVM jars",
-        _MIRROR,
+        advice="; behind a mirror, name an Ivy settings file in RETALLY_IVY_SETTINGS",
     )
-
-
-def remove_shipped(fetched: Path, shipped: Path) -> None:
-    """Remove jars that pyspark has too: two versions of a jar would conflict in one JVM."""
-    known = {module_name(name) for name in os.listdir(shipped)}
-    for jar in fetched.iterdir():
-        if module_name(jar.name) in known:
-            jar.unlink()
 
 
 def module_name(jar: str) -> str:

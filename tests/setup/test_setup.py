@@ -376,13 +376,6 @@ def test_a_stale_lock_stops_the_set_up_before_it_does_anything(
     assert not (tmp_path / ".venv").exists()
 
 
-IVY_XML = """<ivy-module version="2.0"><info organisation="retally" module="jars"/>
-<configurations><conf name="spark"/><conf name="broker"/></configurations>
-<dependencies>
-<dependency org="org.ours" name="part" rev="1.0" conf="spark->default"/>
-<dependency org="org.ours" name="server" rev="2.0" conf="broker->default"/>
-</dependencies></ivy-module>"""
-
 IVY_SETTINGS = """<ivysettings><settings defaultResolver="here"/>
 <caches defaultCacheDir="{cache}"/>
 <resolvers><filesystem name="here" m2compatible="true">
@@ -392,20 +385,18 @@ IVY_SETTINGS = """<ivysettings><settings defaultResolver="here"/>
 
 @pytest.fixture
 def mirror_of_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Maven repository with two jars, their lock, and an empty directory of jars."""
-    mirror = tmp_path / "mirror"
-    monkeypatch.setattr(steps, "_REPOSITORY", mirror.as_uri())
+    """A repository with two jars, their lock, and an empty directory of jars."""
+    mirror, settings = tmp_path / "mirror", tmp_path / "settings.xml"
+    settings.write_text(IVY_SETTINGS.format(cache=tmp_path / "cache", mirror=mirror))
+    monkeypatch.setenv("RETALLY_IVY_SETTINGS", str(settings))
     monkeypatch.setenv("RETALLY_JARS", str(tmp_path / ".jars"))
-    monkeypatch.delenv("RETALLY_IVY_SETTINGS", raising=False)
-    for name in ("IVY_XML", "JARS"):
-        monkeypatch.setattr(locked, name, tmp_path / name)
-    locked.IVY_XML.write_text(IVY_XML)
+    monkeypatch.setattr(locked, "JARS", tmp_path / "JARS")
     found = []
     for jar in (
         locked.Jar("spark", "org.ours", "part", "1.0", ""),
         locked.Jar("broker", "org.ours", "server", "2.0", ""),
     ):
-        path = mirror / jar.address
+        path = mirror / "org/ours" / jar.artifact / jar.version / jar.file
         path.parent.mkdir(parents=True)
         path.write_text(jar.artifact)
         found.append(replace(jar, sha256=locked.sha256(path)))
@@ -413,25 +404,9 @@ def mirror_of_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return mirror
 
 
-@pytest.fixture
-def ivy(mirror_of_jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same repository, for a set-up that asks Ivy."""
-    settings = tmp_path / "settings.xml"
-    settings.write_text(IVY_SETTINGS.format(cache=tmp_path / "cache", mirror=mirror_of_jars))
-    monkeypatch.setenv("RETALLY_IVY_SETTINGS", str(settings))
-    monkeypatch.setattr(steps, "_REPOSITORY", "http://127.0.0.1:1")
-    return mirror_of_jars
-
-
-SOURCES = ("mirror_of_jars", pytest.param("ivy", marks=pytest.mark.spark))
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_tampered_jar_is_refused(
-    source: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    mirror: Path = request.getfixturevalue(source)
-    (mirror / "org/ours/server/2.0/server-2.0.jar").write_text("SERVER")
+@pytest.mark.spark
+def test_a_tampered_jar_is_refused(mirror_of_jars: Path, tmp_path: Path) -> None:
+    (mirror_of_jars / "org/ours/server/2.0/server-2.0.jar").write_text("SERVER")
     with pytest.raises(
         steps.SetupFailed, match=r"these jars differ from JARS: broker/server-2.0.jar"
     ):
@@ -441,21 +416,8 @@ def test_a_tampered_jar_is_refused(
 
 
 @pytest.mark.spark
-def test_a_jar_that_nobody_locked_is_refused(ivy: Path, tmp_path: Path) -> None:
-    (only,) = [jar for jar in locked.jars() if jar.conf == "spark"]
-    locked.write_jars([only])
-    with pytest.raises(
-        steps.SetupFailed, match=r"these jars differ from JARS: broker/server-2.0.jar"
-    ):
-        steps.fetch_jars(ENVIRONMENT)
-    assert not (tmp_path / ".jars").exists()
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_jar_that_was_changed_later_is_fetched_again(
-    source: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    request.getfixturevalue(source)
+@pytest.mark.usefixtures("mirror_of_jars")
+def test_a_jar_that_was_changed_later_is_fetched_again(tmp_path: Path) -> None:
     steps.fetch_jars(ENVIRONMENT)
     assert steps.has_jars(ENVIRONMENT)
     jar = tmp_path / ".jars" / "spark" / "part-1.0.jar"
@@ -465,11 +427,12 @@ def test_a_jar_that_was_changed_later_is_fetched_again(
     assert jar.read_bytes() == b"part"
 
 
+@pytest.mark.spark
 def test_where_no_jar_can_be_fetched_it_says_what_to_do(
     mirror_of_jars: Path, tmp_path: Path
 ) -> None:
     shutil.rmtree(mirror_of_jars / "org/ours/part")
-    with pytest.raises(steps.SetupFailed, match=r"part-1.0.jar.*in RETALLY_IVY_SETTINGS"):
+    with pytest.raises(steps.SetupFailed, match=r"JVM jars failed.*in RETALLY_IVY_SETTINGS"):
         steps.fetch_jars(ENVIRONMENT)
     assert not (tmp_path / ".jars").exists()
 
