@@ -23,6 +23,7 @@ from tests.support.jobs.canal_messages import delete, insert, row
 from tests.support.jobs.epochs_by_hand import EpochsByHand
 from tests.support.jobs.running_job import create_topic
 from tests.support.jobs.view_jobs import open_views
+from tests.support.sampling import quick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +48,7 @@ def admin(broker: Broker) -> Iterator[KafkaAdmin]:
         yield admin
 
 
-@pytest.fixture(params=["only views", "with a query"])
+@pytest.fixture(params=quick(["only views", "with a query"], ["with a query"]))
 def job(
     request: pytest.FixtureRequest, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> EpochsByHand:

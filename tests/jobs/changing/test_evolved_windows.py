@@ -15,6 +15,7 @@ from tests.support.jobs.epochs_by_hand import EpochsByHand
 from tests.support.jobs.running_job import create_topic
 from tests.support.jobs.view_jobs import open_views
 from tests.support.jobs.windowed_views import KEYS, WINDOWS, at, audited
+from tests.support.sampling import quick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,7 @@ def replay(job: EpochsByHand, spec: JobSpec) -> None:
     job.restart()
 
 
-@pytest.mark.parametrize("emit", ["final", "changes"])
+@pytest.mark.parametrize("emit", quick(["final", "changes"], ["final"]))
 def test_windows_of_a_new_view_close_as_in_a_job_that_had_it_from_the_start(
     emit: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -60,7 +61,7 @@ def test_windows_of_a_new_view_close_as_in_a_job_that_had_it_from_the_start(
         assert job.at_view("counts").results() == first.at_view("counts").results()
 
 
-@pytest.mark.parametrize("emit", ["final", "changes"])
+@pytest.mark.parametrize("emit", quick(["final", "changes"], ["final"]))
 def test_windows_come_to_a_job_that_has_read_nothing_but_knows_the_time(
     emit: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

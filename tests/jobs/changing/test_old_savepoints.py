@@ -24,6 +24,7 @@ from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
 from tests.support.jobs.running_job import create_topic
 from tests.support.jobs.view_jobs import open_views
 from tests.support.jobs.windowed_views import KEYS, WINDOWS, at, audited
+from tests.support.sampling import quick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,7 @@ WHOLE_BY_KEY = "SELECT k, COUNT(*) AS times FROM t GROUP BY k"
 RETENTION_SECONDS = 0.2
 
 
-@pytest.fixture(params=["", "windows"])
+@pytest.fixture(params=quick(["", "windows"], ["windows"]))
 def view(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -18,6 +18,7 @@ from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
 from tests.support.jobs.running_job import create_topic
 from tests.support.jobs.view_jobs import open_views
 from tests.support.jobs.windowed_views import KEYS, WINDOWS, at, audited
+from tests.support.sampling import quick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 RULES = {**WINDOWS, "emit": "changes", "allowed_lateness": "0s"}
 
 
-@pytest.mark.parametrize("view", ["", "windows"])
+@pytest.mark.parametrize("view", quick(["", "windows"], ["windows"]))
 def test_late_rows_are_those_that_no_rewind_has_undone_and_a_clone_has_them(
     view: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
