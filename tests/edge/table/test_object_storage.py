@@ -395,6 +395,7 @@ def test_a_clone_goes_from_storage_to_storage_and_to_the_disk(
     assert dict(TableReader.open(written.place).results().rows) == shown(SECOND)
 
 
+@pytest.mark.slow
 def test_a_killed_clone_has_made_no_job_and_the_next_one_does(
     written: WrittenTable, root: ObjectPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:

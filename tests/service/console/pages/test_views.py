@@ -6,6 +6,7 @@ import contextlib
 import io
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.console.shop import Shop, put
@@ -46,6 +47,7 @@ def query_with_duckdb(page: Page) -> list[tuple[Any, ...]]:
     return sorted(names["current"].fetchall())
 
 
+@pytest.mark.slow
 def test_views_come_and_go_while_their_pages_are_open(workshop_visits: Visits) -> None:
     own = workshop_visits
     own.expect("status of 404")
