@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from schemas.spec.connections import load_connections
 from service.access.tokens import Role, TokenRefused, Tokens
 from service.settings import Settings
 from tests.support.service.application import create_application, find_routes
+from tests.support.service.served import Served
 
 OPEN = {"/healthz", "/readyz"}
 # Of the console: whoever is to log in sees its form, and what that looks like.
@@ -193,32 +192,12 @@ def test_the_first_start_beyond_loopback_makes_a_token_and_says_it_once(tmp_path
 def _served_beyond_loopback(data: Path) -> Iterator[tuple[str, str]]:
     """The address of a service that listens on all addresses, and what it said until ready."""
     log = data.with_suffix(".log")
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "jobs.cli.main",
-                "serve",
-                "--data",
-                str(data),
-                "--host",
-                "0.0.0.0",
-                "--port",
-                "0",
-            ],
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-        )
+    with log.open("wb") as errors:
+        served = Served.start(data, "--host", "0.0.0.0", errors=errors)
     try:
-        assert process.stdout is not None
-        ready = process.stdout.readline()
-        assert ready.startswith("ready http://"), log.read_text()
-        yield f"http://127.0.0.1:{ready.strip().rpartition(':')[2]}", log.read_text()
+        yield f"http://127.0.0.1:{served.address.rpartition(':')[2]}", log.read_text()
     finally:
-        process.terminate()
-        process.communicate(timeout=60)
+        served.stop()
 
 
 def test_tokens_are_made_and_taken_away_by_the_command(

@@ -11,8 +11,6 @@ import json
 import os
 import re
 import resource
-import subprocess
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,7 +31,7 @@ from service.limits.capacity import derive_capacity
 from tests.support.faults.attackers import Health, asset_of, pipelined, place_of, request, statuses
 from tests.support.faults.tally import FaultTally
 from tests.support.service.crowd import GROWTH_BYTES_MAX, PATIENCE_SECONDS, Port, answered, crowd
-from tests.support.service.served import CHECKOUT, NO_BROKER, SPEC, Served, end_jobs, eventually
+from tests.support.service.served import SPEC, Served, end_jobs, eventually
 from tests.support.service.tables import WatchedTable
 
 CONNECTIONS = 1_500
@@ -291,27 +289,7 @@ def test_tokens_are_found_nowhere(data: Path) -> None:
     token, wrong = Tokens(data / "service" / "tokens.json").add("me", "admin"), "rt_canary-7d1f"
     log = data / "stderr"
     with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "jobs.cli.main",
-                "serve",
-                "--data",
-                str(data),
-                "--port",
-                "0",
-                "--brokers",
-                NO_BROKER,
-                "--verbose",
-            ],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=CHECKOUT,
-        )
-    assert process.stdout is not None
-    served = Served(data, process, process.stdout.readline().split()[1])
+        served = Served.start(data, "--verbose", errors=errors)
     output = []
     with served.client() as client:
         for secret in (token, wrong):
