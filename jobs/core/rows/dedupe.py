@@ -37,11 +37,13 @@ import numpy as np
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import Integers
 from jobs.core.rows.key_history import Fingerprint, KeyHistory, KeyState, Kind
+from jobs.core.rows.truncations import Fate, Truncation, Truncations
 from jobs.core.values.change import Row, Value
 from jobs.core.values.order_key import encoder
 from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX
 
 NO_CHANGE = -1
+NO_TRUNCATIONS = Truncations()
 Key = tuple[Value, ...]
 States = Callable[[Sequence[Key]], Sequence[KeyState | None]]  # returns the state of each key
 
@@ -216,18 +218,29 @@ class DerivedChanges(msgspec.Struct, gc=False):
 
 
 def derive_changes(
-    changes: Iterable[KeyChange], states: States, used: int, fingerprint: Fingerprint
+    changes: Iterable[KeyChange],
+    states: States,
+    used: int,
+    fingerprint: Fingerprint,
+    truncations: Truncations = NO_TRUNCATIONS,
+    unchanged: Iterable[Key] = (),
 ) -> DerivedChanges:
-    """Derive the changes of an epoch from those of each key; `changes` may have any order."""
-    by_key: dict[Key, list[KeyChange]] = {}
+    """Derive the changes of an epoch from those of each key; `changes` may have any order.
+
+    `unchanged` are keys without changes whose rows a TRUNCATE of the epoch may remove.
+    """
+    by_key: dict[Key, list[KeyChange]] = {key: [] for key in unchanged}
     for change in changes:
         by_key.setdefault(change.key, []).append(change)
     found = DerivedChanges([], [], [], [], doubtful=[])
-    for own, before in zip(by_key.values(), states(list(by_key)), strict=True):
+    for (key, own), before in zip(by_key.items(), states(list(by_key)), strict=True):
         if len(own) > 1:  # leaves first: nearly all of them wait for an own change, if for any
             own.sort(key=lambda change: (change.summary & 3 != Kind.LEAVE, change.position))
-        after = _apply(found, before, own, fingerprint)
-        _add(found, own, before, after, used)
+        if truncations:
+            after = _apply_truncated(found, key, before, own, fingerprint, truncations)
+        else:
+            after = _apply(found, before, own, fingerprint)
+        _add(found, key, own, before, after, used)
     return found
 
 
@@ -249,17 +262,47 @@ def _apply(
     history = KeyHistory(before, fingerprint)
     for change in changes:
         history.apply(change.summary & 3, change.image, change.time, change.partition)
+    return _end(found, changes[0].key, history)
+
+
+def _apply_truncated(
+    found: DerivedChanges,
+    key: Key,
+    before: KeyState | None,
+    changes: Sequence[KeyChange],
+    fingerprint: Fingerprint,
+    truncations: Truncations,
+) -> KeyState | None:
+    """Like `_apply`, where a TRUNCATE may delete the row before or after each change."""
+    history = KeyHistory(before, fingerprint)
+    if before is not None and before.image is not None:
+        fate = truncations.new.fate(before.time, before.partition)
+        history.truncate(fate)
+    last = max((each.position for each in changes if each.summary & 3 != Kind.LEAVE), default=-1)
+    for change in changes:
+        kind = change.summary & 3
+        history.apply(kind, change.image, change.time, change.partition)
+        if kind in (Kind.SET, Kind.ARRIVE):
+            fate = truncations.fate(change.time, change.partition, change.position)
+            if fate is Fate.GONE or change.position == last:
+                history.truncate(fate)
+    return _end(found, key, history)
+
+
+def _end(found: DerivedChanges, key: Key, history: KeyHistory) -> KeyState | None:
+    """Return the state of a key after its changes; count it if there is a doubt."""
     after = history.end()
     found.moved_keys += history.moved
     found.ambiguous_keys += history.ambiguous
     in_doubt = history.moved or history.ambiguous
     if in_doubt and len(found.doubtful) < DOUBTFUL_KEYS_NAMED_MAX:
-        found.doubtful.append(changes[0].key)
+        found.doubtful.append(key)
     return after
 
 
 def _add(
     found: DerivedChanges,
+    key: Key,
     changes: Sequence[KeyChange],
     before: KeyState | None,
     after: KeyState | None,
@@ -274,12 +317,12 @@ def _add(
     if before is None and first is not None and first.summary & 4:
         found.unknown_retractions += 1
     if old != new or _must_store(before, after, changes):
-        found.states.append((changes[0].key, after))
+        found.states.append((key, after))
     if old == new:
         found.duplicates += rows
         return
     found.rows_delta += (new is not None) - (old is not None)
-    position = changes[-1].position
+    position = changes[-1].position if changes else 0
     for image, at, weight in ((old, ~position, -1), (new, position, 1)):
         if image is not None:
             found.rows.append(image[:used])
@@ -312,6 +355,7 @@ class LastImages:
         self._fingerprint = fingerprint_of(plan)
         self._keys_change = keys_change
         self._states: dict[Key, KeyState] = {}
+        self._truncations = NO_TRUNCATIONS
         self.duplicates = 0
         self.moved_keys = 0
         self.ambiguous_keys = 0
@@ -334,7 +378,19 @@ class LastImages:
             KeyChange(self._key_of(row := changes[index][1]), row, index, packed, time, partition)
             for index, packed in zip(*map(np.ndarray.tolist, selected), strict=True)
         ]
-        found = derive_changes(sent, self._read, self._used, self._fingerprint)
+        known = self._truncations
+        return self._take(derive_changes(sent, self._read, self._used, self._fingerprint, known))
+
+    def truncate(self, time: int, partition: int) -> list[tuple[int, Row]]:
+        """Return the retractions of the rows that a TRUNCATE removes."""
+        new = Truncations((Truncation(partition, time, position=0),))
+        found = derive_changes(
+            (), self._read, self._used, self._fingerprint, new, list(self._states)
+        )
+        self._truncations = self._truncations.add(new.known).settle()
+        return self._take(found)
+
+    def _take(self, found: DerivedChanges) -> list[tuple[int, Row]]:
         for key, state in found.states:
             if state is None:
                 self._states.pop(key, None)

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from jobs.core.rows.truncations import Fate
 from jobs.core.values.change import Row
 from schemas.limits import KEY_ENDS_MAX, LEFT_KEY_KEPT_MS
 
@@ -97,6 +98,12 @@ class KeyHistory:
         self.moved |= self._partition not in (None, partition)
         self._image = None if kind == Kind.DELETE else image
         self._time, self._partition, self._left = time, partition, None
+
+    def truncate(self, fate: Fate) -> None:
+        """Delete the row that an own change has set, if a TRUNCATE has removed it."""
+        self.ambiguous |= fate is Fate.AMBIGUOUS
+        if fate is Fate.GONE:
+            self._image = None
 
     def end(self) -> KeyState | None:
         """Return the state after the changes; None if nothing must be kept."""

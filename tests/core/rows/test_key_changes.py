@@ -190,7 +190,7 @@ def shipped(messages: Sequence[Message], ordinal: int, partition: int) -> list[K
     owners = [n for n, message in enumerate(messages) for _ in message.changes]
     numbers: dict[Key, int] = {}
     numbered = [numbers.setdefault(KEY_OF(row), len(numbers)) for row in rows]
-    found = select_changes(np.array(numbered), np.array(signs), np.array(owners))
+    found = select_changes(*(np.array(each, np.int64) for each in (numbered, signs, owners)))
     return [
         KeyChange(
             KEY_OF(rows[at]),
