@@ -127,7 +127,8 @@ def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> A
     stored = dict(reader.results().rows)
     try:
         read = source.read(reader, starts, ends)
-        signed, doubts = select_rows(read, reader.plan)
+        truncations = source.find_truncations(reader, starts, ends)
+        signed, doubts = select_rows(read, reader.plan, truncations)
         signed = exclude_late(source.spark, reader, signed, MESSAGE)
         signed = assign_sessions(signed, reader.plan, SIGN)
         recomputed, beyond = _recompute_results(

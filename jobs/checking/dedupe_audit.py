@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.dedupe import (
     NO_CHANGE,
+    NO_TRUNCATIONS,
     Key,
     find_kinds,
     fingerprint_of,
@@ -32,6 +33,7 @@ from jobs.core.rows.dedupe import (
     number_partition,
 )
 from jobs.core.rows.key_history import KeyHistory, KeyState, Kind
+from jobs.core.rows.truncations import Fate, Truncations
 from jobs.core.values.change import Row
 from jobs.edge.rows.columns import to_arrow
 from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX
@@ -74,12 +76,13 @@ def read_kinds(plan: Plan, changes: Sequence[tuple[int, Row]], *, keys_change: b
     return kinds
 
 
-def select_last_rows(rows: DataFrame, plan: Plan) -> DataFrame:
+def select_last_rows(rows: DataFrame, plan: Plan, truncations: Truncations) -> DataFrame:
     """Return the last row of each key that has one or is in doubt; KIND is 1 for a row, else 0."""
     keys = [column.name for column in plan.primary_key]
     schema = StructType([field for field in rows.schema if field.name != TIME])
+    shown = schema.add(DOUBT, "string").add(_REASON, "string")
     ordered = rows.repartition(*keys).sortWithinPartitions(POSITION)
-    return ordered.mapInArrow(LastRows(plan), schema.add(DOUBT, "string").add(_REASON, "string"))
+    return ordered.mapInArrow(LastRows(plan, truncations), shown)
 
 
 def count_doubts(last: DataFrame) -> Doubts:
@@ -93,12 +96,17 @@ def count_doubts(last: DataFrame) -> Doubts:
 class _Known:
     """A key while its changes are read in order."""
 
-    __slots__ = ("at", "doubt", "history", "message")
+    __slots__ = ("at", "doubt", "fate", "history", "message")
 
     def __init__(self, history: KeyHistory) -> None:
         self.history = history
         self.at = self.message = ""  # the last own change
         self.doubt: str | None = None
+        self.fate = Fate.STAYS  # of the row that it set
+
+    def end(self) -> KeyState | None:
+        self.history.truncate(self.fate)
+        return self.history.end()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,7 @@ class LastRows:
     """Applies the changes of all keys of a Spark partition."""
 
     plan: Plan
+    truncations: Truncations = NO_TRUNCATIONS
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keys: dict[Key, _Known] = {}
@@ -121,12 +130,12 @@ class LastRows:
                 key = key_of(image)
                 if key not in keys:
                     keys[key] = _Known(KeyHistory(None, fingerprint))
-                _apply(keys[key], key, image, facts)
+                self._apply(keys[key], key, image, facts)
         if schema is not None:
             yield self._batch(keys, schema)
 
     def _batch(self, keys: dict[Key, _Known], schema: pa.Schema) -> pa.RecordBatch:
-        found = [(key, known, known.history.end()) for key, known in keys.items()]
+        found = [(key, known, known.end()) for key, known in keys.items()]
         shown = [each for each in found if _is_shown(each[1], each[2])]
         absent = (None,) * len(self.plan.image)
         images = [state.image if state and state.image else absent for _, _, state in shown]
@@ -151,16 +160,21 @@ class LastRows:
         ordered = [*names, DOUBT, _REASON]
         return pa.RecordBatch.from_arrays([arrays[name] for name in ordered], ordered)
 
-
-def _apply(known: _Known, key: Key, image: Row, facts: Sequence[Any]) -> None:
-    message, position, kind, time = facts
-    topic, partition, _ = message.rsplit("/", 2)
-    known.history.apply(kind, image, time, number_partition(topic, int(partition)))
-    if kind == Kind.LEAVE:
-        return
-    if known.history.moved and known.doubt is None:
-        known.doubt = f"key {key!r} is set at {known.message} and at {message}"
-    known.at, known.message = position, message
+    def _apply(self, known: _Known, key: Key, image: Row, facts: Sequence[Any]) -> None:
+        message, position, kind, time = facts
+        topic, number, offset = message.rsplit("/", 2)
+        partition = number_partition(topic, int(number))
+        known.history.apply(kind, image, time, partition)
+        if kind == Kind.LEAVE:
+            return
+        known.fate = Fate.STAYS
+        if kind != Kind.DELETE:
+            known.fate = self.truncations.fate(time, partition, int(offset))
+        if known.fate is Fate.GONE:
+            known.history.truncate(known.fate)
+        if known.history.moved and known.doubt is None:
+            known.doubt = f"key {key!r} is set at {known.message} and at {message}"
+        known.at, known.message = position, message
 
 
 def _is_shown(known: _Known, state: KeyState | None) -> bool:
@@ -176,4 +190,7 @@ def _name_doubt(known: _Known) -> str | None:
 def _name_key(key: Key, known: _Known) -> str | None:
     if not known.history.ambiguous:
         return None
-    return f"key {key!r}, last set at {known.message}, has a change that may be a repeat"
+    what = "a change that may be a repeat"
+    if known.fate is Fate.AMBIGUOUS:
+        what = "a row that was set just before or just after a TRUNCATE"
+    return f"key {key!r}, last set at {known.message}, has {what}"

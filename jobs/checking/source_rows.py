@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -32,7 +33,9 @@ from jobs.checking.dedupe_audit import (
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.formats.row_fields import KeyedDecode
 from jobs.core.plan.tree import Column, Plan
-from jobs.core.values.change import Changes, RejectCode, Row
+from jobs.core.rows.dedupe import NO_TRUNCATIONS, number_partition
+from jobs.core.rows.truncations import Truncation, Truncations
+from jobs.core.values.change import Changes, RejectCode, Row, Truncated
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.spark.expressions import project, spark_type
 from jobs.edge.table.reading import TableReader
@@ -43,6 +46,7 @@ from schemas.table.epoch import Offsets
 from schemas.types.arrow_types import arrow_type
 
 _TIMES = "__weight"
+_TRUNCATIONS = pa.schema([(name, pa.int64()) for name in Truncation.__struct_fields__])
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,26 @@ class _SignedRows:
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*fields, *own]))
 
 
+@dataclass(frozen=True, slots=True)
+class _FindTruncates:
+    """Finds the messages that are TRUNCATEs with a time."""
+
+    plan: Plan
+    rules: MessageRules
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        decode = self.rules.decoder(self.plan.columns, self.plan.image).decode
+        for batch in batches:
+            found = []
+            for record in batch.to_pylist():
+                decoded = decode(record["value"])
+                if isinstance(decoded, Truncated) and decoded.es is not None:
+                    partition = number_partition(record["topic"], record["partition"])
+                    at = partition, decoded.es, decoded.ts, record["offset"]
+                    found.append(msgspec.structs.asdict(Truncation.of(*at)))
+            yield pa.RecordBatch.from_pylist(found, _TRUNCATIONS)
+
+
 class SourceRows:
     """Reads the source of a job for audits; views that have read the same messages share them."""
 
@@ -140,19 +164,19 @@ class SourceRows:
             self._found[asked] = found.persist() if self._shared else found
         return self._found[asked]
 
+    def find_truncations(self, reader: TableReader, starts: Offsets, ends: Offsets) -> Truncations:
+        """Return the TRUNCATEs that the job applies; with positions, which are offsets."""
+        if reader.spec.on_truncate != "apply":
+            return NO_TRUNCATIONS
+        find = _FindTruncates(reader.plan, MessageRules.of(reader.spec))
+        records = self._read_records(json.dumps(starts), json.dumps(ends))
+        found = records.mapInArrow(find, "partition long, time long, until long, position long")
+        rows = sorted(found.collect(), key=lambda row: row["position"])
+        return NO_TRUNCATIONS.add(Truncation(*row) for row in rows)
+
     def _decode(
         self, reader: TableReader, starts: str, ends: str, left_out: frozenset[str]
     ) -> DataFrame:
-        records = (
-            self.spark.read.format("kafka")
-            .options(**spark_options(self._connection))
-            .option("subscribe", ",".join(sorted(json.loads(starts))))
-            .option("startingOffsets", starts)
-            .option("endingOffsets", ends)
-            .option("failOnDataLoss", "true")
-            .option("kafka.isolation.level", "read_committed")
-            .load()
-        )
         schema = StructType()
         for column in self._image:
             schema = schema.add(column.name, spark_type(column.type))
@@ -162,8 +186,20 @@ class SourceRows:
             schema = schema.add(KIND, "long").add(TIME, "long")
         rules = MessageRules.of(reader.spec)
         decode = _SignedRows(reader.plan.columns, self._image, rules, left_out, keyed)
-        read = records.select("key", "value", "topic", "partition", "offset")
-        return read.mapInArrow(decode, schema)
+        return self._read_records(starts, ends).mapInArrow(decode, schema)
+
+    def _read_records(self, starts: str, ends: str) -> DataFrame:
+        return (
+            self.spark.read.format("kafka")
+            .options(**spark_options(self._connection))
+            .option("subscribe", ",".join(sorted(json.loads(starts))))
+            .option("startingOffsets", starts)
+            .option("endingOffsets", ends)
+            .option("failOnDataLoss", "true")
+            .option("kafka.isolation.level", "read_committed")
+            .load()
+            .select("key", "value", "topic", "partition", "offset")
+        )
 
 
 def names_left_out(rejects: Sequence[Mapping[str, Any]], plan: Plan) -> frozenset[str]:
@@ -179,11 +215,11 @@ def names_left_out(rejects: Sequence[Mapping[str, Any]], plan: Plan) -> frozense
     )
 
 
-def select_rows(rows: DataFrame, plan: Plan) -> tuple[DataFrame, Doubts]:
+def select_rows(rows: DataFrame, plan: Plan, truncations: Truncations) -> tuple[DataFrame, Doubts]:
     """Return the rows that count, with group and argument columns, and the keys in doubt."""
     if not plan.primary_key:
         return _project_rows(rows, plan), find_missing_rows(rows, plan)
-    last = select_last_rows(rows, plan).persist()
+    last = select_last_rows(rows, plan, truncations).persist()
     return _project_rows(last.where(F.col(SIGN) > 0), plan), count_doubts(last)
 
 

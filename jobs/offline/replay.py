@@ -169,10 +169,11 @@ class _Replay:
                 if why is None:
                     if self._time is not None and step.timed is not None:
                         self._time.arrive(step.topic_partition, step.timed, step.time)
-                    source_time = step.decoded.es if isinstance(step.decoded, Changes) else None
-                    return job.take(
-                        step.topic_partition, step.offset, _list_changes(step), source_time
-                    )
+                    decoded, at = step.decoded, (step.topic_partition, step.offset)
+                    if isinstance(decoded, Truncated) and decoded.es is not None:
+                        return job.truncate(*at, decoded.es, decoded.ts)
+                    source_time = decoded.es if isinstance(decoded, Changes) else None
+                    return job.take(*at, _list_changes(step), source_time)
                 if self.spec.on_error == "fail":
                     raise ReplayError(
                         f"{_name_message(step)}: {why.reason} at {why.path}. The job stops "
@@ -201,9 +202,13 @@ class _Replay:
         if isinstance(step.decoded, ColumnGone):
             self._stop_without(step.decoded, step)
         if isinstance(step.decoded, Truncated):
+            if self.spec.on_truncate == "quarantine":
+                return step.decoded.rejected
             if self.spec.on_truncate == "stop":
                 raise ReplayError(step.decoded.why_stopped(_name_message(step)))
-            return step.decoded.rejected
+            if step.decoded.es is None:
+                raise ReplayError(step.decoded.why_untimed(_name_message(step)))
+            return None
         if isinstance(step.decoded, Rejected):
             return step.decoded
         for row in self._list_evaluated(step):

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from jobs.core.fold.laws import BrokenLaw, messages_conserved, rows_conserved
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.source_order import SourceOrder
+from jobs.core.rows.truncations import Truncations
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut
 from jobs.edge.table.file_writer import AddedFile
@@ -148,6 +149,7 @@ class Outcome:
         }
         if self.appended_ms is not None:
             counters["appended_ms"] = self.appended_ms
+        counters["truncations"] = sum(len(report.truncations) for report in self.ranges)
         counters["decode_seconds"] = max((each.seconds for each in self.ranges), default=0.0)
         return counters
 
@@ -173,6 +175,14 @@ class Outcome:
             counters["source_repeated"] = replace(repeated, count=repeated.count + count)
         found: dict[str, Any] = msgspec.to_builtins(counters)
         return {name: value for name, value in found.items() if value}
+
+    def remember_truncations(self, newest: EpochRow) -> dict[str, Any]:
+        """Return the TRUNCATEs that epochs after this one, which follows `newest`, must know."""
+        known = Truncations.of_json(newest.time.truncations)
+        known = known.add(each for report in self.ranges for each in report.truncations)
+        times = (done.newest_ms for done in self.dedupes if done.newest_ms is not None)
+        stored = known.forget_old(max(times, default=None)).to_json()
+        return {"truncations": stored} if stored else {}
 
     def count_filtered(self, plan: Plan, shipped: int) -> int:
         """Return how many of the shipped rows WHERE removed; raise BrokenLaw if rows got lost."""

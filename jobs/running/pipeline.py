@@ -39,6 +39,7 @@ from pyspark.sql import functions as F
 from jobs.core.fold.rules import rules_of
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
+from jobs.core.rows.truncations import Truncations
 from jobs.core.time.due_work import DueWork, Work
 from jobs.edge.kafka.offset_ranges import (
     OffsetRange,
@@ -57,7 +58,7 @@ from jobs.edge.rows.weighted_rows import (
     TARGET,
     parcelling_of,
 )
-from jobs.edge.spark.bucket_column import bucket_column, row_bucket_column
+from jobs.edge.spark.bucket_column import bucket_column, change_bucket_column
 from jobs.edge.spark.expressions import project
 from jobs.edge.spark.task_errors import collect_rows
 from jobs.edge.spark.weighted_schema import IMAGE_COLUMNS, OWN_COLUMNS, weighted_schema
@@ -252,7 +253,7 @@ class Pipeline:
             plan=self.plan.fingerprint,
             offsets=advance_offsets(self.newest.offsets, ends),
             topics=self.topics,
-            watermarks=self._snapshot_time(),
+            watermarks=self._snapshot_time() | outcome.remember_truncations(self.newest),
             counters=self._finish_counters(counters),
             files=by_part(files),
         )
@@ -328,6 +329,7 @@ class Pipeline:
             horizons=horizons,
             starts=self.clock.starts(ranges),
             now_ms=self.clock.now,
+            key_buckets=self.spec.state.buckets,
             drop_early=self.spec.drops_early,
             touches_groups=any(each.state.ttl_ms for each in self.spec.view_specs.values()),
         )
@@ -453,10 +455,11 @@ class Pipeline:
             base=stamp_of(self.newest),
             version=self.table.version,
             recent_epochs=tuple(self.recent_epochs),
+            truncations=Truncations.of_json(self.newest.time.truncations),
             durable=self.spec.durable,
             bytes_max=self.task_bytes_max,
         )
-        bucket = row_bucket_column(self.plan, self.spec.state.buckets)
+        bucket = change_bucket_column(self.plan, self.spec.state.buckets)
         rows = images.withColumn(ROW_BUCKET, bucket)
         shuffled = self._shuffle(rows, ROW_BUCKET, decode.ranges)
         return shuffled.mapInArrow(dedupe, weighted_schema(self.plan.used, OWN_COLUMNS))

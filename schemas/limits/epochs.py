@@ -125,5 +125,7 @@ KEY_ENDS_MAX = 4_096
 LEFT_KEY_KEPT_MS = 24 * 3_600_000
 # Left keys of one bucket that an epoch forgets; the others follow in later epochs.
 LEFT_KEYS_FORGOTTEN_MAX = 10_000
+# Keys without a change whose rows a TRUNCATE may remove, looked at together.
+TRUNCATED_KEYS_AT_ONCE = 50_000
 # Keys of a doubtful order that an epoch names.
 DOUBTFUL_KEYS_NAMED_MAX = 5

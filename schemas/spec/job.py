@@ -13,6 +13,7 @@ even if another key is invalid, and the user sees every problem at once.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from pydantic import (
@@ -61,8 +62,8 @@ _FOLLOWS_CHANGELOG = (
     "it, or read such a topic"
 )
 
-
-OnTruncate = Literal["stop", "quarantine"]
+_NAME = re.compile(r"[\w-]+")  # a pattern that matches only itself
+OnTruncate = Literal["stop", "apply", "quarantine"]
 
 
 class MiniBatch(Section):
@@ -159,7 +160,7 @@ class JobSpec(Section):
     on_error: Literal["quarantine", "fail"] = "quarantine"
     max_bad_fraction: float = Field(default=0.5, gt=0, le=1, allow_inf_nan=False)
     on_schema_change: Literal["stop", "continue"] = "stop"
-    on_truncate: OnTruncate = "stop"
+    on_truncate: OnTruncate = Field(default="stop", validate_default=True)
     # Retractions before the first row of their group: keep them in the state, or drop them.
     early_retractions: Literal["keep", "drop"] = "keep"
     durable: bool = False
@@ -372,6 +373,25 @@ class JobSpec(Section):
                 if getattr(sink, key) != getattr(first, key):
                     raise MisplacedError(_ONE_TRANSACTION, name, "sink", key)
         return views
+
+    @field_validator("on_truncate")
+    @classmethod
+    def _removes_known_rows(cls, on_truncate: OnTruncate, info: ValidationInfo) -> OnTruncate:
+        source = info.data.get("source")
+        if on_truncate != "apply" or source is None:
+            return on_truncate
+        if info.data.get("dedupe", "wrong") is None:
+            raise ValueError(
+                "apply needs dedupe: pk, which knows the rows that a TRUNCATE removes; add dedupe "
+                "and primary_key, or use stop"
+            )
+        for key, name in (("database", source.database), ("table", source.table)):
+            if name is None or _NAME.fullmatch(name) is None:
+                raise ValueError(
+                    f"apply needs source.{key} to be one name without a pattern, because a "
+                    "TRUNCATE removes the rows of one table only; name it, or use stop"
+                )
+        return on_truncate
 
     @field_validator("mirror_ms")
     @classmethod

@@ -81,8 +81,9 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     duplicates: int = 0
     unknown_retractions: int = 0  # with dedupe: no image of their key was known
     keys_in_several_partitions: int = 0  # with dedupe: their changes have no order
-    ambiguous_keys: int = 0  # with dedupe: a change of key that repeats cannot be told from
+    ambiguous_keys: int = 0  # with dedupe: a change may be a repeat, or from before a TRUNCATE
     doubtful_keys: list[str] = []  # some of both
+    truncations: int = 0  # of the source's table, whose rows were retracted
     where_filtered: int = 0
     event_times_missing: int = 0
     damaged_texts: int = 0  # texts of rows with U+FFFD: the source has lost a character
@@ -171,6 +172,7 @@ class EpochTime(msgspec.Struct, frozen=True, kw_only=True):
     held_by: list[str] = []  # the partitions that the watermark waits for, as sentences
     holding: list[HoldingPartition] = []  # the same, as values
     due_work: DueWorkSnapshot | None = msgspec.field(name="agenda", default=None)
+    truncations: list[list[int]] = []  # that `on_truncate: apply` must remember
 
     @property
     def ended(self) -> bool:

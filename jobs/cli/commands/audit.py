@@ -13,7 +13,7 @@ _DOUBTS = {
     "missing_rows": "rows were retracted that the topic does not have",
     "source_repeats": "times the source began to repeat itself, so rows count twice",
     "keys_in_several_partitions": "keys have changes in several partitions, so without an order",
-    "ambiguous_keys": "keys have changes that may be repeats of others within a second",
+    "ambiguous_keys": "keys have changes that may be repeats, or from before a TRUNCATE",
 }
 _VERDICTS = {"equal": "equal", "different": "DIFFERENT", "undecided": "undecided"}
 

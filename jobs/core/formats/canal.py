@@ -119,7 +119,8 @@ class CanalDecoder(DecoderFrame):
         node = message.get("type")
         kind = node if isinstance(node, str) else ""
         if kind == "TRUNCATE":
-            return Truncated(_name_statement(message), "$.type")
+            times = (parse_time_ms(message.get(name)) for name in ("es", "ts"))
+            return Truncated(_name_statement(message), "$.type", *times)
         if message.get("isDdl") is True or kind in DDL_TYPES:
             return self._fields.check_ddl(message.get("sql"))
         if kind in CONTROL_TYPES:

@@ -126,9 +126,11 @@ class DebeziumDecoder(DecoderFrame):
         stamps = source if isinstance(source, dict) else {}
         self._tables.check(stamps, f"{path}.source")
         outcome = self._changes(message, self._fields(encodings), path)
+        times = parse_time_ms(stamps.get("ts_ms")), parse_time_ms(message.get("ts_ms"))
         if isinstance(outcome, list):
-            times = parse_time_ms(stamps.get("ts_ms")), parse_time_ms(message.get("ts_ms"))
             return Changes(outcome, *times)
+        if isinstance(outcome, Truncated):
+            return Truncated(outcome.statement, outcome.path, *times)
         return outcome
 
     def _changes(

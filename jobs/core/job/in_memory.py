@@ -20,6 +20,7 @@ from jobs.core.fold.rules import rules_of
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.dedupe import LastImages, number_partition
+from jobs.core.rows.truncations import Truncation
 from jobs.core.rows.windows import (
     no_window_reasons,
     window_expander,
@@ -181,7 +182,25 @@ class InMemoryJob:
 
         `source_time` is when the source changed the rows, for jobs with dedupe.
         """
-        for weight, row, watermark in self._derive(partition, changes, source_time):
+        yield from self._add(partition, offset, self._derive(partition, changes, source_time))
+
+    def truncate(
+        self, partition: TopicPartition, offset: int, time: int, read_ms: int | None
+    ) -> Iterator[Event]:
+        """Take away the rows that a TRUNCATE removes, for jobs with `on_truncate: apply`."""
+        assert self._images is not None, "the spec requires dedupe: pk"
+        found = Truncation.of(number_partition(*partition), time, read_ms, position=0)
+        gone = self._images.truncate(found)
+        yield from self._add(partition, offset, ((*each, self._watermark) for each in gone))
+
+    def _add(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        derived: Iterable[tuple[int, Row, int | None]],
+    ) -> Iterator[Event]:
+        """Add rows to the bundle, each with the watermark before it."""
+        for weight, row, watermark in derived:
             expanded = self._rows.expand(row)
             if self._evaluated.projection(expanded[0]) is None:
                 continue  # WHERE comes before the bundle, so its rows do not fill one

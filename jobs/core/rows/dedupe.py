@@ -24,7 +24,7 @@ because there is no order across partitions. A key that breaks this is counted a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from operator import itemgetter
@@ -223,24 +223,32 @@ def derive_changes(
     used: int,
     fingerprint: Fingerprint,
     truncations: Truncations = NO_TRUNCATIONS,
-    unchanged: Iterable[Key] = (),
 ) -> DerivedChanges:
-    """Derive the changes of an epoch from those of each key; `changes` may have any order.
-
-    `unchanged` are keys without changes whose rows a TRUNCATE of the epoch may remove.
-    """
-    by_key: dict[Key, list[KeyChange]] = {key: [] for key in unchanged}
+    """Derive the changes of an epoch from those of each key; `changes` may have any order."""
+    by_key: dict[Key, list[KeyChange]] = {}
     for change in changes:
         by_key.setdefault(change.key, []).append(change)
     found = DerivedChanges([], [], [], [], doubtful=[])
     for (key, own), before in zip(by_key.items(), states(list(by_key)), strict=True):
         if len(own) > 1:  # leaves first: nearly all of them wait for an own change, if for any
             own.sort(key=lambda change: (change.summary & 3 != Kind.LEAVE, change.position))
-        if truncations:
+        if truncations and _are_concerned(truncations, own):
             after = _apply_truncated(found, key, before, own, fingerprint, truncations)
         else:
             after = _apply(found, before, own, fingerprint)
         _add(found, key, own, before, after, used)
+    return found
+
+
+def truncate(
+    states: Mapping[Key, KeyState], used: int, fingerprint: Fingerprint, truncations: Truncations
+) -> DerivedChanges:
+    """Derive the changes of keys that an epoch with new TRUNCATEs does not change otherwise."""
+    found = DerivedChanges([], [], [], [], doubtful=[])
+    for key, before in states.items():
+        if before.image is not None:
+            after = _apply_truncated(found, key, before, (), fingerprint, truncations)
+            _add(found, key, (), before, after, used)
     return found
 
 
@@ -265,6 +273,14 @@ def _apply(
     return _end(found, changes[0].key, history)
 
 
+def _are_concerned(truncations: Truncations, changes: Sequence[KeyChange]) -> bool:
+    """Return whether a TRUNCATE may remove the row of a key with these changes."""
+    until = truncations.until
+    return bool(truncations.new) or any(
+        change.time is None or change.time <= until for change in changes
+    )
+
+
 def _apply_truncated(
     found: DerivedChanges,
     key: Key,
@@ -276,8 +292,7 @@ def _apply_truncated(
     """Like `_apply`, where a TRUNCATE may delete the row before or after each change."""
     history = KeyHistory(before, fingerprint)
     if before is not None and before.image is not None:
-        fate = truncations.new.fate(before.time, before.partition)
-        history.truncate(fate)
+        history.truncate(truncations.new.fate(before.time, before.partition))
     last = max((each.position for each in changes if each.summary & 3 != Kind.LEAVE), default=-1)
     for change in changes:
         kind = change.summary & 3
@@ -356,6 +371,7 @@ class LastImages:
         self._keys_change = keys_change
         self._states: dict[Key, KeyState] = {}
         self._truncations = NO_TRUNCATIONS
+        self._newest_ms: int | None = None
         self.duplicates = 0
         self.moved_keys = 0
         self.ambiguous_keys = 0
@@ -379,15 +395,18 @@ class LastImages:
             for index, packed in zip(*map(np.ndarray.tolist, selected), strict=True)
         ]
         known = self._truncations
-        return self._take(derive_changes(sent, self._read, self._used, self._fingerprint, known))
+        found = derive_changes(sent, self._read, self._used, self._fingerprint, known)
+        if time is not None:
+            self._newest_ms = max(time, self._newest_ms or time)
+        if known:
+            self._truncations = known.forget_old(self._newest_ms)
+        return self._take(found)
 
-    def truncate(self, time: int, partition: int) -> list[tuple[int, Row]]:
-        """Return the retractions of the rows that a TRUNCATE removes."""
-        new = Truncations((Truncation(partition, time, position=0),))
-        found = derive_changes(
-            (), self._read, self._used, self._fingerprint, new, list(self._states)
-        )
-        self._truncations = self._truncations.add(new.known).settle()
+    def truncate(self, truncation: Truncation) -> list[tuple[int, Row]]:
+        """Return the retractions of the rows that a TRUNCATE behind all rows removes."""
+        known = self._truncations.add((truncation,))
+        found = truncate(self._states, self._used, self._fingerprint, known)
+        self._truncations = known.forget_old(self._newest_ms)
         return self._take(found)
 
     def _take(self, found: DerivedChanges) -> list[tuple[int, Row]]:

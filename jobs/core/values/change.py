@@ -76,10 +76,12 @@ class ColumnGone(msgspec.Struct, frozen=True, gc=False):
 class Truncated(msgspec.Struct, frozen=True, gc=False):
     """A TRUNCATE of a table that the job reads: its rows are gone, and none of them is named.
 
-    The job then stops or refuses the message, as `on_truncate` says."""
+    The job then stops, retracts the rows or refuses the message, as `on_truncate` says."""
 
     statement: str
     path: str
+    es: int | None = None  # when it began
+    ts: int | None = None  # when it was read
 
     @property
     def rejected(self) -> Rejected:
@@ -92,7 +94,15 @@ class Truncated(msgspec.Struct, frozen=True, gc=False):
             f"{self.statement} ({position}) removes rows that it does not name, so the results "
             "would keep them; the job stops (on_truncate: stop); create a job that starts behind "
             "this message, or set on_truncate: quarantine, which keeps the removed rows in the "
-            "results"
+            "results; with dedupe: pk, on_truncate: apply retracts them"
+        )
+
+    def why_untimed(self, position: str) -> str:
+        """Return why a job that applies TRUNCATEs stops at one without a time."""
+        return (
+            f"{self.statement} ({position}) has no time, so it has no order against the rows of "
+            "other partitions; the job stops; create a job that starts behind this message, or "
+            "set on_truncate: quarantine, which keeps the removed rows in the results"
         )
 
 

@@ -201,6 +201,11 @@ class Snapshot:
         decode = self._keys.decode_group
         return [None if (data := stored.get(key)) is None else decode(data) for key in group_keys]
 
+    def walk(self) -> Iterator[Group]:
+        """Yield every group, without its key."""
+        with self._txn.cursor(self._databases.groups) as cursor:
+            yield from map(self._keys.decode_group, cursor.iternext(keys=False))
+
     def multisets(
         self, argument: int, wanted: Sequence[tuple[Key, Mapping[Value, Any]]]
     ) -> list[Counts]:

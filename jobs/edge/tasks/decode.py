@@ -34,6 +34,7 @@ from jobs.core.rows.consolidate import (
     group_indexes,
 )
 from jobs.core.rows.dedupe import key_indexes, number_partition, select_changes
+from jobs.core.rows.truncations import Truncation
 from jobs.core.time.rows_in_order import PartitionStart
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut, RangeUnreadable, read_ranges
@@ -85,6 +86,7 @@ class DecodeTask:
     touches_groups: bool = False  # under a TTL, rows that cancel keep their group alive
     starts: tuple[PartitionStart | None, ...] = ()  # of each range whose rows are checked in order
     now_ms: int = 0  # the driver's clock
+    key_buckets: int = 0  # with dedupe: each of them gets the TRUNCATEs of the epoch
     views: tuple[ViewInputs, ...] = ()  # of a job with several; `plan` then has all their columns
 
     @property
@@ -148,6 +150,8 @@ class DecodeTask:
             yield from emit_views(self, run)
         elif run.signed_rows.signs:
             yield from self.emit_changes(run, run.signed_rows.concatenate())
+        if run.report.truncations and not self.probing:
+            yield self._truncations_batch(run.report.truncations)
         yield self._report_batch(run.report)
 
     def emit_changes(
@@ -254,6 +258,14 @@ class DecodeTask:
             **more,
         }
         return self._batch(len(shipped), [column.take(shipped) for column in columns], own)
+
+    def _truncations_batch(self, found: Sequence[Truncation]) -> pa.RecordBatch:
+        """Return TRUNCATEs as one row for each bucket of keys: a report with a bucket."""
+        rows = self.key_buckets
+        columns = [pa.nulls(rows, arrow_type(column.type)) for column in self.plan.image]
+        payload = pa.scalar(msgspec.json.encode(found), pa.binary())
+        own = {WEIGHT: pa.array(range(rows), pa.int64()), REPORT: pa.repeat(payload, rows)}
+        return self._batch(rows, columns, own)
 
     def _report_batch(self, report: RangeReport) -> pa.RecordBatch:
         payload = msgspec.json.encode(report)

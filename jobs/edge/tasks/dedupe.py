@@ -2,6 +2,7 @@
 
     images, by primary key ─┬─ bucket 3 ─► states at base ─► derived ─┬─► rows to be projected
                             └─ bucket 7 ─► ...                        └─► the part `rows`
+    TRUNCATEs, to each bucket ─┘      all states, in parts ─┘
     reports of the ranges ──────────────────────────────────────────────► unchanged
 
 The task runs inside mapInArrow, between decoding and the projection, for jobs with `dedupe` only.
@@ -12,29 +13,33 @@ left long ago, by the time of the source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, repeat
+from itertools import chain, islice, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from jobs.core.fold.state import Group, GroupTimer, Stamp
 from jobs.core.fold.timers import Clock
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.dedupe import (
+    NO_TRUNCATIONS,
     DerivedChanges,
     Key,
     KeyChange,
     derive_changes,
     fingerprint_of,
     key_reader,
+    truncate,
 )
 from jobs.core.rows.key_history import KeyState
+from jobs.core.rows.truncations import Truncation, Truncations
 from jobs.core.values.change import Row
 from jobs.core.values.float_values import NAN
 from jobs.edge.process.failpoints import failpoint
@@ -59,11 +64,18 @@ from jobs.edge.table.file_writer import (
 )
 from jobs.edge.tasks.body import task_body
 from jobs.table.parts import ROWS
-from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX, LEFT_KEYS_FORGOTTEN_MAX, TASK_BYTES_MAX
+from schemas.limits import (
+    DOUBTFUL_KEYS_NAMED_MAX,
+    HOT_STATE_CHUNK_RECORDS,
+    LEFT_KEYS_FORGOTTEN_MAX,
+    TASK_BYTES_MAX,
+    TRUNCATED_KEYS_AT_ONCE,
+)
 from schemas.table.object_path import TablePath
 from schemas.types.arrow_values import from_arrow, to_list
 
 ROW_BUCKET = "__row_bucket"
+_decode_truncations = msgspec.json.Decoder(list[Truncation]).decode
 
 
 class DedupeReport(msgspec.Struct, kw_only=True, tag="dedupe"):
@@ -79,6 +91,7 @@ class DedupeReport(msgspec.Struct, kw_only=True, tag="dedupe"):
     keys_in_several_partitions: int = 0
     ambiguous_keys: int = 0
     doubtful_keys: list[str] = []  # some of both
+    newest_ms: int | None = None  # the newest time of a change
     files: list[AddedFile] = []
 
 
@@ -94,6 +107,7 @@ class DedupeTask:
     base: Stamp
     version: int  # of the table, at base
     recent_epochs: tuple[CommittedEpoch, ...]  # in order, base last
+    truncations: Truncations = NO_TRUNCATIONS  # of earlier epochs
     durable: bool = False
     bytes_max: int = TASK_BYTES_MAX
 
@@ -109,15 +123,17 @@ class DedupeTask:
         if not found:
             return
         table = pa.Table.from_batches(found)
-        for payload in table.filter(table[REPORT].is_valid())[REPORT].to_pylist():
+        is_row, names_bucket = table[REPORT].is_null(), table[WEIGHT].is_valid()
+        for payload in table.filter(pc.invert(pc.or_(is_row, names_bucket)))[REPORT].to_pylist():
             yield self._report_batch(payload)
-        rows = table.filter(table[REPORT].is_null())
-        if rows.num_rows:
-            run = _Dedupe(self)
+        rows = table.filter(is_row)
+        sent = table.filter(pc.and_not(names_bucket, is_row)).select([ROW_BUCKET, REPORT])
+        if rows.num_rows or sent.num_rows:
+            run = _Dedupe(self, _find_truncations(sent))
             for changes in run.run(rows):
                 if changes.rows:
                     yield self._row_batch(changes)
-            run.write()
+            run.finish()
             yield self._report_batch(msgspec.json.encode(run.report))
 
     def _row_batch(self, found: DerivedChanges) -> pa.RecordBatch:
@@ -145,10 +161,11 @@ class DedupeTask:
 class _Dedupe:
     """One run of a dedupe task over its buckets."""
 
-    def __init__(self, task: DedupeTask) -> None:
+    def __init__(self, task: DedupeTask, new: Mapping[int, Sequence[Truncation]]) -> None:
         plan = task.plan
         context = TaskContext.get()
         self.task = task
+        self.new = new  # TRUNCATEs of the epoch, by bucket
         self.writer = f"d{context.taskAttemptId() if context else 0}"
         self.report = DedupeReport(task=context.partitionId() if context else 0)
         self.layout = layout_of(plan)
@@ -175,30 +192,51 @@ class _Dedupe:
             KeyChange(key_of(image), image, *facts)
             for image, *facts in zip(images, *own, strict=True)
         ]
+        of_buckets: dict[int, Sequence[KeyChange]] = dict.fromkeys(self.new, ())
         edges = np.flatnonzero(np.diff(buckets)) + 1
-        for start, end in pairwise([0, *edges.tolist(), len(changes)]):
-            yield self._dedupe(int(buckets[start]), changes[start:end])
+        for start, end in pairwise([0, *edges.tolist(), len(changes)] if changes else ()):
+            of_buckets[int(buckets[start])] = changes[start:end]
+        for bucket in sorted(of_buckets):  # readers of a file expect the buckets in order
+            yield from self._dedupe(bucket, of_buckets[bucket])
 
     def _read_images(self, rows: pa.Table) -> list[Row]:
         columns = [from_arrow(rows[column.name], column.type) for column in self.task.plan.image]
         return list(zip(*columns, strict=True))
 
-    def _dedupe(self, bucket: int, changes: Sequence[KeyChange]) -> DerivedChanges:
+    def _dedupe(self, bucket: int, changes: Sequence[KeyChange]) -> Iterator[DerivedChanges]:
         task = self.task
+        truncations = task.truncations.add(self.new.get(bucket, ()))
+        common = len(task.plan.used), fingerprint_of(task.plan), truncations
         state = self.states.catch_up(bucket)
+        written: list[tuple[Key, KeyState | None]] = []
         with state.view(task.base) as view:
-            found = derive_changes(
-                changes, self._state_reader(view), len(task.plan.used), fingerprint_of(task.plan)
-            )
+            parts: Iterable[DerivedChanges] = [
+                derive_changes(changes, self._state_reader(view), *common)
+            ]
+            if truncations.new:
+                others = self._walk(view, {change.key for change in changes})
+                parts = chain(parts, (truncate(states, *common) for states in others))
+            for found in parts:
+                written += found.states
+                self._report(found)
+                yield found
             due = self._find_due(view, changes)
-            written = found.states + self._forget(view, due)
+            written += self._forget(view, due)
             upserts = to_upserts(written)
             upserts.timers += [(timer, False) for timer in due]
             state.remember(task.epoch, task.uuid, upserts, view)
         self.states_written += written
         self.buckets += repeat(bucket, len(written))
-        self._report(found)
-        return found
+        if len(self.states_written) >= HOT_STATE_CHUNK_RECORDS:
+            self._write()
+
+    def _walk(self, view: Snapshot, changed: Collection[Key]) -> Iterator[dict[Key, KeyState]]:
+        """Yield the states of all other keys that have a row, in parts."""
+        states = (self._to_state(group) for group in view.walk())
+        keyed = ((self.key_of(each.image), each) for each in states if each and each.image)
+        others = ((key, state) for key, state in keyed if key not in changed)
+        while part := dict(islice(others, TRUNCATED_KEYS_AT_ONCE)):
+            yield part
 
     def _report(self, found: DerivedChanges) -> None:
         report = self.report
@@ -217,6 +255,7 @@ class _Dedupe:
         now = max((change.time for change in changes if change.time is not None), default=None)
         if now is None:
             return []
+        self.report.newest_ms = max(now, self.report.newest_ms or now)
         due = view.due(Clock.EVENT, now)[:LEFT_KEYS_FORGOTTEN_MAX]
         changed = {change.key for change in changes} if due else set()
         return [timer for timer in due if timer.key not in changed]
@@ -244,13 +283,27 @@ class _Dedupe:
             group = msgspec.structs.replace(group, result=tuple(map(_to_canonical, group.result)))
         return to_state(group)
 
-    def write(self) -> None:
-        """Write the file of the new states."""
-        task = self.task
+    def finish(self) -> None:
+        """Write the last of the new states."""
         if self.states_written:
-            table = self.layout.images.table(task.epoch, self.buckets, self.states_written)
-            name = file_name(ROWS, task.epoch, task.uuid, self.writer)
-            self.report.files.append(write_file(task.root, name, table, durable=task.durable))
+            self._write()
+
+    def _write(self) -> None:
+        """Write a file of the new states until now."""
+        task, number = self.task, len(self.report.files)
+        table = self.layout.images.table(task.epoch, self.buckets, self.states_written)
+        writer = f"{self.writer}-{number}" if number else self.writer
+        name = file_name(ROWS, task.epoch, task.uuid, writer)
+        self.report.files.append(write_file(task.root, name, table, durable=task.durable))
+        self.states_written, self.buckets = [], []
+
+
+def _find_truncations(sent: pa.Table) -> dict[int, list[Truncation]]:
+    """Return the TRUNCATEs that were sent to each bucket."""
+    found: dict[int, list[Truncation]] = {}
+    for bucket, payload in zip(*(to_list(column) for column in sent.columns), strict=True):
+        found.setdefault(bucket, []).extend(_decode_truncations(payload))
+    return found
 
 
 def _to_canonical(value: Any) -> Any:

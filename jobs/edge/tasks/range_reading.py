@@ -23,8 +23,10 @@ from jobs.core.kernels.codes import GOOD, NO_TIME, UNUSUAL
 from jobs.core.kernels.foreign_messages import NO_STAMP
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.rows.consolidate import RUNNING_BITS
+from jobs.core.rows.dedupe import number_partition
 from jobs.core.rows.row_time import TimeReader
 from jobs.core.rows.source_order import SourceOrder, as_stamps
+from jobs.core.rows.truncations import Truncation
 from jobs.core.time.custom_generator import GeneratorFailed
 from jobs.core.time.rows_in_order import PartitionStart
 from jobs.core.values.change import (
@@ -290,7 +292,7 @@ class RangeReader:
                 if counts_messages:
                     self.messages.add(record.offset, len(decoded.changes))
             else:
-                self._count_other(decoded, record)
+                self._count_other(decoded, record, self.signed_rows.count + len(changes))
         if report.order is not None and sent:
             report.order.observe(*map(as_stamps, zip(*sent, strict=True)))
         self.signed_rows.add(changes)
@@ -318,8 +320,8 @@ class RangeReader:
     def _locate(self, record: Record) -> str:
         return f"{self.report.topic}/{self.report.partition} offset {record.offset}"
 
-    def _count_other(self, decoded: Decoded, record: Record) -> None:
-        """Count a record without changes, or reject it."""
+    def _count_other(self, decoded: Decoded, record: Record, rows: int) -> None:
+        """Count a record without changes, or reject it; so many rows are before it."""
         report = self.report
         if isinstance(decoded, Skipped):
             report.skipped += 1
@@ -330,8 +332,7 @@ class RangeReader:
         elif isinstance(decoded, Truncated) and self.rules.messages.on_truncate == "quarantine":
             self.rejects.add(self.range.topic_partition, decoded.rejected, record)
         elif isinstance(decoded, Truncated):
-            position = f"topic {report.topic}, partition {report.partition}, offset {record.offset}"
-            report.truncated = report.truncated or decoded.why_stopped(position)
+            self._take_truncate(decoded, record, rows)
             report.skipped += 1
         elif isinstance(decoded, ColumnGone):
             position = self._locate(record)
@@ -339,6 +340,18 @@ class RangeReader:
             report.skipped += 1
         else:
             raise TypeError(f"a decoder returned {decoded!r}, which is no Decoded")
+
+    def _take_truncate(self, found: Truncated, record: Record, rows: int) -> None:
+        """Report a TRUNCATE as one to apply, or as a reason to stop."""
+        report, applies = self.report, self.rules.messages.on_truncate == "apply"
+        if applies and found.es is not None:
+            partition = number_partition(self.range.topic, self.range.partition)
+            position = (self.number << RUNNING_BITS) + rows
+            report.truncations.append(Truncation.of(partition, found.es, found.ts, position))
+            return
+        place = f"topic {report.topic}, partition {report.partition}, offset {record.offset}"
+        why = found.why_untimed if applies else found.why_stopped
+        report.truncated = report.truncated or why(place)
 
     def _is_beyond_horizon(self, changes: Changes, record: Record) -> bool:
         """Return whether a message's time is beyond the horizon."""

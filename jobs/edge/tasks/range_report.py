@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from jobs.core.rows.source_order import SourceOrder
+from jobs.core.rows.truncations import Truncation
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.reject_writer import ViewRejects
 
@@ -38,6 +39,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     order: SourceOrder | None = None  # of messages that canal has numbered
     gone: str | None = None  # a declared column that the source has dropped
     truncated: str | None = None  # why a TRUNCATE stops the job
+    truncations: list[Truncation] = []  # that the job applies
     first_reject: str | None = None
     quarantine: list[AddedFile] = []
     refused: list[ViewRejects] = []

@@ -81,7 +81,12 @@ def run_trial(spec: JobSpec, plan: Plan, samples: Sequence[Sample]) -> Trial:
     decoder = MessageRules.of(spec).decoder(plan.columns, plan.image)
     renderers = [(column.name, renderer(column.type)) for column in plan.image]
     decoded = [(each, _decode(decoder, each)) for each in samples]
-    messages = tuple(_describe_message(each, found, renderers) for each, found in decoded)
+    messages = tuple(
+        _describe_truncate(each, found, spec)
+        if isinstance(found, Truncated)
+        else _describe_message(each, found, renderers)
+        for each, found in decoded
+    )
     try:
         changelog = _fold(spec, plan, decoded)
     except _NoChangelog as reason:
@@ -118,9 +123,10 @@ def _decode(decoder: Any, sample: Sample) -> Decoded:
 
 
 def _describe_message(
-    sample: Sample, found: Decoded, renderers: Sequence[tuple[str, Callable[[Any], Any]]]
+    sample: Sample,
+    found: Changes | Skipped | Filtered | Rejected | ColumnGone,
+    renderers: Sequence[tuple[str, Callable[[Any], Any]]],
 ) -> TriedMessage:
-    raw = (sample.value or b"")[: 4 * _RAW_CHARACTERS].decode("utf-8", "replace")
     outcome, reason, rows = "skipped", None, []
     if isinstance(found, Changes):
         outcome = "rows"
@@ -129,8 +135,6 @@ def _describe_message(
                 name: render(value) for (name, render), value in zip(renderers, row, strict=True)
             }
             rows.append(("+" if sign > 0 else "-", _json(named)))
-    elif isinstance(found, Truncated):
-        outcome, reason = "rejected", f"{found.statement}: {found.rejected.reason}"
     elif isinstance(found, Rejected):
         outcome, reason = "rejected", f"{found.reason} ({found.path})"
     elif isinstance(found, ColumnGone):
@@ -139,7 +143,21 @@ def _describe_message(
         outcome, reason = "filtered", "another database or table than the spec reads"
     else:
         reason = found.why
-    return TriedMessage(sample, raw[:_RAW_CHARACTERS], outcome, reason, tuple(rows))
+    return TriedMessage(sample, _show_raw(sample), outcome, reason, tuple(rows))
+
+
+def _describe_truncate(sample: Sample, found: Truncated, spec: JobSpec) -> TriedMessage:
+    if spec.on_truncate == "apply" and found.es is not None:
+        reason = f"{found.statement}: the rows from before it are retracted"
+        return TriedMessage(sample, _show_raw(sample), "rows", reason, ())
+    reason = f"{found.statement}: {found.rejected.reason}"
+    return TriedMessage(sample, _show_raw(sample), "rejected", reason, ())
+
+
+def _show_raw(sample: Sample) -> str:
+    """Return the beginning of the message as text."""
+    raw = (sample.value or b"")[: 4 * _RAW_CHARACTERS].decode("utf-8", "replace")
+    return raw[:_RAW_CHARACTERS]
 
 
 def _fold(
@@ -152,11 +170,14 @@ def _fold(
         raise _NoChangelog("None of these messages has rows for this job.")
     job = InMemoryJob(spec, plan, RowExpander(plan), RowEvaluation(_make_projection(plan)))
     events: list[Event] = []
+    applies = spec.on_truncate == "apply"
     try:
         for sample, found in reversed(decoded):  # as a job reads them: oldest first
+            at = TopicPartition(sample.topic, sample.partition), sample.offset
             if isinstance(found, Changes):
-                partition = TopicPartition(sample.topic, sample.partition)
-                events += job.take(partition, sample.offset, found.changes)
+                events += job.take(*at, found.changes, found.es)
+            elif applies and isinstance(found, Truncated) and found.es is not None:
+                events += job.truncate(*at, found.es, found.ts)
         events += job.end_bundle()
     except EvaluationError as error:
         raise _NoChangelog(f"An expression fails on one of the rows: {error}") from None

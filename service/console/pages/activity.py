@@ -42,7 +42,7 @@ ANOMALIES = {
     "source_repeats": "times the source began to repeat itself, so rows count twice",
     "dropped_retractions": "retractions before their rows, dropped",
     "keys_in_several_partitions": "rows whose key is in several partitions",
-    "ambiguous_keys": "rows whose key has changes that may be repeats",
+    "ambiguous_keys": "rows whose key has changes that may be repeats, or from before a TRUNCATE",
 }
 # As pages name the kinds of operations that have a word of their own in the API.
 OPERATION_NAMES = {

@@ -54,7 +54,7 @@ _COUNTERS = {
     "duplicates": "repeated changes",
     "damaged_texts": "texts with lost characters (\ufffd): canal damages latin1 columns",
     "keys_in_several_partitions": "keys in several partitions: their changes have no order",
-    "ambiguous_keys": "keys whose changes may be repeats",
+    "ambiguous_keys": "keys whose changes may be repeats, or from before a TRUNCATE",
     "dropped_retractions": "retractions dropped",
     "unmatched_retractions": "retractions before their rows, or of rows never inserted",
     "source_repeats": "places where the source repeats itself",

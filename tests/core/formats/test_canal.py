@@ -223,9 +223,9 @@ def test_ddl_is_skipped_by_its_type_or_by_its_flag(kind: str) -> None:
 def test_truncate_names_its_statement_and_no_rows() -> None:
     for is_ddl in (True, False):
         truncate = message(type="TRUNCATE", isDdl=is_ddl, data=None, sql="truncate product")
-        assert decode(truncate) == Truncated("truncate product", "$.type")
+        assert decode(truncate) == Truncated("truncate product", "$.type", 1_000, 2_000)
         unnamed = message(type="TRUNCATE", isDdl=is_ddl, data=None, database="shop", table="p")
-        assert decode(unnamed) == Truncated("TRUNCATE of shop.p", "$.type")
+        assert decode(unnamed) == Truncated("TRUNCATE of shop.p", "$.type", 1_000, 2_000)
     other = message(type="TRUNCATE", data=None, table="another")
     assert decode(other, table="product") == FILTERED
 

@@ -162,6 +162,32 @@ def test_a_truncate_stops_the_job_or_is_refused_and_every_message_is_counted(
     assert refusing[3][0][0]["raw"] == text
 
 
+DEDUPE = {"primary_key": ["id"], "dedupe": "pk", "on_truncate": "apply"}
+
+
+def test_a_truncate_to_apply_is_reported_with_its_time_and_the_rows_before_it(
+    tmp_path: Path,
+) -> None:
+    text = json.dumps(
+        {"type": "TRUNCATE", "database": "shop", "table": "items", "es": 5_000, "ts": 5_700}
+    )
+    values = (good_message(0), good_message(1), text.encode(), good_message(2))
+    records = [
+        Message(topic="items", partition=3, offset=offset, value=value)
+        for offset, value in enumerate(values)
+    ]
+    report = read(tmp_path, records, SPEC | DEDUPE)[0]
+    (found,) = report["truncations"]
+    rows_before = len(read(tmp_path, records[:2], SPEC | DEDUPE)[2])
+    assert (found.time, found.until, found.position) == (5_000, 5_700, rows_before)
+    assert (report["truncated"], report["decoded"], report["skipped"]) == (None, 3, 1)
+    untimed = Message(
+        topic="items", partition=0, offset=9, value=text.replace('"es"', '"at"').encode()
+    )
+    report = read(tmp_path, [records[0], untimed], SPEC | DEDUPE)[0]
+    assert "has no time" in report["truncated"] and not report["truncations"]
+
+
 WATERMARKS: dict[str, dict[str, Any]] = {
     "es": {"time": "es", "future_skew": "5 min"},
     "ts": {"time": "ts", "future_skew": "5 min"},

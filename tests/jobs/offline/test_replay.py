@@ -309,6 +309,29 @@ def test_a_truncate_stops_the_job_or_is_refused() -> None:
     assert rejected["reason"].startswith("TRUNCATE removes rows")
 
 
+def test_a_truncate_with_dedupe_retracts_the_rows_from_before_it() -> None:
+    def canal(kind: str, second: int, data: list[dict[str, str]] | None = None) -> str:
+        message = {"database": "d", "table": "t", "type": kind, "es": 1_000 * second, "data": data}
+        return json.dumps(message)
+
+    steps = [
+        {"message": canal("INSERT", 1, [{"k": "a", "v": "1"}])},
+        {"message": canal("INSERT", 1, [{"k": "b", "v": "5"}]), "partition": 1},
+        {"message": canal("TRUNCATE", 2)},
+        {"message": canal("INSERT", 3, [{"k": "a", "v": "7"}])},
+        {"flush": True},
+        {"message": canal("INSERT", 1, [{"k": "c", "v": "2"}]), "partition": 2},  # read late
+    ]
+    keyed = {"primary_key": ["k"], "dedupe": "pk", "on_truncate": "apply"}
+    source = {"topic": "t", "database": "d", "table": "t"}
+    found = outputs(steps, source=source, **keyed)
+    live = [(each["row"]["k"], each["row"]["sum_v"]) for each in found if "row" in each]
+    assert live == [("a", 7)]
+    untimed = [{"message": canal("TRUNCATE", 2).replace('"es"', '"at"')}]
+    with pytest.raises(ReplayError, match="has no time"):
+        outputs(untimed, source=source, **keyed)
+
+
 def test_messages_that_carry_no_rows_give_nothing() -> None:
     other = INSERT.replace('"type"', '"table":"other","type"')
     steps: list[dict[str, Any]] = [{"message": None}, {"message": ""}, {"message": other}]

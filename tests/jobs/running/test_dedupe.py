@@ -277,6 +277,54 @@ def test_rows_that_change_their_keys_are_exact_in_any_order_of_the_partitions(
     assert (report.verdict == "equal") == (not report.odd) == (not report.doubts)
 
 
+def test_a_truncate_retracts_the_rows_from_before_it_whenever_they_are_read(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """canal sends it to partition 0; before and after it, the other partition is read."""
+    source = {"database": "shop", "table": "t"}
+    made = Deduping(spark, broker, topic, tmp_path, source=source, on_truncate="apply")
+    table, job = Table(12), made.job
+
+    def at(second: int, records: Iterable[Record]) -> list[Record]:
+        more = {"database": "shop", "table": "t", "es": 1_000 * second, "ts": 1_000 * second + 300}
+        return [
+            (to, json.dumps(json.loads(value or b"") | more).encode(), key)
+            for to, value, key in records
+        ]
+
+    def truncate(second: int) -> list[Record]:
+        table.rows.clear()
+        return at(second, [record(0, {"type": "TRUNCATE", "data": None, "isDdl": True})])
+
+    made.epoch(at(1, table.changes(40)))
+    before = at(2, table.changes(20))
+    behind = [each for each in before if each[0] == 1]
+    emptied = [each for each in before if each[0] == 0] + truncate(3)
+    refilled = at(4, table.changes(10))
+    counters = made.epoch([*emptied, *refilled[:5]])
+    assert (counters["truncations"], counters["ambiguous_keys"]) == (1, 0)
+    shutil.rmtree(job.cache)
+    job.restart()
+    made.epoch([*behind[:3], *refilled[5:]])
+    job.time_epoch()
+    job.restart()
+    # Partition 1 tells old rows again, which are older than the TRUNCATE, and then the new ones.
+    made.epoch([*behind, *(each for each in refilled if each[0] == 1), *at(5, table.changes(10))])
+    made.must_be(table)
+    report = made.audit()
+    assert (report.verdict, report.differing) == ("equal", 0)
+
+    within = record(
+        1, {"type": "INSERT", "data": [texts({"id": 13, "shop": "x", "name": "a", "cnt": 3})]}
+    )
+    counters = made.epoch([*at(6, [within]), *truncate(6)])
+    assert (counters["ambiguous_keys"], counters["doubtful_keys"]) == (1, ["(13,)"])
+    assert job.results() == {("a",): (3, 3, 1)}
+    report = made.audit()
+    assert (report.verdict, report.odd) == ("undecided", {"ambiguous_keys": 1})
+    assert "just before or just after a TRUNCATE" in report.doubts[0]
+
+
 def test_a_topic_that_is_hashed_by_another_column_is_noticed(deduping: Deduping) -> None:
     """The changes of a key then have no order, so neither the job nor an audit can be right."""
     row = {"id": "1", "shop": "x", "name": "a", "cnt": "3"}

@@ -45,7 +45,7 @@ mirror: 1m                        # optional: a plain `results` Delta table, ref
 retention: 7d                     # of changelog history
 on_error: quarantine              # quarantine | fail; max_bad_fraction: 0.5
 on_schema_change: stop            # stop | continue
-on_truncate: stop                 # stop | quarantine
+on_truncate: stop                 # stop | apply | quarantine
 """  # noqa: E501
 
 # Every key, each with a value other than its default.
@@ -332,7 +332,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("max_bad_fraction", float("nan"), "must be"),
     ("max_bad_fraction", "0.5", "must be a number"),
     ("on_schema_change", "ignore", "must be one of stop, continue"),
-    ("on_truncate", "ignore", "must be one of stop, quarantine"),
+    ("on_truncate", "ignore", "must be one of stop, apply, quarantine"),
     ("durable", "true", "must be true or false"),
 ]
 
@@ -458,6 +458,18 @@ def test_dedupe_needs_a_primary_key_of_declared_columns() -> None:
         assert list(problems_of({**given, "primary_key": key})) == [path]
     assert list(problems_of({**given, "primary_key": []})) == ["primary_key"]
     assert list(problems_of({**given, "dedupe": "row"})) == ["dedupe"]
+
+
+def test_a_truncate_is_applied_only_by_a_job_that_knows_the_rows_and_whose_it_is() -> None:
+    source = {"topic": "t", "database": "shop", "table": "order-items"}
+    keyed = {"primary_key": ["cnt"], "dedupe": "pk", "on_truncate": "apply"}
+    assert load_spec({**SMALLEST, "source": source, **keyed}).on_truncate == "apply"
+    rowless = {**SMALLEST, "source": source, "on_truncate": "apply"}
+    assert "needs dedupe: pk" in problems_of(rowless)["on_truncate"]
+    for key, pattern in (("database", None), ("table", "items_.*"), ("table", "a|b")):
+        several = {name: text for name, text in {**source, key: pattern}.items() if text}
+        problems = problems_of({**SMALLEST, "source": several, **keyed})
+        assert f"source.{key} to be one name" in problems["on_truncate"]
 
 
 def test_last_images_need_a_job_that_keeps_them() -> None:
