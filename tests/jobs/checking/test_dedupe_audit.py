@@ -18,6 +18,8 @@ from jobs.checking.dedupe_audit import (
     read_kinds,
 )
 from jobs.core.job.job_plan import plan_of
+from jobs.core.rows.dedupe import NO_TRUNCATIONS, number_partition
+from jobs.core.rows.truncations import Truncation, Truncations
 from jobs.core.values.change import Row
 from schemas.spec.file import load_spec
 
@@ -36,7 +38,9 @@ PLAN = plan_of(
 Message = tuple[int, int, list[tuple[int, Row]]]  # partition, offset, signed rows (name, id)
 
 
-def last_rows(messages: Sequence[Message]) -> list[dict[str, object]]:
+def last_rows(
+    messages: Sequence[Message], truncations: Truncations = NO_TRUNCATIONS
+) -> list[dict[str, object]]:
     """Return the last rows of keys, of messages in the order of their positions."""
     rows = []
     for partition, offset, changes in messages:
@@ -51,7 +55,7 @@ def last_rows(messages: Sequence[Message]) -> list[dict[str, object]]:
             }
             rows.append({"name": name, "id": key} | own)
     rows.sort(key=lambda row: str(row[POSITION]))
-    (found,) = LastRows(PLAN)(iter([pa.RecordBatch.from_pylist(rows)]))
+    (found,) = LastRows(PLAN, truncations)(iter([pa.RecordBatch.from_pylist(rows)]))
     last: list[dict[str, object]] = found.to_pylist()
     return last
 
@@ -79,3 +83,18 @@ def test_a_key_with_changes_in_two_partitions_is_in_doubt_and_named() -> None:
     (row,) = last_rows([INSERTED, elsewhere])
     assert row[DOUBT] == "keys_in_several_partitions"
     assert row["__reason"] == "key (1,) is set at t/0/7 and at t/1/0"
+
+
+def test_a_truncate_takes_the_rows_from_before_it_and_what_may_be_is_in_doubt() -> None:
+    partition = number_partition("t", 0)
+    behind = Truncations((Truncation.of(partition, 1_500, 1_600, position=1),))
+    set_before: Message = (0, 0, [(1, ("a", 2))])
+    set_after: Message = (0, 1, [(1, ("b", 4))])
+    (row,) = last_rows([INSERTED, set_before, set_after], behind)
+    assert (row["id"], row[DOUBT]) == (4, None)
+    around = Truncations((Truncation.of(partition, 900, 1_000, position=1),))
+    (row,) = last_rows([INSERTED], around)
+    assert (row["id"], row[DOUBT]) == (1, "ambiguous_keys")
+    assert row["__reason"] == (
+        "key (1,), last set at t/1/0, has a row that was set just before or just after a TRUNCATE"
+    )

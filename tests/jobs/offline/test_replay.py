@@ -314,7 +314,7 @@ def test_a_truncate_with_dedupe_retracts_the_rows_from_before_it() -> None:
         message = {"database": "d", "table": "t", "type": kind, "es": 1_000 * second, "data": data}
         return json.dumps(message)
 
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"message": canal("INSERT", 1, [{"k": "a", "v": "1"}])},
         {"message": canal("INSERT", 1, [{"k": "b", "v": "5"}]), "partition": 1},
         {"message": canal("TRUNCATE", 2)},

@@ -1,0 +1,173 @@
+"""The dedupe task with TRUNCATEs, over files and hot states, ends in the rows of the table.
+
+table ──► epochs of changes and TRUNCATEs ──► DedupeTask ──► rows to fold, files ──► live rows
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from jobs.core.fold.program import Program
+from jobs.core.plan.bucket import bucket_of
+from jobs.core.rows.dedupe import KeyChange
+from jobs.core.rows.truncations import Truncation, Truncations
+from jobs.core.values.change import Row
+from jobs.edge.rows.columns import to_arrow
+from jobs.edge.rows.weighted_rows import (
+    CHANGE_COLUMNS,
+    CHANGE_PARTITION,
+    CHANGE_TIME,
+    POSITION,
+    REPORT,
+    WEIGHT,
+    rows_schema,
+)
+from jobs.edge.state import hot_state
+from jobs.edge.state.bucket_states import CommittedEpoch, stamp_of
+from jobs.edge.table.delta_epochs import EpochTable
+from jobs.edge.table.epoch_files import TableLayout
+from jobs.edge.tasks import dedupe
+from jobs.edge.tasks.dedupe import ROW_BUCKET, DedupeReport, DedupeTask
+from jobs.edge.tasks.range_report import RangeReport
+from jobs.running.outcome import Outcome
+from tests.support.histories.keyed_table import (
+    PLAN,
+    Message,
+    Table,
+    by_partition,
+    find_truncations,
+    read,
+    shipped,
+)
+from tests.support.tables.folded_table import epoch_row
+
+BUCKETS = 4
+
+
+def as_batch(changes: Sequence[KeyChange], truncations: Sequence[Truncation]) -> pa.RecordBatch:
+    """Return what decode tasks send, with the bucket of each row."""
+    sent = BUCKETS if truncations else 0
+    images = zip(*(change.image for change in changes), strict=True) if changes else [()] * 3
+    columns = [
+        to_arrow((*values, *[None] * sent), column.type)
+        for values, column in zip(images, PLAN.image, strict=True)
+    ]
+    payload = msgspec.json.encode(truncations)
+    types = [column.type for column in PLAN.primary_key]
+    of_changes: dict[str, list[object]] = {
+        POSITION: [each.position for each in changes],
+        WEIGHT: [each.summary for each in changes],
+        REPORT: [None] * len(changes),
+        CHANGE_TIME: [each.time for each in changes],
+        CHANGE_PARTITION: [each.partition for each in changes],
+    }
+    named: dict[str, list[object]] = {WEIGHT: [*range(sent)], REPORT: [payload] * sent}
+    schema = rows_schema(PLAN.image, CHANGE_COLUMNS)
+    for field in list(schema)[len(columns) :]:
+        values = of_changes[field.name] + named.get(field.name, [None] * sent)
+        columns.append(pa.array(values, field.type))
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    buckets = [bucket_of(each.key, types, BUCKETS) for each in changes] + list(range(sent))
+    return batch.append_column(ROW_BUCKET, pa.array(buckets, pa.int32()))
+
+
+class Deduped:
+    """A table whose epochs one dedupe task computes; it has nothing but the part `rows`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.table = EpochTable.create(home / "table", TableLayout(Program(PLAN)))
+        self.newest = epoch_row(0, PLAN)
+        self.table.commit_epoch(self.newest, ())
+        self.recent = [CommittedEpoch.of(self.newest)]
+        self.folded = Counter[Row]()
+        self.images = 0
+
+    def epoch(self, ranges: Sequence[tuple[int, Sequence[Message]]]) -> None:
+        ordered = sorted(ranges, key=lambda each: each[0])
+        sent = [each for n, (of, range_) in enumerate(ordered) for each in shipped(range_, n, of)]
+        found = list(find_truncations(ordered))
+        uuid = uuid4().hex
+        task = DedupeTask(
+            PLAN,
+            self.table.root,
+            self.home / "cache",
+            self.newest.epoch + 1,
+            uuid,
+            base=stamp_of(self.newest),
+            version=self.table.version,
+            recent_epochs=tuple(self.recent),
+            truncations=Truncations.of_json(self.newest.time.truncations),
+        )
+        outcome = Outcome(ranges=[RangeReport(number=0, truncations=found)])
+        for batch in task(iter([as_batch(sent, found)])):
+            for row in batch.to_pylist():
+                if row[REPORT] is not None:
+                    outcome.dedupes.append(msgspec.json.decode(row[REPORT], type=DedupeReport))
+                else:
+                    self.folded[row["name"], row["cnt"]] += row[WEIGHT]
+        self.images += sum(report.rows_delta for report in outcome.dedupes)
+        files = [file for report in outcome.dedupes for file in report.files]
+        named = {"rows": [file.path for file in files]} if files else {}
+        known = outcome.remember_truncations(self.newest)
+        number = self.newest.epoch + 1
+        self.newest = epoch_row(number, PLAN, uuid=uuid, files=named, watermarks=known)
+        self.table.commit_epoch(self.newest, files)
+        self.recent = [*self.recent, CommittedEpoch.of(self.newest)][-3:]
+
+
+def random_table(chance: random.Random) -> Table:
+    table = Table()
+    for _ in range(60):
+        keys = range(8)
+        match chance.randrange(6):
+            case 0 | 1 | 2:
+                table.insert(chance.choice(keys), (chance.choice("ab"), chance.randrange(2)))
+            case 3:
+                table.update(chance.choice(keys), chance.choice(keys))
+            case 4:
+                table.delete(chance.choice(keys))
+            case _ if chance.random() < 0.4:
+                table.truncate()
+    spaced = enumerate(table.sent)
+    table.sent = [Message(each.changes, table.time + 10 * n) for n, each in spaced]
+    return table
+
+
+@pytest.fixture(autouse=True)
+def closed_states(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Open states keep descriptors, and other tests look at how many there are."""
+    opened: dict[Any, hot_state.HotState] = {}
+    monkeypatch.setattr(hot_state, "_states", opened)
+    yield
+    for state in opened.values():
+        state.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_the_host_still_has_truncates_take_the_rows_from_before_them(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dedupe, "TRUNCATED_KEYS_AT_ONCE", 2)
+    monkeypatch.setattr(dedupe, "HOT_STATE_CHUNK_RECORDS", 1)  # a file for each bucket
+    chance = random.Random(seed)
+    table, job = random_table(chance), Deduped(tmp_path)
+    reads = [
+        (chance.randrange(3), chance.randrange(1, 9), chance.random() < 0.5) for _ in range(20)
+    ]
+    for epoch in read(by_partition(table.sent), reads):
+        if chance.random() < 0.3:
+            shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+        job.epoch(epoch)
+        assert min(job.folded.values(), default=0) >= 0, "a row was taken away twice"
+    assert (+job.folded, job.images) == (table.live(), len(table.rows))
