@@ -123,6 +123,9 @@ KEY_ENDS_MAX = 4_096
 # A key without a row is remembered for so long, in the source's time: one partition of a topic may
 # be read this much later than another one, or be repeated by the source.
 LEFT_KEY_KEPT_MS = 24 * 3_600_000
+# Keys without a row that one bucket remembers, about 75 MB of its hot state: with 32 buckets, 185
+# updates of primary keys a second for a day. Of more the oldest are forgotten sooner, and counted.
+LEFT_KEYS_MAX = 500_000
 # Left keys of one bucket that an epoch forgets; the others follow in later epochs.
 LEFT_KEYS_FORGOTTEN_MAX = 10_000
 # Keys without a change whose rows a TRUNCATE may remove, looked at together.

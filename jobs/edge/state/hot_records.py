@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import lmdb
@@ -302,13 +303,17 @@ class Snapshot:
             return [self._keys.decode_values(_decode_list(data)) for _, data in cursor]
 
     def due(self, clock: Clock, time: int) -> list[GroupTimer]:
-        timers = []
+        return list(takewhile(lambda timer: timer.time <= time, self.timers(clock)))
+
+    def timers(self, clock: Clock) -> Iterator[GroupTimer]:
+        """Yield the timers of a clock, due ones first."""
         for at, data in self._read_timers(clock):
-            if at > time:
-                break
             namespace, values = timer_records.decode(data)
-            timers.append(GroupTimer(clock, at, namespace, self._keys.decode_values(values)))
-        return timers
+            yield GroupTimer(clock, at, namespace, self._keys.decode_values(values))
+
+    def count_timers(self) -> int:
+        """Return the number of timers of all clocks."""
+        return int(self._txn.stat(self._databases.timers)["entries"])
 
     def next_timer(self, clock: Clock, after: int | None = None) -> int | None:
         return next((at for at, _ in self._read_timers(clock, after)), None)

@@ -68,6 +68,7 @@ from schemas.limits import (
     DOUBTFUL_KEYS_NAMED_MAX,
     HOT_STATE_CHUNK_RECORDS,
     LEFT_KEYS_FORGOTTEN_MAX,
+    LEFT_KEYS_MAX,
     TASK_BYTES_MAX,
     TRUNCATED_KEYS_AT_ONCE,
 )
@@ -246,17 +247,26 @@ class _Dedupe:
         report.derived += len(found.rows)
         report.rows_delta += found.rows_delta
         report.keys_in_several_partitions += found.moved_keys
-        report.ambiguous_keys += found.ambiguous_keys
-        named = [*report.doubtful_keys, *map(repr, found.doubtful)]
-        report.doubtful_keys = named[:DOUBTFUL_KEYS_NAMED_MAX]
+        self._name_doubtful(found.ambiguous_keys, found.doubtful)
+
+    def _name_doubtful(self, ambiguous: int, keys: Iterable[Key]) -> None:
+        self.report.ambiguous_keys += ambiguous
+        named = chain(self.report.doubtful_keys, map(repr, keys))
+        self.report.doubtful_keys = list(islice(named, DOUBTFUL_KEYS_NAMED_MAX))
 
     def _find_due(self, view: Snapshot, changes: Sequence[KeyChange]) -> list[GroupTimer]:
-        """Return timers of keys to forget, by the newest time among the changes."""
+        """Return timers of keys to forget, by the newest time among the changes.
+
+        If the bucket remembers too many, the first to be forgotten are so at once.
+        """
         now = max((change.time for change in changes if change.time is not None), default=None)
         if now is None:
             return []
         self.report.newest_ms = max(now, self.report.newest_ms or now)
-        due = view.due(Clock.EVENT, now)[:LEFT_KEYS_FORGOTTEN_MAX]
+        surplus = max(0, view.count_timers() - LEFT_KEYS_MAX)
+        due = list(islice(view.timers(Clock.EVENT), surplus))
+        if not due or due[-1].time <= now:
+            due = view.due(Clock.EVENT, now)[: max(surplus, LEFT_KEYS_FORGOTTEN_MAX)]
         changed = {change.key for change in changes} if due else set()
         return [timer for timer in due if timer.key not in changed]
 
@@ -264,11 +274,14 @@ class _Dedupe:
         """Return the keys of due timers that still have no row; a timer may be an old one."""
         times = {timer.key: timer.time for timer in due}
         states = self._state_reader(view)(list(times))
-        return [
-            (key, None)
+        gone = [
+            key
             for (key, time), state in zip(times.items(), states, strict=True)
             if state is not None and state.forget_at is not None and state.forget_at <= time
         ]
+        early = [key for key in gone if times[key] > (self.report.newest_ms or 0)]
+        self._name_doubtful(len(early), early)
+        return [(key, None) for key in gone]
 
     def _state_reader(self, view: Snapshot) -> Callable[[Sequence[Key]], list[KeyState | None]]:
         def read_states(keys: Sequence[Key]) -> list[KeyState | None]:

@@ -1,4 +1,4 @@
-"""The dedupe task with TRUNCATEs, over files and hot states, ends in the rows of the table.
+"""The dedupe task over files and hot states: TRUNCATEs, and many keys that were left.
 
 table ──► epochs of changes and TRUNCATEs ──► DedupeTask ──► rows to fold, files ──► live rows
 """
@@ -91,7 +91,7 @@ class Deduped:
         self.table.commit_epoch(self.newest, ())
         self.recent = [CommittedEpoch.of(self.newest)]
         self.folded = Counter[Row]()
-        self.images = 0
+        self.images = self.ambiguous = 0
 
     def epoch(self, ranges: Sequence[tuple[int, Sequence[Message]]]) -> None:
         ordered = sorted(ranges, key=lambda each: each[0])
@@ -117,6 +117,7 @@ class Deduped:
                 else:
                     self.folded[row["name"], row["cnt"]] += row[WEIGHT]
         self.images += sum(report.rows_delta for report in outcome.dedupes)
+        self.ambiguous += sum(report.ambiguous_keys for report in outcome.dedupes)
         files = [file for report in outcome.dedupes for file in report.files]
         named = {"rows": [file.path for file in files]} if files else {}
         known = outcome.remember_truncations(self.newest)
@@ -171,3 +172,23 @@ def test_whatever_the_host_still_has_truncates_take_the_rows_from_before_them(
         job.epoch(epoch)
         assert min(job.folded.values(), default=0) >= 0, "a row was taken away twice"
     assert (+job.folded, job.images) == (table.live(), len(table.rows))
+
+
+def test_a_bucket_with_too_many_left_keys_forgets_the_oldest_and_counts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dedupe, "LEFT_KEYS_MAX", 2)
+    table, job = Table(), Deduped(tmp_path)
+    for key in range(60):
+        table.time += 1_000
+        table.insert(key, ("a", 1))
+        table.update(key, 100 + key)
+        job.epoch(list(enumerate(by_partition(table.sent))))
+        table.sent.clear()
+    assert +job.folded == table.live()
+    remembered = 0
+    for state in hot_state._states.values():
+        with state.view() as view:
+            remembered += sum(not group.result for group in view.walk())
+    assert remembered <= BUCKETS * (2 + 1), "an epoch adds one"
+    assert 40 < job.ambiguous < 60
