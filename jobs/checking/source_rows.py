@@ -114,10 +114,11 @@ class _SignedRows:
 
 @dataclass(frozen=True, slots=True)
 class _FindTruncates:
-    """Finds the messages that are TRUNCATEs with a time."""
+    """Finds the TRUNCATEs that the job has applied; others stopped it or are in quarantine."""
 
     plan: Plan
     rules: MessageRules
+    left_out: frozenset[str]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decode = self.rules.decoder(self.plan.columns, self.plan.image).decode
@@ -125,10 +126,13 @@ class _FindTruncates:
             found = []
             for record in batch.to_pylist():
                 decoded = decode(record["value"])
-                if isinstance(decoded, Truncated) and decoded.es is not None:
-                    partition = number_partition(record["topic"], record["partition"])
-                    at = partition, decoded.es, decoded.ts, record["offset"]
-                    found.append(msgspec.structs.asdict(Truncation.of(*at)))
+                if not isinstance(decoded, Truncated) or decoded.es is None:
+                    continue
+                topic, partition, offset = (record[n] for n in ("topic", "partition", "offset"))
+                if f"{topic}/{partition}/{offset}" not in self.left_out:
+                    number = number_partition(topic, partition)
+                    each = Truncation.of(number, decoded.es, decoded.ts, offset)
+                    found.append(msgspec.structs.asdict(each))
             yield pa.RecordBatch.from_pylist(found, _TRUNCATIONS)
 
 
@@ -168,7 +172,8 @@ class SourceRows:
         """Return the TRUNCATEs that the job applies; with positions, which are offsets."""
         if reader.spec.on_truncate != "apply":
             return NO_TRUNCATIONS
-        find = _FindTruncates(reader.plan, MessageRules.of(reader.spec))
+        left_out = names_left_out(reader.part(QUARANTINE), reader.plan)
+        find = _FindTruncates(reader.plan, MessageRules.of(reader.spec), left_out)
         records = self._read_records(json.dumps(starts), json.dumps(ends))
         found = records.mapInArrow(find, "partition long, time long, until long, position long")
         rows = sorted(found.collect(), key=lambda row: row["position"])
