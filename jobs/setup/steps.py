@@ -179,9 +179,14 @@ def fetch_jars(environment: Environment) -> None:
             f"these jars differ from {locked.JARS.name}: {', '.join(differing)}; no jar was "
             "installed; remove them from Ivy's cache (~/.ivy2), and check your mirror if any"
         )
-    jars.write_manifest(partial, jars_key(environment))
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
+    target.mkdir(exist_ok=True)  # it may be there: kernels are compiled into it at the same time
+    (target / jars.MANIFEST).unlink(missing_ok=True)
+    for kind in ("spark", "broker"):
+        shutil.rmtree(target / kind, ignore_errors=True)
+    for fetched in partial.iterdir():
+        fetched.rename(target / fetched.name)
+    partial.rmdir()
+    jars.write_manifest(target, jars_key(environment))
 
 
 def retrieve(pattern: str, shipped: Path, wanted: Path, settings: Path | None = None) -> None:

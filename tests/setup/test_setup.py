@@ -423,8 +423,12 @@ def test_a_jar_that_was_changed_later_is_fetched_again(tmp_path: Path) -> None:
     jar = tmp_path / ".jars" / "spark" / "part-1.0.jar"
     jar.write_bytes(b"PART")
     assert not steps.has_jars(ENVIRONMENT)
+    kernel = tmp_path / ".jars" / "kernels" / "compiled"  # at the same time
+    kernel.parent.mkdir()
+    kernel.touch()
     steps.fetch_jars(ENVIRONMENT)
     assert jar.read_bytes() == b"part"
+    assert kernel.exists()
 
 
 @pytest.mark.spark
