@@ -310,7 +310,7 @@ def read_sink(table: Table, *, windows: bool) -> Endpoint | None:
         sink.section["delivery"] = delivery.value.replace("-", "_")
     prefix = options.take("sink.transactional-id-prefix")
     if prefix is not None:
-        text = "transactional ids are retally-<job>-<table id>-<topic>"
+        text = "transactional ids are retally-<job>-<table id>"
         sink.note("topic", text, prefix.offset)
     partitioner = options.take("sink.partitioner")
     if partitioner is not None:

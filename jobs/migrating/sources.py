@@ -16,8 +16,6 @@ from jobs.migrating.times import RowTimes, row_times
 from jobs.migrating.tokens import Token, tokenize
 from schemas.types.sql_types import SqlType
 
-_FORMATS_WITH_PATHS = ("json",)
-
 
 @dataclass(slots=True)
 class SourceTable:

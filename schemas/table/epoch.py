@@ -118,11 +118,6 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
         """The messages that were decoded one by one, not scanned."""
         return self.read - self.scanned
 
-    @property
-    def groups_one_by_one(self) -> int:
-        """The groups that were folded one by one, not in arrays."""
-        return self.groups_touched - self.groups_in_arrays
-
 
 class PartitionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The time of one partition, for readers of the table."""

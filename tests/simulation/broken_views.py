@@ -27,7 +27,8 @@ def _only_the_first_topic(
 ) -> Callable[..., EpochToPublish]:
     def build_message(self: JobPublisher, *arguments: Any) -> EpochToPublish:
         message = build(self, *arguments)
-        return msgspec.structs.replace(message, others=[[] for _ in message.others])
+        first, *others = message.files
+        return msgspec.structs.replace(message, files=[first, *([] for _ in others)])
 
     return build_message
 

@@ -56,7 +56,7 @@ class SmallTable:
         count = sum(map(len, buckets.values()))
         made = EpochToPublish(
             epoch=epoch,
-            files=files,
+            files=[files],
             rows=count,
             watermark=1_000 * epoch,
             offsets={"t": {"0": epoch}},

@@ -28,40 +28,29 @@ class ResultColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     window_end: tuple[str, str] | None = None
 
 
-class SinkOfView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A topic with the changelog of one view."""
+class SinkTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A topic with the changelog of one query."""
 
     topic: str
     format: SinkFormat
     partitions: int
     columns: ResultColumns
     topic_id: str | None = None  # None: the publisher may create the topic, or use any
+    view: str | msgspec.UnsetType = msgspec.UNSET  # unset in a job with one query
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The first line of the driver: the job, its table, and the topic."""
+    """The first line of the driver: the job, its table, and the topics."""
 
     job: str
     table: str = ""  # Delta's id of the job's table, which distinguishes jobs of the same name
     newest: int = -1  # the newest epoch of the table
     generation: int  # of the writer; of two writers the higher one wins
     connection: dict[str, str]  # librdkafka's options
-    topic: str
-    format: SinkFormat
-    partitions: int
+    sinks: list[SinkTopic]
     delivery: Literal["exactly_once", "at_least_once"]
-    columns: ResultColumns
     transactional_id: str
-    topic_id: str | None = None  # None: the publisher may create the topic, or use any
     transaction_records: int = limits.TRANSACTION_RECORDS_MAX
-    others: list[SinkOfView] = []  # of a job with several views, after the first topic
-    views: list[str] | None = None  # whose topics these are, in their order; None: of one query
-    # The ids that publishers of this table have had if another of its topics was the first.
-    predecessors: list[str] = []
-
-    def view(self, index: int) -> str | msgspec.UnsetType:
-        """The view of a topic; unset in a job with one query."""
-        return msgspec.UNSET if self.views is None else self.views[index]
 
 
 class EpochToPublish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,8 +58,7 @@ class EpochToPublish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     epoch: int
     uuid: str = ""
-    files: list[str]  # absolute paths
-    others: list[list[str]] = []  # the files for the other topics
+    files: list[list[str]]  # of each topic, absolute paths
     rows: int  # of all topics
     counts: list[int] = []  # how many each topic must get; none if that is not known
     watermark: int | None = None
@@ -107,25 +95,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "active"
     offsets: dict[str, Any] = {}
     generation: int = 0
-    table: str = ""  # the table of the epochs; missing in records of retally before 0.2
+    table: str = ""  # the table of the epochs
     uuid: str = ""  # of the epoch
     writer: str = ""  # the publisher process that wrote the record
-    view: str | msgspec.UnsetType = msgspec.UNSET  # of a job with views; not in older records
+    view: str | msgspec.UnsetType = msgspec.UNSET  # of a job with views
     times: list[EpochTimes] = []  # of the epochs that this record completes
-    # Not written any more: of an unfinished epoch, the index of the topic that `seq` belongs to.
-    sink: int | msgspec.UnsetType = msgspec.UNSET
-
-    def of_topic(self, index: int) -> Progress:
-        """Return the position of one topic, if the record is one for all topics of a job.
-
-        The topics before `sink` have the whole epoch, those after it have nothing of it.
-        """
-        if self.sink is msgspec.UNSET or self.complete or self.epoch is None or index == self.sink:
-            return msgspec.structs.replace(self, sink=msgspec.UNSET)
-        ended, uuid = (self.epoch, "") if index < self.sink else (self.epoch - 1, self.uuid)
-        return msgspec.structs.replace(
-            self, epoch=ended, seq=None, complete=True, uuid=uuid, sink=msgspec.UNSET
-        )
 
     @property
     def next_epoch(self) -> int | None:

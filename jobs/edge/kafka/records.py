@@ -102,10 +102,6 @@ class Records:
     def bytes_of_values(self) -> int:
         return int(self.starts[-1] - self.starts[0])
 
-    @property
-    def largest_value(self) -> int:
-        return int(np.diff(self.starts).max(initial=1)) - 1
-
     def values(self) -> list[bytes | None]:
         return _take_apart(self.buffer, self.starts, self.has_value, 1)
 

@@ -11,13 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import msgspec
+
 from jobs.core.plan.tree import Plan, WindowBound
 from jobs.core.publish.protocol import (
     Configuration,
     EpochToPublish,
     Ready,
     ResultColumns,
-    SinkOfView,
+    SinkTopic,
     TopicPosition,
 )
 from jobs.edge.process.failpoints import failpoint
@@ -70,19 +72,18 @@ class JobPublisher:
         self._views = list(sinks)
         self.topics = [sink.topic for sink in sinks.values()]
         known = {topic: newest.topics[topic].id for topic in self.topics if topic in newest.topics}
-        first, *others = [
-            SinkOfView(
+        topics = [
+            SinkTopic(
                 topic=sink.topic,
                 format=sink.format,
                 partitions=sink.partitions,
                 columns=result_columns(plans[name]),
                 topic_id=known.get(sink.topic),
+                view=msgspec.UNSET if spec.views is None else name,
             )
             for name, sink in sinks.items()
         ]
         table_id = str(table.handle.metadata().id)
-        name = f"retally-{spec.name}-{table_id}"  # of the producer, with its first topic
-        earlier = [topic for topic in newest.topics if topic not in newest.offsets]
         self._table = table
         self._publisher = Publisher(
             Configuration(
@@ -92,16 +93,9 @@ class JobPublisher:
                 # Grows with every commit, and no clock can set it back.
                 generation=table.version,
                 connection=librdkafka_options(connection),
-                topic=first.topic,
-                format=first.format,
-                partitions=first.partitions,
+                sinks=topics,
                 delivery=sinks[self._views[0]].delivery,
-                columns=first.columns,
-                transactional_id=f"{name}-{first.topic}",
-                topic_id=first.topic_id,
-                others=others,
-                views=None if spec.views is None else self._views,
-                predecessors=[f"{name}-{topic}" for topic in earlier if topic != first.topic],
+                transactional_id=f"retally-{spec.name}-{table_id}",
             )
         )
         self._ready: Ready | None = None
@@ -206,15 +200,13 @@ class JobPublisher:
         """Return the message of an epoch; a topic needs nothing of the epochs up to `published`."""
         reached = published or [-1] * len(self._views)
         parts = [place_part(CHANGELOG, view) for view in self._views]
-        first, *others = [
-            [str(self._table.root / file.path) for file in files if file.part == part]
-            for part in parts
-        ]
         return EpochToPublish(
             epoch=row.epoch,
             uuid=row.uuid,
-            files=first,
-            others=others,
+            files=[
+                [str(self._table.root / file.path) for file in files if file.part == part]
+                for part in parts
+            ],
             rows=row.counts.changelog_rows,
             counts=[
                 row.of_view(view).counts.changelog_rows if row.epoch > last else 0

@@ -61,7 +61,7 @@ from jobs.edge.publisher.session import (
     awake_seconds,
     read_progress,
 )
-from jobs.edge.publisher.sink_topics import SinkTopicWriter, open_topics
+from jobs.edge.publisher.sink_topics import SinkTopicWriter
 from schemas import limits
 from schemas.spec.broker_address import AddressRefused
 from schemas.table.changelog import progress_topic
@@ -74,7 +74,7 @@ class PublisherProcess:
         self._inbox = inbox
         self._outbox = outbox
         self._configuration = configuration = inbox.configuration
-        self._topics = open_topics(configuration)
+        self._topics = [SinkTopicWriter(configuration.job, sink) for sink in configuration.sinks]
         self._waiting: deque[tuple[EpochToPublish, float]] = deque()
         self._records: dict[int, int] = {}  # produced records of unanswered epochs
         self._admin: KafkaAdmin | None = None
@@ -116,7 +116,7 @@ class PublisherProcess:
             if failure.fatal.code == "fenced" and not self._has_successor():
                 raise PublishFailed(
                     "displaced",
-                    f"another producer took the transactional id of {self._configuration.topic!r} "
+                    f"another producer took the transactional id of {self._topics[0].topic!r} "
                     "but published nothing",
                     "start the job again to take it back",
                 ) from None
@@ -170,11 +170,7 @@ class PublisherProcess:
         if self._first and any((each.epoch or 0) > newest >= 0 for each in before):
             self._progress = before  # the driver will stop, so fence nobody
             return
-        fenced = configuration.predecessors if self._first else []
-        if any(each.generation > 0 and not each.table for each in before):
-            # An older version's transactional id did not name the table, nor did its progress.
-            fenced = [*fenced, f"retally-{configuration.job}"]
-        session = self._session = Session(configuration, self._inbox, predecessors=fenced)
+        session = self._session = Session(configuration, self._inbox)
         self._progress = [
             msgspec.structs.replace(
                 each,
@@ -194,18 +190,17 @@ class PublisherProcess:
         Raise PublishFailed if another table or generation publishes.
         """
         return [
-            self._require_view(index, self._require_own(each.topic, *self._read_progress(each)))
-            for index, each in enumerate(self._topics)
+            self._require_view(each, self._require_own(each.topic, *self._read_progress(each)))
+            for each in self._topics
         ]
 
-    def _require_view(self, index: int, own: Progress) -> Progress:
+    def _require_view(self, topic: SinkTopicWriter, own: Progress) -> Progress:
         """Return the progress of one topic; raise PublishFailed if another view has written it."""
-        view = self._configuration.view(index)
-        if own.view in (msgspec.UNSET, "" if view is msgspec.UNSET else view):
-            return msgspec.structs.replace(own.of_topic(index), view=view)
+        if own.view in (msgspec.UNSET, "" if topic.view is msgspec.UNSET else topic.view):
+            return msgspec.structs.replace(own, view=topic.view)
         raise PublishFailed(
             "sink_taken",
-            f"topic {self._topics[index].topic!r} has the changelog of "
+            f"topic {topic.topic!r} has the changelog of "
             f"{f'view {own.view!r}' if own.view else 'the query'} of this job",
             "give sink.topic another name, because a topic has one writer",
         )
@@ -215,13 +210,8 @@ class PublisherProcess:
     ) -> Progress:
         """Return our progress in a topic; raise PublishFailed if another table writes it."""
         configuration = self._configuration
-        strangers = [
-            name
-            for name, each in others.items()
-            if own is None or (each.table and each.table != configuration.table)
-        ]
-        if own is not None and own.table and own.table != configuration.table:
-            strangers.insert(0, configuration.job)
+        writers = others if own is None else {configuration.job: own, **others}
+        strangers = [name for name, each in writers.items() if each.table != configuration.table]
         if strangers:
             raise PublishFailed(
                 "sink_taken",
@@ -306,9 +296,9 @@ class PublisherProcess:
                 if self._progress[index].covers(order.epoch):
                     continue
                 reached = self._progress[index].seq_reached(order.epoch)
-                files = order.others[index - 1] if index else order.files
                 rows = order.counts[index] if order.counts else 0
-                table = read_epoch(files, order.epoch, topic.writer.columns, reached, rows)
+                columns = topic.writer.columns
+                table = read_epoch(order.files[index], order.epoch, columns, reached, rows)
                 facts = topic.facts(order)
                 for batch in split_rows(table, self._configuration.transaction_records):
                     self._inbox.require_parent()
@@ -358,7 +348,7 @@ class PublisherProcess:
             table=self._configuration.table,
             uuid=order.uuid,
             writer=self._writer_id,
-            view=self._configuration.view(index),
+            view=self._topics[index].view,
             times=[
                 EpochTimes(each.epoch, each.appended_ms, each.committed_ms, now_ms)
                 for each in epochs

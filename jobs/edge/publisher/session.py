@@ -72,17 +72,10 @@ class PublishFailed(Exception):
 class Session:
     """One producer, from fencing its predecessor to the first unknown outcome."""
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        inbox: Inbox,
-        *,
-        predecessors: Sequence[str] = (),  # other transactional ids, to fence as well
-    ) -> None:
+    def __init__(self, configuration: Configuration, inbox: Inbox) -> None:
         self._configuration = configuration
         self._inbox = inbox
-        topics = (configuration.topic, *(sink.topic for sink in configuration.others))
-        self._progress_topics = [progress_topic(topic) for topic in topics]
+        self._progress_topics = [progress_topic(sink.topic) for sink in configuration.sinks]
         self._transactional = configuration.delivery == "exactly_once"
         self._failed: list[Code] = []
         self._started_at: float | None = None
@@ -94,8 +87,6 @@ class Session:
             # A transaction's commit reports failed records; otherwise each record must report.
             options["on_delivery"] = self._on_delivery
         try:
-            for predecessor in predecessors if self._transactional else ():
-                _fence(configuration, predecessor)
             self._producer = Producer(options)
             if self._transactional:
                 self._producer.init_transactions(limits.PUBLISH_CALL_SECONDS_MAX)
@@ -222,8 +213,7 @@ class Session:
         if code in _REFUSED:
             hint = "check the connection's rights and the limits of broker and topic"
             if code in (Code.MSG_SIZE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE):
-                topics = [each.topic for each in self._configuration.others]
-                named = ", ".join(map(repr, [self._configuration.topic, *topics]))
+                named = ", ".join(repr(each.topic) for each in self._configuration.sinks)
                 hint = f"raise max.message.bytes of topic {named}"
             return PublishFailed("refused", f"Kafka refuses the records: {text}", hint)
         return OutcomeUnknown(text)
@@ -235,19 +225,6 @@ class Session:
             code: Code = error.args[0]
             return code
         return None
-
-
-def _fence(configuration: Configuration, transactional_id: str) -> None:
-    """Fence a publisher with another transactional id, and end its transaction."""
-    producer = Producer(
-        {
-            **configuration.connection,
-            "transactional.id": transactional_id,
-            "transaction.timeout.ms": limits.TRANSACTION_TIMEOUT_MS,
-            "log_level": 0,
-        }
-    )
-    producer.init_transactions(limits.PUBLISH_CALL_SECONDS_MAX)
 
 
 def awake_seconds() -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from jobs.core.publish.formats import FORMATS, EpochFacts
-from jobs.core.publish.protocol import Configuration, EpochToPublish, SinkOfView
+from jobs.core.publish.protocol import EpochToPublish, SinkTopic
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.publisher.records import RecordWriter
 from jobs.edge.publisher.session import PublishFailed
@@ -23,7 +23,7 @@ _PROGRESS_CONFIGURATION = {"cleanup.policy": "compact", "segment.bytes": str(16 
 class SinkTopicWriter:
     """One topic: its identity, and the records of its changelog."""
 
-    def __init__(self, job: str, sink: SinkOfView) -> None:
+    def __init__(self, job: str, sink: SinkTopic) -> None:
         self._job = job
         self._sink = sink
         self._format = FORMATS[sink.format]
@@ -33,7 +33,7 @@ class SinkTopicWriter:
         )
         self._key_columns = tuple(name for name, _ in group)
         end = sink.columns.window_end
-        self.topic = sink.topic
+        self.topic, self.view = sink.topic, sink.view
         self.identity: TopicIdentity | None = None
         self.writer = RecordWriter(
             self._format,
@@ -83,15 +83,3 @@ class SinkTopicWriter:
             commit_ms=int(time.time() * 1_000) if committed is None else committed,
             key_columns=self._key_columns,
         )
-
-
-def open_topics(configuration: Configuration) -> list[SinkTopicWriter]:
-    """Return the topics of a publisher, in the order of the files of an epoch."""
-    first = SinkOfView(
-        topic=configuration.topic,
-        format=configuration.format,
-        partitions=configuration.partitions,
-        columns=configuration.columns,
-        topic_id=configuration.topic_id,
-    )
-    return [SinkTopicWriter(configuration.job, sink) for sink in (first, *configuration.others)]

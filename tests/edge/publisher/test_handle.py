@@ -41,7 +41,7 @@ from tests.support.published_changelog import (
     records,
     wait_until,
 )
-from tests.support.publisher_configuration import PARTITIONS, configuration
+from tests.support.publisher_configuration import PARTITIONS, configuration, sink_topic
 
 GONE_SECONDS_MAX = 10
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -95,7 +95,7 @@ def latest(image: dict[bytes, Row], record: Seen) -> None:
 def test_the_folded_topic_is_the_table(
     broker: Broker, topic: str, start: Start, table: SmallTable, name: SinkFormat
 ) -> None:
-    publish(start(format=name), *(table.commit(100) for _ in range(4)))
+    publish(start(sinks=[sink_topic(topic, format=name)]), *(table.commit(100) for _ in range(4)))
     image: dict[bytes, Row] = {}
     for record in records(broker.address, topic):
         latest(image, record)
@@ -106,7 +106,7 @@ def test_the_folded_topic_is_the_table(
 def test_topics_are_created_as_their_contents_need(
     broker: Broker, topic: str, start: Start
 ) -> None:
-    start(format="upsert-json")
+    start(sinks=[sink_topic(topic, format="upsert-json")])
     with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
         changelog, progress = admin.topic(topic), admin.topic(progress_topic(topic))
     assert changelog is not None
@@ -316,7 +316,7 @@ def test_a_start_refuses_a_topic_that_is_not_the_one_it_knew(
     known = client.describe_topics([topic])[0]["topic_id"]
     recreate(client, topic)
     with pytest.raises(PublisherFailed, match="deleted and created again"):
-        start(topic_id=str(known))
+        start(sinks=[sink_topic(topic, topic_id=str(known))])
 
 
 def test_a_start_does_not_create_a_topic_that_was_deleted(
@@ -326,7 +326,7 @@ def test_a_start_does_not_create_a_topic_that_was_deleted(
     known = client.describe_topics([topic])[0]["topic_id"]
     client.delete_topics([topic])
     with pytest.raises(PublisherFailed, match="deleted"):
-        start(topic_id=str(known))
+        start(sinks=[sink_topic(topic, topic_id=str(known))])
 
 
 def test_more_partitions_stop_the_publisher_before_a_key_moves(

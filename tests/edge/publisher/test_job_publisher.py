@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
-from jobs.core.publish.protocol import Progress, TopicPosition
+from jobs.core.publish.protocol import TopicPosition
 from jobs.edge.process.broker import Broker
 from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.publisher.job_publisher import (
@@ -147,17 +147,3 @@ def test_a_topic_goes_on_inside_the_first_epoch_of_its_history() -> None:
     for older in (position(4), position(4, complete=False), position(3)):
         with pytest.raises(HistoryMissing, match="starts with epoch 5, and topic 't' has an older"):
             find_last_published("t", older, rows)
-
-
-def test_a_position_for_all_topics_is_split_into_one_for_each() -> None:
-    """As publishers wrote it before each topic had its own."""
-    record = b'{"epoch": 7, "seq": 40, "complete": false, "uuid": "of-6", "sink": 1}'
-    of_all = msgspec.json.decode(record, type=Progress)
-    before, inside, after = (of_all.of_topic(index) for index in range(3))
-    assert before.covers(7)
-    assert before.uuid == ""
-    assert (inside.epoch, inside.seq_reached(7), inside.complete) == (7, 40, False)
-    assert (after.next_epoch, after.seq_reached(7), after.uuid) == (7, -1, "of-6")
-    assert b"sink" not in msgspec.json.encode([before, inside, after])
-    complete = msgspec.structs.replace(of_all, complete=True)
-    assert complete.of_topic(0) == complete.of_topic(2)

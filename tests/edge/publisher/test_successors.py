@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from kafka import KafkaAdminClient
 from kafka.admin import TransactionState
 
-from jobs.core.publish.protocol import EpochToPublish, SinkOfView
+from jobs.core.publish.protocol import EpochToPublish
 from jobs.edge.process.broker import Broker
 from jobs.edge.publisher import handle as kafka_publisher
 from jobs.edge.publisher.handle import Publisher, PublisherFailed
@@ -33,7 +33,7 @@ from tests.support.published_changelog import (
     records,
     wait_until,
 )
-from tests.support.publisher_configuration import configuration
+from tests.support.publisher_configuration import configuration, sink_topic
 from tests.support.sampling import quick
 
 # --- after its end ----------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_one_that_loses_its_id_to_nobody_who_publishes_may_start_again(
     assert_exactly_the_changelog(broker.address, topic, table)
 
 
-def test_a_publisher_of_an_older_version_is_fenced_with_its_open_transaction(
+def test_a_topic_that_becomes_the_first_goes_on_where_it_is(
     broker: Broker,
     topic: str,
     start: Start,
@@ -170,86 +170,54 @@ def test_a_publisher_of_an_older_version_is_fenced_with_its_open_transaction(
     marks: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("RETALLY_FAILPOINTS", "publish_produced=stall:1@2")
-    job = configuration(broker.address, topic).job
-    older = start(transactional_id=f"retally-{job}")  # and its progress names no table
-    monkeypatch.delenv("RETALLY_FAILPOINTS")
-    publish(older, table.commit(50))
-    older.send(table.commit(50))
-    wait_until(lambda: list(marks.iterdir()))
-    assert older.pid is not None
-    os.kill(older.pid, signal.SIGSTOP)
-    newer = start(table="ours", transactional_id=f"retally-{job}-ours-{topic}")
-    assert newer.published is not None
-    publish(newer, *table.epochs[newer.published :])
-    os.kill(older.pid, signal.SIGCONT)
-    failed_with(older, "fenced")
-    assert_exactly_the_changelog(broker.address, topic, table)
-
-
-def test_a_topic_that_becomes_the_first_goes_on_where_it_is_and_fences_the_publisher_before(
-    broker: Broker,
-    topic: str,
-    start: Start,
-    table: SmallTable,
-    marks: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The view of the first topic is dropped, so the transactional id is another one."""
-    left = configuration(broker.address, f"{topic}-left", table="ours")
-    sink = SinkOfView(
-        topic=left.topic, format=left.format, partitions=left.partitions, columns=left.columns
-    )
+    """The view of the first topic is dropped, later another one comes before the one that stays."""
+    left, new = f"{topic}-left", f"{topic}-new"
+    ours = {"table": "ours", "transactional_id": f"retally-{topic}"}
 
     def of_both(epoch: EpochToPublish) -> EpochToPublish:
-        return msgspec.structs.replace(epoch, others=[epoch.files])
+        return msgspec.structs.replace(epoch, files=2 * epoch.files)
 
     monkeypatch.setenv("RETALLY_FAILPOINTS", "publish_produced=stall:1@2")
-    both = start(table="ours", others=[sink])
+    both = start(**ours, sinks=[sink_topic(topic), sink_topic(left)])
     monkeypatch.delenv("RETALLY_FAILPOINTS")
     publish(both, of_both(table.commit(50)))
     both.send(of_both(table.commit(50)))
     wait_until(lambda: list(marks.iterdir()))
     assert both.pid is not None
     os.kill(both.pid, signal.SIGSTOP)
-    after = {"generation": 2, "predecessors": [f"retally-{topic}"]}
-    successor = Publisher(msgspec.structs.replace(left, **after))
-    new = configuration(broker.address, f"{topic}-new", table="ours", generation=3, others=[sink])
-    joined = Publisher(new)
-    try:
-        (position,) = successor.start(WAIT_SECONDS).topics
-        assert position.published == 1
-        publish(successor, table.epochs[1], table.commit(50))
-        os.kill(both.pid, signal.SIGCONT)
-        failed_with(both, "fenced")
-        assert_exactly_the_changelog(broker.address, left.topic, table)
-        successor.stop()
+    successor = start(**ours, sinks=[sink_topic(left)], generation=2)
+    assert successor.published == 1
+    publish(successor, table.epochs[1], table.commit(50))
+    os.kill(both.pid, signal.SIGCONT)
+    failed_with(both, "fenced")
+    assert_exactly_the_changelog(broker.address, left, table)
+    successor.stop()
 
-        # A topic that joins as the first one has no progress, and the other one has.
-        positions = joined.start(WAIT_SECONDS).topics
-        assert [each.published for each in positions] == [-1, 3]
-        publish(joined, *map(of_both, (*table.epochs, table.commit(50))))
-        for name in (new.topic, left.topic):
-            assert_exactly_the_changelog(broker.address, name, table)
-    finally:
-        successor.kill()
-        joined.kill()
+    # A topic that joins as the first one has no progress, and the other one has.
+    joined = start(**ours, sinks=[sink_topic(new), sink_topic(left)], generation=3)
+    publish(joined, *map(of_both, (*table.epochs, table.commit(50))))
+    for name in (new, left):
+        assert_exactly_the_changelog(broker.address, name, table)
 
 
 def test_a_view_does_not_continue_in_the_topic_of_another_one(
-    start: Start, table: SmallTable
+    topic: str, start: Start, table: SmallTable
 ) -> None:
     """The other view was dropped, or the two have swapped their topics."""
-    publish(start(table="ours", views=["low"]), table.commit(20))
-    for views in (["top"], None):
+    low, top, query = (sink_topic(topic, view=view) for view in ("low", "top", msgspec.UNSET))
+    publish(start(sinks=[low]), table.commit(20))
+    for sink in (top, query):
         with pytest.raises(PublisherFailed, match=r"has the changelog of view 'low' of this job"):
-            start(table="ours", views=views, generation=2)
-    publish(start(table="ours", views=["low"], generation=2), table.commit(20))
+            start(sinks=[sink], generation=2)
+    publish(start(sinks=[low], generation=2), table.commit(20))
 
 
-def test_the_query_of_a_job_may_get_views_beside_it(start: Start, table: SmallTable) -> None:
-    for number, views in enumerate((None, [""], None, [""])):
-        publish(start(table="ours", views=views, generation=1 + number), table.commit(20))
+def test_the_query_of_a_job_may_get_views_beside_it(
+    topic: str, start: Start, table: SmallTable
+) -> None:
+    for number, view in enumerate((msgspec.UNSET, "", msgspec.UNSET, "")):
+        sink = sink_topic(topic, view=view)
+        publish(start(sinks=[sink], generation=1 + number), table.commit(20))
 
 
 def fence(broker: Broker, transactional_id: str) -> None:
