@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
-import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -62,10 +62,16 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     reason="make setup has not run here",
 )
 def test_a_second_set_up_takes_no_time() -> None:
-    began = time.monotonic()
+    before = processor_seconds()
     done = set_up()
     assert done.stdout == "setup: everything is in place\n"
-    assert time.monotonic() - began < NO_OP_SECONDS_MAX
+    assert processor_seconds() - before < NO_OP_SECONDS_MAX
+
+
+def processor_seconds() -> float:
+    """Return what processes that have ended used: of a clock, a busy machine takes its part too."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime
 
 
 def test_an_environment_of_another_checkout_is_left_alone(
