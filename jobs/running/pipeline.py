@@ -75,7 +75,7 @@ from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.fold_views import ViewsFold
 from jobs.edge.tasks.range_reading import SourceRules
 from jobs.running.clock import JobClock
-from jobs.running.epoch_size import EpochSize
+from jobs.running.epoch_size import EpochSize, run_in_halves
 from jobs.running.input_limits import InputLimits
 from jobs.running.outcome import EpochTooLarge, Outcome
 from jobs.running.phases import Phases
@@ -191,7 +191,7 @@ class Pipeline:
             part = self._size.cut(starts, ends)
             planned = ranges_between(starts, part)
             try:
-                row = self._run(self._split(planned), part)
+                row = run_in_halves(lambda: self.newest.offsets, part, self._run_up_to)
             except EpochTooLarge:
                 if not self._size.halve(planned):
                     raise
@@ -199,6 +199,9 @@ class Pipeline:
             if part == ends:
                 return row
             self._size.raise_slowly()
+
+    def _run_up_to(self, ends: Offsets) -> EpochRow:
+        return self._run(self._split(ranges_between(self.newest.offsets, ends)), ends)
 
     def _split(self, planned: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:
         """Split long ranges, unless the rows of a partition must be read in order."""

@@ -34,7 +34,7 @@ from jobs.core.kernels.foreign_messages import (
 from jobs.core.kernels.json_bytes import PAD
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.poll_result import PollResult, Problem
-from jobs.edge.kafka.records import Records
+from jobs.edge.kafka.records import VALUE_BYTES_READ, Records
 from schemas.limits import RANGE_RECORDS_AT_ONCE
 from schemas.table.epoch import TopicPartition
 
@@ -140,6 +140,8 @@ class ArrayClient:
             return PollResult((), ())
         try:
             kernel.read_words(self._addresses, found, self._words)
+            sizes = self._words[:found, VALUE_SIZE]
+            np.minimum(sizes, VALUE_BYTES_READ, out=sizes)
             return self._take(self._words[:found])
         finally:
             kernel.give_back(self._addresses, found, self._functions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from schemas.limits import RANGE_PIECE_RECORDS_MIN
@@ -55,6 +55,24 @@ def cut_ends(starts: Offsets, ends: Offsets, records: int) -> Offsets:
         share = max(1, (each.end - each.start) * records // planned) if number < records else 0
         nearer.setdefault(each.topic, {})[str(each.partition)] = min(each.end, each.start + share)
     return advance_offsets(ends, nearer)
+
+
+def halve_ends(starts: Offsets, ends: Offsets) -> Offsets | None:
+    """Return ends before these: half of the partitions, or half of the only one.
+
+    None if there is only one record.
+    """
+    ranges = ranges_between(starts, ends)
+    if count_planned_records(ranges) <= 1:
+        return None
+    half = ranges[: len(ranges) // 2]
+    if not half:
+        (only,) = ranges
+        half = (replace(only, end=(only.start + only.end) // 2),)
+    nearer: Offsets = {}
+    for each in half:
+        nearer.setdefault(each.topic, {})[str(each.partition)] = each.end
+    return advance_offsets(starts, nearer)
 
 
 def count_planned_records(ranges: Sequence[OffsetRange]) -> int:

@@ -20,8 +20,12 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from jobs.core.formats.scanned import Array
 from jobs.core.kernels.foreign_messages import NO_STAMP
 from jobs.core.kernels.json_bytes import PAD
+from schemas.limits import MESSAGE_BYTES_MAX
 
 Header = tuple[str, bytes | None]
+# A longer value is refused without being parsed, and the client holds it already: one more byte
+# than the limit says enough of it.
+VALUE_BYTES_READ = MESSAGE_BYTES_MAX + 1
 
 
 class Record(NamedTuple):
@@ -51,7 +55,7 @@ class Records:
     @classmethod
     def of(cls, messages: Sequence[Message]) -> Records:
         """Return the records of messages that the client gave as objects."""
-        values, keys = [each.value() for each in messages], [each.key() for each in messages]
+        values, keys = [_cut(each.value()) for each in messages], [each.key() for each in messages]
         times = [each.timestamp() for each in messages]
         return cls(
             np.frombuffer(b"\0".join([*(value or b"" for value in values), bytes(PAD)]), np.uint8),
@@ -104,6 +108,11 @@ class Records:
 
     def values(self) -> list[bytes | None]:
         return _take_apart(self.buffer, self.starts, self.has_value, 1)
+
+
+def _cut(value: bytes | None) -> bytes | None:
+    """Return a value that is too long to be parsed as one that still is."""
+    return value[:VALUE_BYTES_READ] if value and len(value) > VALUE_BYTES_READ else value
 
 
 def _take_apart(data: Array, starts: Array, present: Array, between: int) -> list[bytes | None]:

@@ -18,11 +18,17 @@ _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r"\s+(?:at |\.\.\. \d+ more)")
 _LINE = re.compile(r'  File "(?:[^"]*/)?([^"/]+)", line (\d+)')
 _CAUSED_BY = "Caused by: "
+# How Spark says that a process ended while it ran a task: a Python worker, or an executor.
+_PROCESS_LOST = ("Python worker exited unexpectedly", "ExecutorLostFailure")
 _LOST_TASK = re.compile(r"Lost task .*?\(TID \d+\) \([^)]*\): (.+)")
 
 
 class SparkFailed(Exception):
     """A failure in Spark; the message is its cause, a note has the rest."""
+
+
+class WorkerLost(SparkFailed):
+    """A process that ran a task of the epoch has ended, of memory or by a signal."""
 
 
 def detach(error: Exception) -> Exception:
@@ -47,7 +53,10 @@ def make_failure(error: BaseException) -> SparkFailed:
         text = str(error)
     except Exception as lost:  # the JVM has ended
         text = f"{type(error).__name__}, and Spark's JVM does not say why: {lost}"
-    failed = SparkFailed(find_cause(text) or type(error).__name__)
+    if any(each in text for each in _PROCESS_LOST):  # Spark's own cause is an end of file
+        failed: SparkFailed = WorkerLost("its process ended: killed, or out of memory")
+    else:
+        failed = SparkFailed(find_cause(text) or type(error).__name__)
     lines = [line for line in text.splitlines() if _FRAME.match(line) is None]
     failed.add_note("\n".join(lines))
     failed.__suppress_context__ = True

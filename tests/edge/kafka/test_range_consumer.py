@@ -17,6 +17,7 @@ from jobs.edge.kafka import range_consumer
 from jobs.edge.kafka.array_client import can_read_arrays
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut, RangeUnreadable, read_ranges, read_records
+from jobs.edge.kafka.records import VALUE_BYTES_READ
 from jobs.edge.process.broker import Broker
 from schemas.types.sql_types import SqlType
 from tests.support.jobs.running_job import create_topic, produce
@@ -68,6 +69,24 @@ def test_a_range_is_its_records_and_no_others_however_often_it_is_read(
     for start, end in ((0, 10_000), (17, 18), (3, 9_999), (9_999, 10_000), (0, 5), (4_000, 8_001)):
         assert read(broker, topic, start, end) == values[start:end]
         assert read(broker, topic, start, end, 1) == [b"other " + v for v in values[start:end]]
+
+
+def test_of_a_value_that_is_too_long_to_be_parsed_the_rest_is_not_copied(
+    broker: Broker, topic: str
+) -> None:
+    create_topic(broker.address, topic, 1)
+    client = Producer(
+        {
+            "bootstrap.servers": broker.address,
+            "compression.type": "gzip",
+            "message.max.bytes": 10**9,
+        }
+    )
+    for value in (b"before", b"a" * (5 * VALUE_BYTES_READ), b"after"):
+        client.produce(topic, value, partition=0)
+    assert client.flush(60) == 0
+    values = read(broker, topic, 0, 3)
+    assert values == [b"before", b"a" * VALUE_BYTES_READ, b"after"]
 
 
 def test_ranges_of_several_partitions_are_read_together(broker: Broker, topic: str) -> None:
