@@ -1,4 +1,4 @@
-"""Follower: the results that a consumer of the changelog has, and the epochs of the table.
+"""The results that a consumer of the changelog has, and the epochs of the table.
 
 items-changes (read_committed) ──► fold ──► results, latest rows
 jobs/items/epochs (Delta)      ──► epoch, offsets, counters
@@ -6,12 +6,11 @@ jobs/items/epochs (Delta)      ──► epoch, offsets, counters
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from deltalake import DeltaTable
 from kafka import KafkaConsumer, TopicPartition
@@ -36,7 +35,14 @@ class Fold:
     """Folds the changelog by key; raises if a row does not fit the rows before it."""
 
     results: dict[str, Row] = field(default_factory=dict)
+    latest: deque[ChangelogRecord] = field(default_factory=lambda: deque(maxlen=LATEST_ROWS))
+    epoch: int = 0  # of the newest row
     rows: int = 0
+
+    def read(self, topic: Topic, seconds: float) -> None:
+        """Apply the new records of a topic; wait at most so long for the first."""
+        for key, record in topic.read_records(seconds):
+            self.apply(key, record)
 
     def apply(self, key: str, record: ChangelogRecord) -> None:
         before = self.results.get(key)
@@ -49,6 +55,8 @@ class Fold:
             del self.results[key]
         else:
             self.results[key] = dict(record.row)
+        self.latest.append(record)
+        self.epoch = record.epoch
         self.rows += 1
 
 
@@ -80,7 +88,10 @@ class Topic:
             self._consumer.position(partition) >= ends[partition] for partition in self._partitions
         )
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
 
@@ -91,7 +102,6 @@ class Epochs:
     table: Path
     newest: EpochRow | None = None
     quarantined: int = 0
-    messages: int = 0
     _handle: DeltaTable | None = None
     _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RATE_EPOCHS))
 
@@ -105,18 +115,22 @@ class Epochs:
         for row in epoch_rows(self.table, live_files(self._handle), since):
             self.newest = row
             self.quarantined += row.counts.quarantined
-            self.messages += row.counts.read
             self._recent.append((row.committed_at / 1e6, row.counts.rows))
 
     @property
     def number(self) -> int:
         return 0 if self.newest is None else self.newest.epoch
 
-    @property
-    def groups(self) -> int:
-        return 0 if self.newest is None else self.newest.groups
+    def describe(self, topic: str, sent: list[int]) -> str:
+        """Return the figures of the newest epoch in one line."""
+        groups = 0 if self.newest is None else self.newest.groups
+        return (
+            f"epoch {self.number} · {self._measure_rows_per_second():,.0f} rows/s · "
+            f"lag {self.count_unread(topic, sent):,} · {groups} groups · "
+            f"{self.quarantined} in quarantine"
+        )
 
-    def measure_rows_per_second(self) -> float:
+    def _measure_rows_per_second(self) -> float:
         """Return the rate of the newest epochs; an UPDATE is two rows."""
         if len(self._recent) < 2:
             return 0.0
@@ -127,39 +141,3 @@ class Epochs:
         """Return the number of sent messages that are in no epoch yet."""
         at = {} if self.newest is None else self.newest.offsets.get(topic, {})
         return sum(max(0, end - at.get(str(each), 0)) for each, end in enumerate(sent))
-
-
-@dataclass(slots=True)
-class Follower:
-    """The data of the demo's screen."""
-
-    topic: Topic
-    epochs: Epochs
-    fold: Fold = field(default_factory=Fold)
-    latest: deque[ChangelogRecord] = field(default_factory=lambda: deque(maxlen=LATEST_ROWS))
-    epoch: int = 0  # of the newest row
-    changed: set[tuple[str, str]] = field(default_factory=set)  # (key, column) in that epoch
-
-    def update(self, seconds: float) -> None:
-        """Read new records (wait at most so long for the first) and new epochs."""
-        for key, record in self.topic.read_records(seconds):
-            if record.epoch > self.epoch:
-                self.epoch = record.epoch
-                self.changed.clear()
-            if record.epoch == self.epoch and record.op in ("+I", "+U"):
-                before = self._find_before(record)
-                self.changed.update(
-                    (key, name) for name, value in record.row.items() if before.get(name) != value
-                )
-            self.fold.apply(key, record)
-            self.latest.append(record)
-        self.epochs.update()
-
-    def _find_before(self, record: ChangelogRecord) -> Row:
-        """Return the row that a +U replaces: the row of the -U directly before it."""
-        if record.op == "+U" and self.latest and self.latest[-1].op == "-U":
-            return dict(self.latest[-1].row)
-        return {}
-
-    def list_results(self) -> list[tuple[str, Row]]:
-        return sorted(self.fold.results.items(), key=lambda item: json.loads(item[0])["name"])

@@ -72,20 +72,5 @@ def find_processes(data: str) -> list[int]:
     return found
 
 
-def measure_cpu_seconds(data: str) -> float:
-    """Return the processor time of the sessions of our processes with `data` in their arguments."""
-    sessions = set()
-    for pid in find_processes(data):
-        with suppress(OSError):
-            sessions.add(os.getsid(pid))
-    ticks = 0
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = status.read_text().rpartition(")")[2].split()
-            if int(fields[3]) in sessions:
-                ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 if __name__ == "__main__":
     main(sys.argv[1])

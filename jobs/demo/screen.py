@@ -1,140 +1,65 @@
-"""The demo's display: a screen on a terminal, else a line every second."""
+"""The demo's display: results, newest changelog rows and figures; without a terminal, lines."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Protocol, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from rich.columns import Columns
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from jobs.demo.follower import Follower
+from jobs.demo.follower import Fold
 
-OP_STYLES = {"+I": "green", "-U": "yellow", "+U": "yellow", "-D": "red"}
-FRAMES_PER_SECOND = 5
 LINE_SECONDS = 1.0
-WIDTH_SIDE_BY_SIDE = 110
-LATEST_ROWS_MIN = 6
+_LATEST_ROWS_MIN = 6
+_WIDTH_SIDE_BY_SIDE = 110
 _RESULT_COLUMNS = ("name", "sum_cnt", "top", "n")
 
-
-class Display(Protocol):
-    def show(self, follower: Follower, behind: int) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+Show = Callable[[Fold, str], None]  # of the changelog so far, and a line of figures
 
 
-class Screen:
-    """Redraws results, newest changelog rows, and one line of figures."""
+@contextmanager
+def open_display(console: Console, hints: Sequence[str]) -> Iterator[Show]:
+    """Yield a function that shows how far the demo is."""
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=5) as live:
+            yield lambda fold, figures: live.update(_draw(fold, figures, hints, console.width))
+        return
+    shown = 0.0
 
-    def __init__(self, console: Console, hints: Sequence[str]) -> None:
-        self._console = console
-        self._hints = hints
-        self._live = Live(console=console, refresh_per_second=FRAMES_PER_SECOND)
+    def show(fold: Fold, figures: str) -> None:
+        nonlocal shown
+        if time.monotonic() - shown >= LINE_SECONDS:
+            shown = time.monotonic()
+            newest = [f"   {each.op} {_write_row(each.row)}" for each in list(fold.latest)[-1:]]
+            console.print("".join([figures, *newest]), soft_wrap=True)
 
-    def show(self, follower: Follower, behind: int) -> None:
-        """Show the tables side by side on a wide terminal, else one above the other."""
-        wide = self._console.width >= WIDTH_SIDE_BY_SIDE
-        rows = max(len(follower.fold.results), LATEST_ROWS_MIN) if wide else LATEST_ROWS_MIN
-        tables = [_build_results(follower), _build_changelog(follower, rows)]
-        self._live.update(
-            Group(
-                Columns(tables, padding=(0, 3)) if wide else Group(*tables),
-                _describe_figures(follower, behind),
-                Text("\n".join(["", *self._hints]), style="dim"),
-            )
-        )
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
+    console.print("\n".join(hints), soft_wrap=True)
+    yield show
 
 
-class Lines:
-    """Prints the figures and the newest changelog row, for pipes and logs."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._shown = 0.0
-
-    def show(self, follower: Follower, behind: int) -> None:
-        if time.monotonic() - self._shown < LINE_SECONDS:
-            return
-        self._shown = time.monotonic()
-        line = _describe_figures(follower, behind)
-        if follower.latest:
-            newest = follower.latest[-1]
-            line.append(f"   {newest.op} {_write_row(newest.row)}")
-        self._console.print(line, soft_wrap=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
-
-
-def _build_results(follower: Follower) -> RenderableType:
-    table = Table(title=f"results at epoch {follower.epoch}", title_justify="left")
+def _draw(fold: Fold, figures: str, hints: Sequence[str], width: int) -> Group:
+    """Return the tables, side by side if there is room, and the lines below them."""
+    wide = width >= _WIDTH_SIDE_BY_SIDE
+    results = Table(title=f"results at epoch {fold.epoch}", title_justify="left")
     for name in _RESULT_COLUMNS:
-        table.add_column(name, justify="left" if name == "name" else "right", min_width=7)
-    for key, row in follower.list_results():
-        cells = [
-            Text(
-                str(row[name]),
-                style="bold black on green" if (key, name) in follower.changed else "",
-            )
-            for name in _RESULT_COLUMNS
-        ]
-        table.add_row(*cells)
-    return table
+        results.add_column(name, justify="left" if name == "name" else "right", min_width=7)
+    for row in sorted(fold.results.values(), key=lambda row: str(row["name"])):
+        results.add_row(*(str(row[name]) for name in _RESULT_COLUMNS))
+    latest = Table(title="newest changelog rows, as consumed", title_justify="left")
+    latest.add_column("epoch", justify="right")
+    latest.add_column("op")
+    latest.add_column("row", min_width=46, no_wrap=True)
+    rows = max(len(fold.results), _LATEST_ROWS_MIN) if wide else _LATEST_ROWS_MIN
+    for record in list(fold.latest)[-rows:]:
+        latest.add_row(str(record.epoch), record.op, _write_row(record.row))
+    tables = [Columns([results, latest], padding=(0, 3))] if wide else [results, latest]
+    return Group(*tables, Text(figures), Text("\n".join(["", *hints]), style="dim"))
 
 
-def _build_changelog(follower: Follower, rows: int) -> RenderableType:
-    table = Table(title="newest changelog rows, as consumed", title_justify="left")
-    table.add_column("epoch", justify="right")
-    table.add_column("op")
-    table.add_column("row", min_width=46, no_wrap=True)
-    for record in list(follower.latest)[-rows:]:
-        style = OP_STYLES[record.op]
-        table.add_row(str(record.epoch), record.op, _write_row(record.row), style=style)
-    return table
-
-
-def _describe_figures(follower: Follower, behind: int) -> Text:
-    epochs = follower.epochs
-    rate = epochs.measure_rows_per_second()
-    return Text(
-        f"epoch {epochs.number} · {rate:,.0f} rows/s · lag {behind:,} · "
-        f"{epochs.groups} groups · {epochs.quarantined} in quarantine"
-    )
-
-
-def _write_row(row: object) -> str:
-    assert isinstance(row, dict)
+def _write_row(row: Mapping[str, object]) -> str:
     return " ".join(f"{name}={value}" for name, value in row.items())

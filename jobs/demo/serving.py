@@ -13,8 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jobs.demo.patience import DemoFailed, Patience
 from jobs.demo.specs import SPECS
+from jobs.demo.waiting import DemoFailed, Patience
 
 PORT, PORTS_TRIED = 8080, 100
 CLEANUP_SECONDS_MAX = 90.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -58,15 +59,14 @@ CANAL_DELAY_MS = 12
 OPENS = datetime(2026, 1, 2, 9)
 MESSAGE_TAKES = timedelta(microseconds=2_500)  # as at the demo's default rate
 
-_MYSQL_TYPES = {
-    "id": "bigint",
-    "name": "varchar(64)",
-    "cnt": "int",
-    "price": "decimal(10,2)",
-    "created": "datetime(3)",
-    "shelf": "varchar(8)",
+_TYPES = {  # of MySQL, and JDBC's numbers for them
+    "id": ("bigint", -5),
+    "name": ("varchar(64)", 12),
+    "cnt": ("int", 4),
+    "price": ("decimal(10,2)", 3),
+    "created": ("datetime(3)", 93),
+    "shelf": ("varchar(8)", 12),
 }
-_SQL_TYPES = {"id": -5, "name": 12, "cnt": 4, "price": 3, "created": 93, "shelf": 12}
 
 Message = tuple[int, bytes]
 Truth = dict[str, tuple[int, int, int, datetime]]
@@ -96,14 +96,11 @@ class Shop:
         self._random = random.Random(self.seed)
         self._products = [{} for _ in range(self.partitions)]
 
-    def insert_stock(self, now_ms: int) -> list[Message]:
+    def insert_stock(self, now_ms: int) -> Iterator[Message]:
         """Insert the first products, in messages of several rows, as a bulk INSERT does."""
         per_message = ROWS_AT_FIRST // (4 * self.partitions)
-        return [
-            self._insert(partition, per_message, now_ms)
-            for _ in range(4)
-            for partition in range(self.partitions)
-        ]
+        for number in range(4 * self.partitions):
+            yield self._insert(number % self.partitions, per_message, now_ms)
 
     def change(self, now_ms: int) -> Message:
         """Make the next change, by chance."""
@@ -224,11 +221,11 @@ class Shop:
             "es": now_ms - CANAL_DELAY_MS,
             "id": self._messages,
             "isDdl": False,
-            "mysqlType": {name: _MYSQL_TYPES[name] for name in names} if data else None,
+            "mysqlType": {name: _TYPES[name][0] for name in names} if data else None,
             "old": old,
             "pkNames": ["id"] if data else None,
             "sql": "",
-            "sqlType": {name: _SQL_TYPES[name] for name in names} if data else None,
+            "sqlType": {name: _TYPES[name][1] for name in names} if data else None,
             "table": "product",
             "ts": now_ms,
             "type": kind,
@@ -238,17 +235,11 @@ class Shop:
     def _make_product(self, name: str) -> Product:
         now = OPENS + self._messages * MESSAGE_TAKES
         created = now.replace(microsecond=now.microsecond // 1_000 * 1_000)
-        return Product(name, self._choose_count(), self._choose_cents(), created)
+        return Product(name, self._random.randint(0, 999), self._random.randint(5, 20_000), created)
 
     def _choose_group(self, apart_from: str = "") -> str:
         pool = RARE_GROUPS if self._random.random() < RARE_SHARE else GROUPS
         return self._random.choice([name for name in pool if name != apart_from])
-
-    def _choose_count(self) -> int:
-        return self._random.randint(0, 999)
-
-    def _choose_cents(self) -> int:
-        return self._random.randint(5, 20_000)
 
 
 def _format_price(cents: int) -> str:

@@ -1,10 +1,10 @@
-"""The demo's source alone, for existing brokers: python -m jobs.demo.source.
+"""The demo's source: a shop's changes, sent at an even rate from a thread.
 
     topic's end offsets ──► make the same changes again, unsent, up to there ──► send the next ones
 
-A seed determines all changes of a shop. A source that starts again makes all of them again, and
-sends the changes that each partition does not have. So the table's history has no gap and no
-repetition, however the source ended.
+A seed determines all changes of a shop. `python -m jobs.demo.source` is the source alone, for
+existing brokers. If it starts again it makes all changes again, and sends the changes that each
+partition does not have. So the table's history has no gap and no repetition, however it ended.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from jobs.demo.run import RATE_DEFAULT
 from jobs.demo.shop import Message, Shop
 from jobs.demo.specs import PARTITIONS, SOURCE_TOPIC
 from jobs.edge.kafka.admin import KafkaAdmin
 from schemas.spec.connections import BROKERS_DEFAULT
 
+RATE_DEFAULT = 400
 _TICK_SECONDS = 0.05
 _HEARTBEAT_SECONDS = 1.0
 
@@ -34,7 +33,7 @@ _HEARTBEAT_SECONDS = 1.0
 def make_changes(shop: Shop, there: Mapping[int, int]) -> Iterator[Message | None]:
     """Yield the changes that the topic does not have, for ever; None for one that it has."""
     made = dict.fromkeys(range(shop.partitions), 0)
-    stock = iter(shop.insert_stock(_now_ms()))
+    stock = shop.insert_stock(_now_ms())
     while True:
         message = next(stock, None) or shop.change(_now_ms())
         partition = message[0]
@@ -42,57 +41,83 @@ def make_changes(shop: Shop, there: Mapping[int, int]) -> Iterator[Message | Non
         yield message if made[partition] > there.get(partition, 0) else None
 
 
+class Feed:
+    """Sends changes; `sent` counts them by partition."""
+
+    def __init__(self, brokers: str, messages: Iterator[Message | None], rate: int) -> None:
+        self.sent = [0] * PARTITIONS
+        self.failure: BaseException | None = None
+        self.ended = threading.Event()
+        self._messages = messages
+        self._rate = rate
+        # One batch at a time for each partition: so each partition has a prefix of its changes.
+        self._producer = KafkaProducer(
+            bootstrap_servers=brokers.split(","), acks="all", enable_idempotence=True
+        )
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop making changes, and wait until all of them are in the topic."""
+        self.ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._producer.flush()
+
+    def close(self) -> None:
+        self.ended.set()
+        self._producer.close(timeout=2)
+
+    def _run(self) -> None:
+        try:
+            began, sent = time.monotonic(), 0
+            while not self.ended.is_set():
+                if sent > (time.monotonic() - began) * self._rate:
+                    self.ended.wait(_TICK_SECONDS)
+                    continue
+                message = next(self._messages)
+                if message is None:
+                    began = time.monotonic()  # the rate counts from the first message that is sent
+                    continue
+                partition, value = message
+                result = self._producer.send(SOURCE_TOPIC, value, partition=partition)
+                result.add_errback(self._fail)
+                self.sent[partition] += 1
+                sent += 1
+        except BaseException as failure:
+            self._fail(failure)
+
+    def _fail(self, failure: BaseException) -> None:
+        """End if a message is lost, for it would leave a gap; the next start sends it."""
+        self.failure = failure
+        self.ended.set()
+
+
 def main(brokers: str, seed: int, rate: int, heartbeat: Path | None) -> int:
     """Send until SIGTERM, then wait until all messages are in the topic."""
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
     try:
         with KafkaAdmin({"bootstrap_servers": brokers.split(",")}) as admin:
             admin.ensure_topic(SOURCE_TOPIC, PARTITIONS, {})
             there = admin.end_offsets(SOURCE_TOPIC)
         print(f"source: {SOURCE_TOPIC} has {sum(there.values())} messages", flush=True)
-        # One batch at a time for each partition: so each partition has a prefix of its changes.
-        producer = KafkaProducer(
-            bootstrap_servers=brokers.split(","), acks="all", enable_idempotence=True
-        )
-        with closing(producer):
-            _send(producer, make_changes(Shop(seed, PARTITIONS), there), rate, heartbeat, ended)
-            producer.flush()
+        feed = Feed(brokers, make_changes(Shop(seed, PARTITIONS), there), rate)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: feed.ended.set())
+        feed.start()
+        while not feed.ended.is_set():
+            if heartbeat is not None:
+                heartbeat.touch()
+            feed.ended.wait(_HEARTBEAT_SECONDS)
+        feed.stop()
+        if feed.failure is not None:
+            raise feed.failure
+        feed.close()
     except KafkaError as error:
         print(f"source: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _send(
-    producer: KafkaProducer,
-    messages: Iterator[Message | None],
-    rate: int,
-    heartbeat: Path | None,
-    ended: threading.Event,
-) -> None:
-    began, sent, beat = time.monotonic(), 0, 0.0
-    while not ended.is_set():
-        now = time.monotonic()
-        if heartbeat is not None and now - beat >= _HEARTBEAT_SECONDS:
-            heartbeat.touch()
-            beat = now
-        if sent > (now - began) * rate:
-            ended.wait(_TICK_SECONDS)
-            continue
-        message = next(messages)
-        if message is not None:
-            producer.send(SOURCE_TOPIC, message[1], partition=message[0]).add_errback(_give_up)
-            sent += 1
-        else:
-            began = now  # the rate counts from the first message that is sent
-
-
-def _give_up(error: BaseException) -> None:
-    """End if a message is lost, for it would leave a gap; the next start sends it."""
-    print(f"source: {error}", file=sys.stderr, flush=True)
-    signal.raise_signal(signal.SIGTERM)
 
 
 def _now_ms() -> int:
@@ -107,10 +132,7 @@ def _build_parser() -> argparse.ArgumentParser:
         "--rate", type=int, default=RATE_DEFAULT, help=f"changes a second ({RATE_DEFAULT})"
     )
     parser.add_argument(
-        "--heartbeat",
-        type=Path,
-        metavar="FILE",
-        help="touch this file once a second",
+        "--heartbeat", type=Path, metavar="FILE", help="touch this file once a second"
     )
     return parser
 

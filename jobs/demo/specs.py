@@ -44,6 +44,23 @@ AGES: dict[str, Any] = {
 }
 SPECS = (ITEMS, AGES)
 
+# What to try in another terminal, below the address of the service's jobs.
+TOUR = {
+    "the current result of a group": "curl {jobs}/items/results/bolt",
+    "explain it: the values behind MAX, the epochs that changed it, their source offsets": (
+        "curl {jobs}/items/results/bolt/explain"
+    ),
+    "follow its changes: each retraction comes before the row that replaces it": (
+        "curl -N '{jobs}/items/changes?key=bolt'"
+    ),
+    "a second job over the changes of the first: windows that shrink and disappear": (
+        "curl '{jobs}/ages/results?order=window_start' -H 'Accept: text/csv'"
+    ),
+    "messages that are bad on purpose, each with the reason of its refusal": (
+        "curl '{jobs}/items/quarantine?limit=3'"
+    ),
+}
+
 Ages = dict[str, tuple[int, int, int]]
 
 

@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from jobs.demo.logs import keep_logs
-from jobs.demo.narrator import Narrator
-from jobs.demo.patience import DemoFailed, Patience
 from jobs.demo.serving import find_free_port
+from jobs.demo.waiting import DemoFailed, Patience, keep_logs, phase
 from tests.support.command.lab import CHECKOUT
 
 
@@ -38,21 +36,18 @@ def test_a_taken_port_leads_to_the_next_free_one() -> None:
         assert port < find_free_port(port) <= port + 99
 
 
-def test_without_a_terminal_phases_are_lines_and_the_address_is_one_of_its_own() -> None:
+def test_without_a_terminal_phases_are_lines() -> None:
     output = io.StringIO()
-    narrator = Narrator(Console(file=output, highlight=False, markup=False))
-    with narrator.phase("jobs", "starting Spark for each") as report:
+    console = Console(file=output, highlight=False, markup=False)
+    with phase(console, "jobs", "starting Spark for each") as report:
         report("items STARTING")  # soon after the first line: not worth another
-    narrator.invite("http://127.0.0.1:8081")
-    assert output.getvalue() == (
-        "jobs      starting Spark for each\n\nopen http://127.0.0.1:8081/ now\n\n"
-    )
+    assert output.getvalue() == "jobs      starting Spark for each\n"
 
 
 def test_a_terminal_gets_a_spinner() -> None:
     output = io.StringIO()
-    narrator = Narrator(Console(file=output, force_terminal=True, width=80))
-    with narrator.phase("lag", "reading the rest") as report:
+    console = Console(file=output, force_terminal=True, width=80)
+    with phase(console, "lag", "reading the rest") as report:
         report("1,200 messages to go")
     assert "lag: reading the rest" in output.getvalue()
 
