@@ -1,6 +1,6 @@
 """Replay: a job on a list of steps, without Kafka and Delta.
 
-    steps ──► decode ──► row expressions (Spark, once, only if there are any)
+    steps ──► decode ──► row expressions (in Spark, once, if a function is only there)
                   └────► InMemoryJob ──► changelog rows, watermarks, rejected messages, late rows
 
 docs/replay.md describes the steps. Each output is one JSON object a line. Decoders, Spark's Columns
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.core.fold.in_memory import Projected, plain_projection
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.formats.row_fields import RefusedError, RowFields
 from jobs.core.job.in_memory import (
@@ -34,6 +33,7 @@ from jobs.core.job.time_rules import TimeRules
 from jobs.core.job.views import find_type_conflicts, plans_of
 from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.tree import Plan
+from jobs.core.rows.projection import Projected, row_projection
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Op, Rejected, Row, Truncated
 from jobs.core.values.json_values import Json, renderer
 from jobs.offline.replay_time import ReplayTime, has_strategy
@@ -142,7 +142,7 @@ class _Replay:
         if has_strategy(self.spec):
             arrived = list(arrived)
             time = self._time = _make_time(self.spec, self.plan, arrived)
-        projection = plain_projection(self.rows.plan)
+        projection = row_projection(self.rows.plan)
         if projection is None:
             arrived = list(arrived)
             changed = (row for step in arrived for row in self._list_evaluated(step))

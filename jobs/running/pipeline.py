@@ -376,6 +376,7 @@ class Pipeline:
                 self.spec.state.buckets,
                 self._count_tasks(ranges),
                 with_heads=self.spec.drops_early,
+                closes=self.closing is not None,
             ),
         )
         parcelling = decode.parcelling

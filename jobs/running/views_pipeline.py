@@ -251,7 +251,10 @@ class ViewsPipeline(Pipeline):
     @cached_property
     def _all_plain(self) -> bool:
         """Whether no view has expressions that Spark evaluates."""
-        return all(parcelling_of(view.plan, 1, 1) is not None for view in self.views)
+        return all(
+            parcelling_of(view.plan, 1, 1, closes=view.closing is not None) is not None
+            for view in self.views
+        )
 
     @cached_property
     def _buckets(self) -> list[Any]:

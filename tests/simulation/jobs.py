@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.core.fold.in_memory import plain_projection
 from jobs.core.fold.program import Program
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.job.views import plans_of, reading_plan
 from jobs.core.plan.tree import Plan
+from jobs.core.rows.projection import row_projection
 from jobs.core.values.change import Row
 from jobs.core.values.order_key import encoder
 from schemas.spec.file import load_spec
@@ -70,7 +70,7 @@ class SimulatedView:
 
     @property
     def projection(self) -> Any:
-        found = plain_projection(self.plan)
+        found = row_projection(self.plan)
         assert found is not None
         return found
 

@@ -1,11 +1,13 @@
-"""Evaluate expressions over a group's results in plain Python, as Spark does over rows.
+"""Evaluate expressions in plain Python, as Spark does.
 
     SUM(a) / COUNT(*)  ──evaluator──►  row of the group ──► value, or EvaluationError
+    price * quantity   ──evaluator──►  row of columns   ──► the same
 
-A group's results exist only in the fold task, so expressions over them are evaluated there. The
-rules are the same as in `jobs.edge.spark.expression_values`: exact decimals, halves away from zero,
-NULL for NULL operands, three-valued logic, and no evaluation of operands that SQL would skip. The
-parser refuses expressions that cannot be the same in both (`why_not_evaluable`).
+A group's results exist only in the fold task, and rows where they are decoded, so expressions over
+them are evaluated there. The rules are the same as in `jobs.edge.spark.expression_values`: exact
+decimals, halves away from zero, NULL for NULL operands, three-valued logic, and no evaluation of
+operands that SQL would skip. Expressions that cannot be the same in both (`why_not_evaluable`) are
+evaluated in Spark over rows, and the parser refuses them over results.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from jobs.core.plan.tree import (
     Case,
     Cast,
     Compare,
+    Composite,
     Constant,
     Expression,
     In,
@@ -36,7 +39,7 @@ from jobs.core.plan.tree import (
     Not,
 )
 from jobs.core.plan.typing_rules import like_pattern
-from jobs.core.plan.walk import walk
+from jobs.core.plan.walk import node_can_fail, walk
 from jobs.core.values.exact_numbers import divide_half_up, to_float32
 from jobs.core.values.float_values import canonical_float
 from jobs.core.values.rounding import EvaluationError, fit_decimal, to_significant
@@ -57,6 +60,15 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
+class NodeFailed(EvaluationError):
+    """An expression failed at this node, and the value that it could not take, if it was a cast."""
+
+    def __init__(self, why: str, node: Expression, operand: Any = None) -> None:
+        super().__init__(why)
+        self.node = node
+        self.operand = operand
+
+
 class NotEvaluable(NamedTuple):
     """Why an expression cannot be evaluated over a group's results, and what to do instead."""
 
@@ -65,11 +77,16 @@ class NotEvaluable(NamedTuple):
     hint: str | None = None
 
 
-def why_not_evaluable(expression: Expression, *, parses_text: bool = False) -> NotEvaluable | None:
+def why_not_evaluable(
+    expression: Expression, *, parses_text: bool = False, packs: bool = False
+) -> NotEvaluable | None:
     """Return why an expression cannot be evaluated over a group's results, or None if it can.
 
-    With `parses_text` casts of text are allowed; they follow the rules of the source's values."""
+    With `parses_text` casts of text are allowed; they follow the rules of the source's values. With
+    `packs` several values may be packed into one, the argument of an aggregate."""
     for each in walk(expression):
+        if packs and isinstance(each, Composite):
+            continue
         if (
             isinstance(each, Call)
             and each.function not in FUNCTIONS
@@ -96,7 +113,25 @@ def evaluator(expression: Expression, key_columns: int) -> Evaluator:
     """Return the expression as a function of key and aggregate values.
 
     The function raises EvaluationError for values with which a row would fail."""
+    evaluate = _compile(expression, key_columns)
+    return _name_failures(expression, evaluate) if node_can_fail(expression) else evaluate
 
+
+def _name_failures(node: Expression, evaluate: Evaluator) -> Evaluator:
+    """Return the evaluator of a node; its failures name it, and those of its operands stay."""
+
+    def evaluate_named(row: Values) -> Any:
+        try:
+            return evaluate(row)
+        except NodeFailed:
+            raise
+        except EvaluationError as error:
+            raise NodeFailed(str(error), node) from None
+
+    return evaluate_named
+
+
+def _compile(expression: Expression, key_columns: int) -> Evaluator:
     def inner(part: Expression) -> Evaluator:
         return evaluator(part, key_columns)
 
@@ -138,6 +173,8 @@ def evaluator(expression: Expression, key_columns: int) -> Evaluator:
             if expression.function == "COALESCE":
                 return _coalesce(arguments)
             return _call(expression, arguments)
+        case Composite():
+            return _composite(expression, [inner(each) for each in expression.parts])
         case _:
             raise AssertionError(f"the parser refuses {type(expression).__name__}")
 
@@ -151,10 +188,10 @@ def _cast(cast: Cast, operand: Evaluator) -> Evaluator:
             return None
         try:
             return convert(value)
-        except EvaluationError:
+        except EvaluationError as error:
             if lenient:
                 return None
-            raise
+            raise NodeFailed(str(error), cast, value) from None
 
     return evaluate
 
@@ -355,6 +392,18 @@ def _coalesce(arguments: Sequence[Evaluator]) -> Evaluator:
             if (value := argument(row)) is not None:
                 return value
         return None
+
+    return evaluate
+
+
+def _composite(composite: Composite, parts: Sequence[Evaluator]) -> Evaluator:
+    null_where = composite.null_where
+
+    def evaluate(row: Values) -> Any:
+        values = tuple([part(row) for part in parts])
+        if null_where == "last":
+            return None if values[-1] is None else values
+        return None if null_where == "any" and None in values else values
 
     return evaluate
 

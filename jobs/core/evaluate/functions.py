@@ -1,8 +1,8 @@
-"""Scalar functions over a group's results, in plain Python.
+"""Scalar functions in plain Python.
 
-`jobs.edge.spark.scalar_functions` has the same functions over rows. Functions that depend on
-character tables (UPPER), on the last digit of a logarithm, on time formats or on JSON exist only
-over rows, and the parser refuses them over aggregates.
+`jobs.edge.spark.scalar_functions` has all functions over rows. Functions that depend on character
+tables (UPPER), on the last digit of a logarithm, on time formats or on JSON exist only there, and
+the parser refuses them over aggregates.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _extreme_of(of: Callable[..., Any]) -> Callable[[Call], Function]:
 
 def _square_root(value: float) -> float:
     if value < 0:
-        raise EvaluationError("not defined")
+        raise EvaluationError("not defined, or too large")
     return math.sqrt(value)
 
 

@@ -21,13 +21,11 @@ from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.fold.sessions import fold_of, fold_time_of
 from jobs.core.fold.state import Key, MemoryState
 from jobs.core.fold.timers import Clock
-from jobs.core.plan.tree import Column, Composite, Constant, Expression, Plan
+from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import Consolidation
-from jobs.core.values.change import Row, Value
+from jobs.core.rows.projection import Projection
+from jobs.core.values.change import Row
 from jobs.core.values.order_key import encoder
-
-Projected = tuple[Key, Row]  # a row's group and the arguments of the aggregates
-Projection = Callable[[Row], Projected | None]  # of a row of used columns; None: WHERE removes it
 
 
 class Bundle:
@@ -149,46 +147,3 @@ class MemoryFold:
     def _last_row(self, key: Key) -> Row | None:
         group = self.state.groups([key])[0]
         return self.program.row(group)
-
-
-def plain_projection(plan: Plan) -> Projection | None:
-    """Return the projection of a plan that only picks columns and constants; it needs no Spark.
-
-    None if a row expression has to be evaluated.
-    """
-    expressions = [named.expression for named in (*plan.group, *plan.arguments)]
-    if plan.where is not None or not all(map(_is_plain, expressions)):
-        return None
-    indexes = {column.name: index for index, column in enumerate(plan.used)}
-    group = [_make_picker(named.expression, indexes) for named in plan.group]
-    arguments = [_make_picker(named.expression, indexes) for named in plan.arguments]
-
-    def projection(row: Row) -> Projected:
-        return tuple([pick(row) for pick in group]), tuple([pick(row) for pick in arguments])
-
-    return projection
-
-
-def _is_plain(expression: Expression) -> bool:
-    if isinstance(expression, Composite):
-        return all(map(_is_plain, expression.parts))
-    return isinstance(expression, Column | Constant)
-
-
-def _make_picker(expression: Expression, indexes: dict[str, int]) -> Callable[[Row], Value]:
-    """Return a function that reads the value of a plain expression from a row."""
-    if isinstance(expression, Column):
-        return itemgetter(indexes[expression.name])
-    if isinstance(expression, Composite):
-        parts = [_make_picker(part, indexes) for part in expression.parts]
-        null_parts = {"last": slice(-1, None), "any": slice(None), "never": slice(0)}
-        checked = null_parts[expression.null_where]
-
-        def pick_parts(row: Row) -> Value:
-            values = tuple([pick(row) for pick in parts])
-            return None if None in values[checked] else values
-
-        return pick_parts
-    assert isinstance(expression, Constant)
-    value = expression.value
-    return lambda row: value

@@ -11,15 +11,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from jobs.core.fold.fold import ChangelogRow
-from jobs.core.fold.in_memory import Bundle, MemoryFold, Projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.rules import rules_of
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.dedupe import LastImages, number_partition
+from jobs.core.rows.projection import Projection, RowFailed
 from jobs.core.rows.truncations import Truncation
 from jobs.core.rows.windows import (
     no_window_reasons,
@@ -77,7 +78,17 @@ class RowEvaluation:
     """The row expressions of a plan: their projection, and why they fail on some rows."""
 
     projection: Projection
-    failures: Mapping[Row, str] = field(default_factory=dict)
+    failures: Mapping[Row, str] | None = None  # None: the projection raises RowFailed
+
+    def failure(self, row: Row) -> str | None:
+        """Return why an expression fails on a row; None if none does."""
+        if self.failures is not None:
+            return self.failures.get(row)
+        try:
+            self.projection(row)
+        except RowFailed as failed:
+            return str(failed)
+        return None
 
 
 class BundleTime(Protocol):
@@ -119,8 +130,8 @@ class RowExpander:
         """Return why a row cannot be folded. A row in no window fails, unless WHERE removes it."""
         expanded = self.expand(row)
         for each in expanded:
-            if each in evaluated.failures:
-                return evaluated.failures[each]
+            if (reason := evaluated.failure(each)) is not None:
+                return reason
         if self._window is None or self._time is None or expanded[0][-1] is not None:
             return None
         if evaluated.projection(expanded[0]) is None:

@@ -24,6 +24,7 @@ from jobs.core.plan.tree import (
     Case,
     Cast,
     Column,
+    Compare,
     Constant,
     Expression,
     In,
@@ -182,6 +183,25 @@ def _members(keys: Sequence[Expression], number: int) -> Iterator[Expression]:
             yield split[1]
 
 
+def _grouping_of_number(call: Call, number: Column, sets: int) -> Expression:
+    """Return GROUPING over the number of a row's set: a bit for each key, 1 if the set lacks it."""
+
+    def value(of_set: int) -> int:
+        bits = 0
+        for argument in call.arguments:
+            split = split_set_key(argument)
+            members = () if split is None else split[0].choices
+            lacks = split is not None and all(getattr(c, "value", None) != of_set for c in members)
+            bits = bits * 2 + lacks
+        return bits
+
+    branches = tuple(
+        (Compare("=", number, Constant(of_set, INT), BOOLEAN), Constant(value(of_set), BIGINT))
+        for of_set in range(sets)
+    )
+    return Case(branches, None, BIGINT)
+
+
 # --- rows ----------------------------------------------------------------------------------------
 
 
@@ -196,6 +216,8 @@ def with_set_numbers(plan: Plan) -> Plan:
     column = Column(SET_COLUMN, INT)
 
     def change(part: Expression) -> Expression | None:
+        if isinstance(part, Call) and part.function == "GROUPING":
+            return _grouping_of_number(part, column, plan.grouping_sets)
         return column if isinstance(part, SetNumber) else None
 
     def rewrite(named: tuple[Named, ...]) -> tuple[Named, ...]:

@@ -67,7 +67,7 @@ class RangeRows:
         Numbers count from 0, with gaps: they are less than the number of rows.
         """
         places = self._places_of(indexes)
-        return self._once(("numbers", places), lambda: self._combine(places))
+        return self.once(("numbers", places), lambda: self._combine(places))
 
     def consolidate(self, ordinal: int, *, keep_zeros: bool) -> WeightedRows:
         """Return the weighted rows of the range; see `core.rows.consolidate`."""
@@ -75,7 +75,7 @@ class RangeRows:
         def compute() -> WeightedRows:
             return consolidate(ordinal, self.number(), self.signs, self._at, keep_zeros=keep_zeros)
 
-        return self._once(("weighted", ordinal, self._places_of(None), keep_zeros), compute)
+        return self.once(("weighted", ordinal, self._places_of(None), keep_zeros), compute)
 
     def consolidate_with_heads(self, ordinal: int, group: Sequence[int] | None) -> WeightedRows:
         """Return the weighted rows of the range, and the retractions at its head."""
@@ -85,7 +85,7 @@ class RangeRows:
             return consolidate_with_heads(ordinal, self.number(), self.signs, groups, self._at)
 
         of_group = None if group is None else self._places_of(group)
-        return self._once(("with heads", ordinal, self._places_of(None), of_group), compute)
+        return self.once(("with heads", ordinal, self._places_of(None), of_group), compute)
 
     def find_buckets(
         self, group: Sequence[int], types: Sequence[SqlType], buckets: int
@@ -107,7 +107,7 @@ class RangeRows:
 
         # The hash of a group depends on the order of its columns.
         ordered = tuple(self._places[index] for index in group)
-        return self._once(("buckets", ordered, buckets), compute)
+        return self.once(("buckets", ordered, buckets), compute)
 
     def _places_of(self, indexes: Sequence[int] | None) -> tuple[int, ...]:
         """Return the places of these columns in order, so that `a, b` and `b, a` are the same."""
@@ -132,9 +132,10 @@ class RangeRows:
             encoded = self._every[place].dictionary_encode(null_encoding="encode")
             return encoded.indices.to_numpy(), len(encoded.dictionary)
 
-        return self._once(("codes", place), compute)
+        return self.once(("codes", place), compute)
 
-    def _once(self, what: Hashable, compute: Callable[[], T]) -> T:
+    def once(self, what: Hashable, compute: Callable[[], T]) -> T:
+        """Return what is computed of these rows, or was before; `what` says it without doubt."""
         if what not in self._known:
             self._known[what] = compute()
         found: T = self._known[what]

@@ -46,8 +46,8 @@ from jobs.core.plan.tree import (
 )
 from jobs.core.plan.typing_rules import like_pattern
 from jobs.core.plan.walk import node_can_fail
+from jobs.core.rows.projection import SHOWN_VALUE_CHARACTERS_MAX, shorten_sql
 from jobs.core.sql.grouping_sets import SET_COLUMN, split_set_key
-from jobs.core.sql.printer import expression_sql
 from jobs.edge.spark.expression_values import (
     calculate,
     constant_value,
@@ -59,9 +59,6 @@ from jobs.edge.spark.expression_values import (
 from jobs.edge.spark.scalar_functions import FUNCTIONS
 from jobs.edge.spark.window_columns import add_windows, build_bound
 from schemas.types.sql_types import DOUBLE, STRING, Kind
-
-SHOWN_SQL_CHARACTERS_MAX = 200
-SHOWN_VALUE_CHARACTERS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,14 +221,6 @@ def _steps_of(part: Evaluated) -> list[tuple[SparkColumn, SparkColumn | None]]:
     return [] if part.failure is None else [(part.failure.isNotNull(), part.failure)]
 
 
-def _shorten_sql(expression: Expression) -> str:
-    """Return the SQL of an expression for a message."""
-    text = expression_sql(expression)
-    if len(text) <= SHOWN_SQL_CHARACTERS_MAX:
-        return text
-    return text[:SHOWN_SQL_CHARACTERS_MAX] + "…"
-
-
 # --- one node each -------------------------------------------------------------------------------
 
 
@@ -242,11 +231,11 @@ def _build_cast(cast: Cast) -> Evaluated:
     if not node_can_fail(cast):
         return Evaluated(value, operand.failure)
     if source.kind is Kind.BINARY:
-        reason = F.lit(f"{_shorten_sql(cast)}: the bytes are not UTF-8")
+        reason = F.lit(f"{shorten_sql(cast)}: the bytes are not UTF-8")
     else:
         shown = F.substring(operand.value.try_cast("string"), 1, SHOWN_VALUE_CHARACTERS_MAX)
         wrong = f"is no {target}" if source == STRING else f"does not fit {target}"
-        reason = F.concat(F.lit(f"{_shorten_sql(cast)}: '"), shown, F.lit(f"' {wrong}"))
+        reason = F.concat(F.lit(f"{shorten_sql(cast)}: '"), shown, F.lit(f"' {wrong}"))
     own = F.when(operand.value.isNotNull() & value.isNull(), reason)
     return Evaluated(value, _coalesce(operand.failure, own))
 
@@ -256,9 +245,9 @@ def _build_arithmetic(arithmetic: Arithmetic) -> Evaluated:
     value = calculate(arithmetic, left.value, right.value)
     failure = _coalesce(left.failure, right.failure)
     if node_can_fail(arithmetic):
-        reason = F.lit(f"{_shorten_sql(arithmetic)}: out of the range of {arithmetic.type}")
+        reason = F.lit(f"{shorten_sql(arithmetic)}: out of the range of {arithmetic.type}")
         if arithmetic.op in ("/", "%"):
-            zero = F.lit(f"{_shorten_sql(arithmetic)}: division by zero")
+            zero = F.lit(f"{shorten_sql(arithmetic)}: division by zero")
             reason = F.when(right.value == F.lit(0), zero).otherwise(reason)
         given = left.value.isNotNull() & right.value.isNotNull()
         failure = _coalesce(failure, F.when(given & value.isNull(), reason))
@@ -285,7 +274,7 @@ def _overflow(
     missing = value.isNull()
     for operand in operands:
         missing = missing & operand.isNotNull()
-    return F.when(missing, F.lit(f"{_shorten_sql(expression)}: {what}"))
+    return F.when(missing, F.lit(f"{shorten_sql(expression)}: {what}"))
 
 
 def _build_logical(logical: Logical) -> Evaluated:

@@ -16,14 +16,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import MappingProxyType
-from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
+from jobs.core.fold.laws import BrokenLaw
 from jobs.core.fold.window_closing import Booleans, Late
 from jobs.core.plan.tree import Plan
 from jobs.core.plan.walk import plan_can_fail
@@ -39,6 +40,7 @@ from jobs.core.time.rows_in_order import PartitionStart
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut, RangeUnreadable, read_ranges
 from jobs.edge.process.failpoints import failpoint
+from jobs.edge.rows.evaluated_rows import EvaluatedRows, evaluate_rows
 from jobs.edge.rows.late_rows import LATE, Deadline, late_rows
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
@@ -109,29 +111,78 @@ class DecodeTask:
         attempt = context.taskAttemptId() if context else 0
         ordinals = [ordinal for batch in batches for ordinal in batch.column(0).to_pylist()]
         for together in self._rounds(ordinals):
-            began = time.monotonic()
+            started = time.monotonic()
             runs = {
                 self.ranges[ordinal]: RangeReader(self, ordinal, f"m{attempt}-{ordinal}")
                 for ordinal in together
             }
-            failed: dict[str, Any] = {}
-            try:
-                for planned, records in read_ranges(self.connection, tuple(runs)):
-                    runs[planned].take(records)
-                    if sum(run.signed_rows.bytes for run in runs.values()) > self.bytes_max:
-                        raise RangeTooLarge
-            except RangeTooLarge:
-                failed = {"too_large": True}
-            except RangeUnreadable as problem:
-                silent = isinstance(problem, RangeTimedOut)
-                failed = {"unreadable": str(problem), "silent": silent}
+            failed = self._read(runs)
             for run in runs.values():
-                if failed:
-                    yield self._report_batch(RangeReport(number=run.number, **failed))
-                    continue
-                run.finish()
-                run.report.seconds = round(time.monotonic() - began, 4)
-                yield from self._emit_rows(run)
+                if failed is None:
+                    yield from self._end_range(run, started)
+                else:
+                    yield self._report_batch(msgspec.structs.replace(failed, number=run.number))
+
+    @property
+    def _copies(self) -> int:
+        """How often a row is in the memory of the task: once for each grouping set and window."""
+        parcellings = [self.parcelling, *(view.parcelling for view in self.views)]
+        return max((each.copies for each in parcellings if each is not None), default=1)
+
+    def _read(self, runs: Mapping[OffsetRange, RangeReader]) -> RangeReport | None:
+        """Read and decode all records of some ranges; return the report of a failure."""
+        try:
+            for planned, records in read_ranges(self.connection, tuple(runs)):
+                runs[planned].take(records)
+                size = sum(run.signed_rows.bytes for run in runs.values())
+                if size * self._copies > self.bytes_max:
+                    raise RangeTooLarge
+        except RangeTooLarge:
+            return RangeReport(number=0, too_large=True)
+        except RangeUnreadable as problem:
+            silent = isinstance(problem, RangeTimedOut)
+            return RangeReport(number=0, unreadable=str(problem), silent=silent)
+        return None
+
+    def _end_range(self, run: RangeReader, started: float) -> Iterator[pa.RecordBatch]:
+        """Yield the rows and the report of a range.
+
+        If an expression fails on a row, the range is read again, and the row's message refused.
+        """
+        task, rows = self, run.rows()
+        if rows is not None and (refusing := self._find_failing(run, rows)) is not None:
+            task, run = refusing, RangeReader(refusing, run.number, run.writer)
+            if (failed := task._read({run.range: run})) is not None:
+                yield self._report_batch(msgspec.structs.replace(failed, number=run.number))
+                return
+            rows = None
+        run.finish()
+        run.report.seconds = round(time.monotonic() - started, 4)
+        if (rows := rows or run.rows()) is not None:
+            emitted = emit_views(task, run, rows) if self.views else task.emit_changes(run, rows)
+            yield from emitted
+        if run.report.truncations and not self.probing:
+            yield self._truncations_batch(run.report.truncations)
+        yield self._report_batch(run.report)
+
+    def _find_failing(self, run: RangeReader, rows: RangeRows) -> DecodeTask | None:
+        """Return the task that refuses the messages on whose rows an expression fails, if any."""
+        views = tuple(
+            replace(view, failing=self.for_view(view)._failures(run, rows.select(view.indexes)))
+            for view in self.views
+        )
+        failing = tuple(chain(self._failures(run, rows), *(view.failing for view in views)))
+        return replace(self, failing=failing, views=views) if failing else None
+
+    def _failures(self, run: RangeReader, rows: RangeRows) -> tuple[tuple[int, str], ...]:
+        """Return the positions of rows whose expressions fail, with the reasons."""
+        if self.parcelling is None or not self.parcelling.evaluates:
+            return ()
+        return self._evaluate(rows, self._weigh(run, rows)).failures
+
+    def _evaluate(self, rows: RangeRows, weighted: WeightedRows) -> EvaluatedRows:
+        """Return the evaluated rows of a range; they are evaluated once."""
+        return rows.once(("evaluated", self.plan), lambda: evaluate_rows(self.plan, rows, weighted))
 
     def _rounds(self, ordinals: Iterable[int]) -> Iterator[list[int]]:
         """Yield the ranges of a task in parts of different partitions, to read them together."""
@@ -144,15 +195,6 @@ class DecodeTask:
             together[partition] = ordinal
         if together:
             yield list(together.values())
-
-    def _emit_rows(self, run: RangeReader) -> Iterator[pa.RecordBatch]:
-        if self.views:
-            yield from emit_views(self, run)
-        elif run.signed_rows.signs:
-            yield from self.emit_changes(run, run.signed_rows.concatenate())
-        if run.report.truncations and not self.probing:
-            yield self._truncations_batch(run.report.truncations)
-        yield self._report_batch(run.report)
 
     def emit_changes(
         self,
@@ -214,16 +256,26 @@ class DecodeTask:
         """Yield the consolidated rows of a range, or of `only`; positions count in the range."""
         if only is not None:
             rows = rows.take(only)
-        if self.drop_early:
-            weighted = rows.consolidate_with_heads(run.number, group_indexes(self.plan))
-        else:
-            keep_zeros = self.touches_groups or plan_can_fail(self.plan)
-            weighted = rows.consolidate(run.number, keep_zeros=keep_zeros)
+        weighted = self._weigh(run, rows)
         if self.parcelling is None:
             yield self._row_batch(run, rows.columns, weighted)
-        else:
-            run.report.shipped += len(weighted.indexes)
-            yield from self.parcelling.parcels(rows, weighted)
+            return
+        run.report.shipped += len(weighted.indexes)
+        if self.parcelling.evaluates:
+            rows, weighted, failures = self._evaluate(rows, weighted)
+            if failures:
+                raise BrokenLaw(
+                    f"{len(failures)} rows still fail with their messages in quarantine; "
+                    f"the first: {failures[0][1]}"
+                )
+        yield from self.parcelling.parcels(rows, weighted)
+
+    def _weigh(self, run: RangeReader, rows: RangeRows) -> WeightedRows:
+        """Return the consolidated rows of a range."""
+        if self.drop_early:
+            return rows.consolidate_with_heads(run.number, group_indexes(self.plan))
+        keep_zeros = self.touches_groups or plan_can_fail(self.plan)
+        return rows.consolidate(run.number, keep_zeros=keep_zeros)
 
     def _late_batch(self, run: RangeReader, rows: RangeRows, late: Late) -> pa.RecordBatch:
         """Return each row that is late for at least one window, without consolidation."""

@@ -65,11 +65,8 @@ class Emitter(WriteTarget, Protocol):
     ) -> Iterator[pa.RecordBatch]: ...
 
 
-def emit_views(task: Emitter, run: RangeReader) -> Iterator[pa.RecordBatch]:
+def emit_views(task: Emitter, run: RangeReader, rows: RangeRows) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range for each view, as parcels, and count them by view."""
-    if not run.signed_rows.signs:
-        return
-    rows = run.signed_rows.concatenate()
     for view in task.views:
         own = rows.select(view.indexes)
         part = task.for_view(view)

@@ -44,6 +44,7 @@ from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Record, Records
 from jobs.edge.process.generator_class import make_allowed
 from jobs.edge.rows.late_rows import Deadline, Messages
+from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
 from jobs.edge.tasks.range_decoders import TopicRules, decode_each, decoder_of, scanner_of
@@ -299,6 +300,10 @@ class RangeReader:
         if self._keys_change:
             self.signed_rows.add_messages(sizes, stamps)
         report.event_time_max = None if latest == NEVER else latest
+
+    def rows(self) -> RangeRows | None:
+        """Return all rows so far; None if there are none."""
+        return self.signed_rows.concatenate() if self.signed_rows.signs else None
 
     def finish(self) -> None:
         """End the range: take the messages of a second run, and write the last rejects."""

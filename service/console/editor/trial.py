@@ -1,7 +1,7 @@
 """Trial run: the changelog that a job would emit for some messages, without starting it.
 
     messages ──► the job's decoder ──► rows, or a reason ──► WHERE, group, arguments ──► fold in
-                                                             (jobs.core.evaluate)             memory
+                                                             (jobs.core.rows.projection)      memory
                                                                  changelog of one bundle ◄──┘
 
 The trial uses the same core as the job, so its rows equal those that the job would emit if it read
@@ -15,15 +15,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.core.evaluate.expressions import evaluator, why_not_evaluable
 from jobs.core.fold.fold import ChangelogRow
-from jobs.core.fold.in_memory import Projected, Projection, plain_projection
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
-from jobs.core.job.in_memory import Event, InMemoryJob, RowEvaluation, RowExpander
-from jobs.core.plan.tree import Expression, Plan
+from jobs.core.job.in_memory import (
+    Event,
+    InMemoryJob,
+    RowEvaluation,
+    RowExpander,
+    list_evaluated_rows,
+)
+from jobs.core.job.window_rules import closing_of
+from jobs.core.plan.tree import Plan
+from jobs.core.rows.projection import row_projection, why_not_projected
 from jobs.core.sql.printer import expression_sql
-from jobs.core.sql.time_expression import bind_columns
 from jobs.core.values.change import (
     Changes,
     ColumnGone,
@@ -31,12 +36,10 @@ from jobs.core.values.change import (
     Filtered,
     Op,
     Rejected,
-    Row,
     Skipped,
     Truncated,
 )
 from jobs.core.values.json_values import renderer
-from jobs.core.values.rounding import EvaluationError
 from jobs.topics.samples import Sample
 from schemas.limits import SAMPLE_BYTES_MAX
 from schemas.spec.job import JobSpec
@@ -163,52 +166,38 @@ def _show_raw(sample: Sample) -> str:
 def _fold(
     spec: JobSpec, plan: Plan, decoded: Sequence[tuple[Sample, Decoded]]
 ) -> list[ChangelogRow]:
-    if plan.window is not None or plan.grouping_sets > 1:
-        feature = "windows" if plan.window is not None else "grouping sets"
-        raise _NoChangelog(f"A trial run does not support {feature}; start the job to see results.")
     if not any(isinstance(found, Changes) and found.changes for _, found in decoded):
         raise _NoChangelog("None of these messages has rows for this job.")
-    job = InMemoryJob(spec, plan, RowExpander(plan), RowEvaluation(_make_projection(plan)))
+    if closing_of(spec, plan) is not None:  # nothing is emitted before the watermark
+        raise _NoChangelog("A trial run does not close windows; start the job to see results.")
+    rows = RowExpander(plan)
+    evaluated = _evaluation(rows.plan)
+    job = InMemoryJob(spec, plan, rows, evaluated)
     events: list[Event] = []
     applies = spec.on_truncate == "apply"
     try:
         for sample, found in reversed(decoded):  # as a job reads them: oldest first
             at = TopicPartition(sample.topic, sample.partition), sample.offset
             if isinstance(found, Changes):
+                for row in list_evaluated_rows(plan, found.changes):
+                    if (reason := rows.failure(row, evaluated)) is not None:
+                        raise _NoChangelog(f"An expression fails on one of the rows: {reason}")
                 events += job.take(*at, found.changes, found.es)
             elif applies and isinstance(found, Truncated) and found.es is not None:
                 events += job.truncate(*at, found.es, found.ts)
         events += job.end_bundle()
-    except EvaluationError as error:
-        raise _NoChangelog(f"An expression fails on one of the rows: {error}") from None
     except BrokenLaw:  # the inserts of these rows are missing
         raise _NoChangelog("These messages change rows of earlier messages.") from None
     return [event for event in events if isinstance(event, tuple)]
 
 
-def _make_projection(plan: Plan) -> Projection:
-    plain = plain_projection(plan)
-    if plain is not None:
-        return plain
-
-    def compile_row(expression: Expression) -> Callable[[Row], Any]:
-        bound = bind_columns(expression, plan.used)
-        unsupported = why_not_evaluable(bound)
-        if unsupported is not None:
-            function = unsupported.name or "a part of the query"
-            raise _NoChangelog(f"A trial run cannot evaluate {function}; start the job for that.")
-        return evaluator(bound, 0)
-
-    where = None if plan.where is None else compile_row(plan.where)
-    group = [compile_row(named.expression) for named in plan.group]
-    arguments = [compile_row(named.expression) for named in plan.arguments]
-
-    def project(row: Row) -> Projected | None:
-        if where is not None and where(row) is not True:
-            return None
-        return tuple(each(row) for each in group), tuple(each(row) for each in arguments)
-
-    return project
+def _evaluation(plan: Plan) -> RowEvaluation:
+    projection = row_projection(plan)
+    if projection is None:
+        why = why_not_projected(plan)
+        function = why.name if why is not None and why.name else "a part of the query"
+        raise _NoChangelog(f"A trial run cannot evaluate {function}; start the job for that.")
+    return RowEvaluation(projection)
 
 
 def _values(row: str) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jobs.core.aggregates import FUNCTIONS, accumulators_of
-from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold
+from jobs.core.rows.projection import row_projection
 from jobs.core.sql.select import parse_query
 from schemas.types.sql_types import BOOLEAN, DOUBLE, INT, STRING, decimal
 
@@ -41,7 +42,7 @@ def test_the_cells_of_an_aggregate_are_shown_by_name(
     call: str, values: list[object], wanted: dict[str, object]
 ) -> None:
     plan = parse_query(f"SELECT {call} AS r FROM t", COLUMNS)
-    projection = plain_projection(plan)
+    projection = row_projection(plan)
     assert projection is not None
     memory_fold, bundle = MemoryFold(plan, projection), Bundle()
     bundle.add(0, 0, [(1, (value,)) for value in values])  # type: ignore[misc]

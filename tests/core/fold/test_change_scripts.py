@@ -11,9 +11,10 @@ import pytest
 
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.fold import FoldResult
-from jobs.core.fold.in_memory import MemoryFold, Projection, plain_projection
+from jobs.core.fold.in_memory import MemoryFold
 from jobs.core.fold.state import Key, Upserts
 from jobs.core.plan.tree import Plan
+from jobs.core.rows.projection import Projection, row_projection
 from jobs.core.sql.grouping_sets import with_set_numbers
 from jobs.core.values.change import Changes, Op, Row
 from jobs.core.values.json_values import render
@@ -30,7 +31,7 @@ from tests.support.histories.scripted_bundles import (
 SCRIPTS = scripts()
 
 
-PLAIN = [script for script in SCRIPTS if plain_projection(plan_of(script)) is not None]
+PLAIN = [script for script in SCRIPTS if row_projection(plan_of(script)) is not None]
 EVALUATED = [script for script in SCRIPTS if script not in PLAIN]
 
 
@@ -94,7 +95,7 @@ def check(script: Script, plan: Plan, projection: Projection, *, rewrite: bool) 
 @pytest.mark.parametrize("script", PLAIN, ids=lambda script: script.name)
 def test_the_script_holds(script: Script, request: pytest.FixtureRequest) -> None:
     plan = plan_of(script)
-    projection = plain_projection(plan)
+    projection = row_projection(plan)
     assert projection is not None
     check(script, plan, projection, rewrite=request.config.getoption("--rewrite"))
 
@@ -127,7 +128,7 @@ def test_the_script_holds_with_a_state_rebuilt_after_every_bundle(
     if request.config.getoption("--rewrite"):
         pytest.skip("the scripts are being rewritten; run again without --rewrite")
     plan = plan_of(script)
-    projection = plain_projection(plan)
+    projection = row_projection(plan)
     assert projection is not None
     history: list[Upserts] = []
     run = Run(script)

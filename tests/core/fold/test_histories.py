@@ -21,12 +21,13 @@ import duckdb
 import pytest
 
 from jobs.core.fold.changelog_table import fold_changelog
-from jobs.core.fold.in_memory import Bundle, MemoryFold, Projected, plain_projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Key
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import Consolidation, group_reader
+from jobs.core.rows.projection import Projected, row_projection
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Changes, Filtered, Op, Rejected, Row, Skipped
 from schemas.types.sql_types import SqlType
@@ -48,7 +49,7 @@ OUTCOMES = {"changes": Changes, "rejected": Rejected, "skipped": Skipped, "filte
 
 
 def memory_fold_of(plan: Plan) -> MemoryFold:
-    projection = plain_projection(plan)
+    projection = row_projection(plan)
     assert projection is not None
     return MemoryFold(plan, projection, group_of=group_reader(plan))
 

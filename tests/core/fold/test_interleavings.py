@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.rules import Rules
+from jobs.core.rows.projection import row_projection
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row
 from schemas.types.sql_types import SqlType
@@ -78,7 +79,7 @@ def test_the_results_are_those_of_the_live_rows_in_any_order_of_partitions(
     history = data.draw(histories())
     bundles = data.draw(interleavings(history.messages))
     plan = parse_query(QUERY, COLUMNS)
-    projection = plain_projection(plan)
+    projection = row_projection(plan)
     assert projection is not None
     memory_fold = MemoryFold(plan, projection, rules=RULES[rules])
     table = fold_all(memory_fold, bundles, release=rules == "withheld")
@@ -93,7 +94,7 @@ def test_nothing_is_left_of_rows_that_are_gone(data: st.DataObject) -> None:
     history = data.draw(histories(delete_all=True))
     bundles = data.draw(interleavings(history.messages))
     plan = parse_query(QUERY, COLUMNS)
-    projection = plain_projection(plan)
+    projection = row_projection(plan)
     assert projection is not None
     memory_fold = MemoryFold(plan, projection)
     assert fold_all(memory_fold, bundles, release=False) == {}
@@ -108,7 +109,7 @@ def test_having_hides_and_shows_groups_in_any_order_of_partitions(data: st.DataO
     query = f"{QUERY} HAVING COUNT(*) > 1 AND SUM(v) < 20"
     history = data.draw(histories())
     plan = parse_query(query, COLUMNS)
-    projection = plain_projection(plan)
+    projection = row_projection(plan)
     assert projection is not None
     table = fold_all(
         MemoryFold(plan, projection), data.draw(interleavings(history.messages)), release=False

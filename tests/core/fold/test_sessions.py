@@ -9,11 +9,12 @@ import pytest
 
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.fold import ChangelogRow
-from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Key
 from jobs.core.fold.timers import Clock
 from jobs.core.fold.window_closing import Closing
+from jobs.core.rows.projection import row_projection
 from jobs.core.rows.windows import window_expander, with_window_columns
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row
@@ -38,7 +39,7 @@ class Sessions:
         if closing is not None:
             final, lateness_ms = closing
             self.closing = Closing.of(plan, final=final, lateness_ms=lateness_ms)
-        projection = plain_projection(with_window_columns(plan, plan.window))
+        projection = row_projection(with_window_columns(plan, plan.window))
         assert projection is not None
         self.memory_fold = MemoryFold(plan, projection, rules=Rules(closing=self.closing))
         self.watermark: int | None = None

@@ -9,13 +9,14 @@ import pytest
 
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.fold import ChangelogRow
-from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.laws import repeats_the_last_row, well_formed
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Key
 from jobs.core.fold.timers import Clock
 from jobs.core.fold.window_closing import Closing
 from jobs.core.plan.tree import Plan
+from jobs.core.rows.projection import row_projection
 from jobs.core.rows.windows import window_expander, with_window_columns
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row
@@ -34,7 +35,7 @@ class Windows:
         plan = parse_query(QUERY, {"k": STRING, "v": INT, "at": BIGINT})
         assert plan.window is not None
         self.plan: Plan = with_window_columns(plan, plan.window)
-        projection = plain_projection(self.plan)
+        projection = row_projection(self.plan)
         closing = Closing.of(plan, final=final, lateness_ms=lateness_ms)
         assert projection is not None
         assert closing is not None

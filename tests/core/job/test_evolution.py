@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.core.fold.fold import FoldContext, fold
-from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import MemoryState
 from jobs.core.job.evolution import (
@@ -21,6 +21,7 @@ from jobs.core.job.evolution import (
 )
 from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.tree import Plan
+from jobs.core.rows.projection import row_projection
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row
 from jobs.core.values.exact_numbers import NAN
@@ -93,7 +94,7 @@ def test_the_kept_state_gives_what_a_recomputation_gives(old: str, new: str) -> 
 
 
 def _memory_fold(of: Plan) -> MemoryFold:
-    projection = plain_projection(of)
+    projection = row_projection(of)
     assert projection is not None
     return MemoryFold(of, projection)
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from jobs.core.aggregates import FUNCTIONS, SYNONYMS
-from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.program import Program
 from jobs.core.plan.tree import Composite, Ordering, Plan
+from jobs.core.rows.projection import row_projection
 from jobs.core.sql.printer import aggregate_label
 from jobs.core.sql.select import QueryError, parse_query
 from jobs.core.values.change import Row
@@ -210,7 +211,7 @@ def test_synonyms_are_no_functions_of_their_own() -> None:
 
 def folded(sql: str, rows: Sequence[Row]) -> tuple[Row, int]:
     made = plan(sql)
-    projection = plain_projection(made)
+    projection = row_projection(made)
     assert projection is not None
     bundle = Bundle()
     bundle.add(0, 0, [(1, row) for row in rows])

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from jobs.core.aggregates import FUNCTIONS
-from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold
+from jobs.core.rows.projection import row_projection
 from jobs.core.sql.aggregate_calls import REFUSED
 from jobs.core.sql.select import QueryError, parse_query
 from schemas.types.sql_types import BOOLEAN, INT, STRING, SqlType, timestamp
@@ -45,7 +46,7 @@ def test_a_query_of_the_page_is_taken(query: str) -> None:
 def test_an_example_gives_what_the_page_says(name: str) -> None:
     function = FUNCTIONS[name]
     plan = parse_query(f"SELECT {function.example} AS r FROM t", COLUMNS)
-    projection = plain_projection(plan)
+    projection = row_projection(plan)
     assert projection is not None
     places = [list(COLUMNS).index(column.name) for column in plan.used]
     bundle = Bundle()

@@ -20,13 +20,14 @@ import pytest
 
 from jobs.core.fold.columnar.query import why_not_columnar
 from jobs.core.fold.fold import FoldResult, fold
-from jobs.core.fold.in_memory import MemoryFold, plain_projection
+from jobs.core.fold.in_memory import MemoryFold
 from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.kernels.apply_records import apply_records, copy_living
 from jobs.core.kernels.fold_rows import gather_rows, merge_groups
 from jobs.core.kernels.group_keys import put_numbers, put_texts
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.plan.tree import Plan
+from jobs.core.rows.projection import row_projection
 from jobs.edge.machine.memory import Memory
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.weighted_rows import BUCKET, POSITION, REPORT, WEIGHT
@@ -229,7 +230,7 @@ def test_both_folds_write_the_same_files(
 
 def _folds_in_arrays(script: Script) -> bool:
     plan = plan_of(script)
-    plain = plain_projection(plan) is not None
+    plain = row_projection(plan) is not None
     return plain and why_not_columnar(plan, rules_of_script(script)) is None
 
 
@@ -240,7 +241,7 @@ def test_both_folds_write_the_same_files_for_each_script(
     script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, rules = plan_of(script), rules_of_script(script)
-    projection = plain_projection(plan)
+    projection = row_projection(plan)
     assert projection is not None
     memory = MemoryFold(plan, projection)
     made = HeadedTable(tmp_path / "epochs", plan, rules=rules)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from kafka import KafkaProducer
 
-from jobs.core.fold.in_memory import plain_projection
+from jobs.core.rows.projection import row_projection
 from jobs.core.sql.select import parse_query
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
@@ -317,7 +317,7 @@ def test_values_of_many_types_are_the_same(both: BothWays) -> None:
     place.home.mkdir(parents=True)
     place.spec.write_text(spec_text(load_spec(document)))
     plan = parse_query(query, columns)
-    project = plain_projection(plan)
+    project = row_projection(plan)
     assert project is not None
     assert [column.name for column in plan.used] == ["name", "v", "x"]
     table = FoldedTable(place.own_table, plan)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from jobs.cli.main import main
-from jobs.core.fold.in_memory import plain_projection
 from jobs.core.job.job_plan import plan_of
+from jobs.core.rows.projection import row_projection
 from jobs.migrating import conversion
 from jobs.offline.replay import replay
 from schemas.spec.connections import load_connections
@@ -32,7 +32,7 @@ def needs_spark(sql: Path) -> bool:
     plans = [
         plan_of(load_spec(draft.text())) for draft in conversion.convert(sql.read_text()).drafts
     ]
-    return any(plain_projection(plan) is None for plan in plans)
+    return any(row_projection(plan) is None for plan in plans)
 
 
 WITH_ROWS = [

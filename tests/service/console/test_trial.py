@@ -93,9 +93,13 @@ query: >
   SELECT window_start, COUNT(*) AS n FROM t
   GROUP BY TUMBLE(at, INTERVAL '1' MINUTE)
 """
-    found = trial(canal("INSERT", {"at": "2026-01-31 12:00:00", "v": "1"}), spec=spec)
+    values = canal("INSERT", {"at": "2026-01-31 12:00:00", "v": "1"})
+    assert trial(values, spec=spec).changelog == (
+        ("+I", '{"window_start": "2026-01-31 12:00:00", "n": 1}'),
+    )
+    found = trial(values, spec=spec + "emit: final\n")
     assert found.no_changelog == (
-        "A trial run does not support windows; start the job to see results."
+        "A trial run does not close windows; start the job to see results."
     )
     assert found.messages[0].outcome == "rows"
 

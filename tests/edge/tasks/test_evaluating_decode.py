@@ -1,0 +1,197 @@
+"""A decode task evaluates WHERE and expressions, and refuses the messages on whose rows they fail.
+
+messages ──► parcels for the fold tasks, a report ──► a failing message: read again, quarantined
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+
+from jobs.core.job.job_plan import plan_of
+from jobs.core.job.views import plans_of, reading_plan
+from jobs.edge.kafka.offset_ranges import OffsetRange
+from jobs.edge.kafka.records import Records
+from jobs.edge.rows.weighted_rows import REPORT, TARGET, parcelling_of, unpack_parcels
+from jobs.edge.tasks import decode
+from jobs.edge.tasks.decode import DecodeTask
+from jobs.edge.tasks.decode_views import ViewInputs
+from jobs.edge.tasks.range_reading import SourceRules
+from jobs.edge.tasks.range_report import RangeReport
+from schemas.spec.file import load_spec
+
+COLUMNS = {"id": "BIGINT", "sort": "STRING", "cnt": "INT", "at": "TIMESTAMP(3)"}
+RANGE = OffsetRange("items", 0, 0, 4)
+
+
+def message(offset: int, sort: str | None, cnt: int | None, at: str | None = None) -> Message:
+    data = {"id": str(offset), "sort": sort, "cnt": None if cnt is None else str(cnt), "at": at}
+    document = {
+        "data": [data],
+        "database": "shop",
+        "table": "items",
+        "type": "INSERT",
+        "isDdl": False,
+        "es": 1_700_000_000_000,
+        "ts": 1_700_000_000_001,
+        "id": offset,
+    }
+    value = msgspec.json.encode(document)
+    stamp = (TIMESTAMP_CREATE_TIME, 1_700_000_000_002)
+    return Message(topic="items", partition=0, offset=offset, value=value, timestamp=stamp)
+
+
+MESSAGES = [
+    message(0, "a", 6, "2026-01-01 00:00:07"),
+    message(1, "b", 0, "2026-01-01 00:00:17"),
+    message(2, "a", 3, "2026-01-01 00:00:07"),
+    message(3, None, None),
+]
+
+
+class Topic:
+    """The messages of the only partition; `reads` says how often they were read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reads = 0
+        monkeypatch.setattr(decode, "read_ranges", self.read_ranges)
+
+    def read_ranges(self, _: Any, ranges: Sequence[OffsetRange]) -> Iterator[Any]:
+        self.reads += 1
+        for planned in ranges:
+            yield planned, Records.of(MESSAGES)
+
+
+def spec_of(**more: Any) -> dict[str, Any]:
+    source = {"topic": "items", "database": "shop", "table": "items"}
+    return {"name": "items", "source": source, "columns": COLUMNS, **more}
+
+
+def task_of(root: Path, document: dict[str, Any]) -> DecodeTask:
+    spec = load_spec(document)
+    plans = plans_of(spec)
+    plan = reading_plan(plans)
+    task = DecodeTask(plan, SourceRules.of(spec, plan), {}, (RANGE,), root, 1, "uuid")
+    if spec.views is None:
+        return replace(task, parcelling=parcelling_of(plan, 8, 1))
+    names = [column.name for column in plan.used]
+    views = [
+        ViewInputs(
+            number,
+            name,
+            own,
+            root / name,
+            tuple(names.index(column.name) for column in own.used),
+            parcelling=replace(made, first=number),
+        )
+        for number, (name, own) in enumerate(plans.items())
+        if (made := parcelling_of(own, 8, 1)) is not None
+    ]
+    return replace(task, views=tuple(views))
+
+
+def run(task: DecodeTask) -> tuple[RangeReport, dict[int, list[tuple[Any, ...]]]]:
+    """The report of the range, and the rows of each target."""
+    ranges = pa.RecordBatch.from_pydict({"id": [0]})
+    sent = pa.Table.from_batches(list(task.decode_ranges(iter([ranges]))))
+    (payload,) = sent.filter(sent[REPORT].is_valid())[REPORT].to_pylist()
+    rows: dict[int, list[tuple[Any, ...]]] = {}
+    for target in sorted(set(sent[TARGET].to_pylist())):
+        found = unpack_parcels(sent.filter(pa.compute.equal(sent[TARGET], target)))
+        names = [name for name in found.column_names if name[0] in "ga" or name == "__weight"]
+        listed = zip(*(found[name].to_pylist() for name in names), strict=True)
+        rows[target] = sorted(listed, key=repr)
+    return msgspec.json.decode(payload, type=RangeReport), rows
+
+
+def refused(root: Path, report: RangeReport) -> list[tuple[int, str]]:
+    found = [pq.ParquetFile(root / file.path).read().to_pylist() for file in report.quarantine]
+    return [(row["offset"], row["reason"]) for file in found for row in file]
+
+
+def test_where_and_expressions_are_evaluated_where_rows_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Topic(monkeypatch)
+    query = "SELECT CASE sort WHEN 'a' THEN 1 END AS k, SUM(cnt) AS s FROM items WHERE cnt > 2"
+    report, rows = run(task_of(tmp_path, spec_of(query=query + " GROUP BY 1")))
+    assert rows == {0: [(1, 3, 1), (1, 6, 1)]}
+    assert (report.decoded, report.shipped, report.quarantined, topic.reads) == (4, 4, 0, 1)
+
+
+def test_rows_come_once_for_each_window_and_grouping_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Topic(monkeypatch)
+    hop = "HOP(at, INTERVAL '5' SECOND, INTERVAL '10' SECOND)"
+    query = f"SELECT window_end, sort, COUNT(*) AS n FROM items WHERE cnt < 3 GROUP BY {hop}, sort"
+    report, rows = run(task_of(tmp_path, spec_of(query=query)))
+    assert [(str(row[1])[17:19], row[2]) for row in rows[0]] == [("20", "b"), ("25", "b")]
+    query = "SELECT sort, COUNT(*) AS n FROM items WHERE cnt < 3 GROUP BY ROLLUP(sort)"
+    report, rows = run(task_of(tmp_path, spec_of(query=query)))
+    assert {row[0] for row in rows[0]} == {"b", None}
+    assert report.shipped == 4
+
+
+def test_a_message_on_whose_row_an_expression_fails_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Topic(monkeypatch)
+    query = "SELECT sort, SUM(60 / cnt) AS s FROM items GROUP BY sort"
+    report, rows = run(task_of(tmp_path, spec_of(query=query)))
+    assert rows == {0: [("a", 10, 1), ("a", 20, 1), (None, None, 1)]}
+    ((offset, reason),) = refused(tmp_path, report)
+    assert offset == 1
+    assert reason == "60 / cnt: division by zero; the row is sort = 'b', cnt = 0"
+    assert (report.decoded, report.shipped, report.quarantined, topic.reads) == (3, 3, 1, 2)
+
+
+def test_a_row_that_where_removes_does_not_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Topic(monkeypatch)
+    query = "SELECT sort, SUM(60 / cnt) AS s FROM items WHERE cnt <> 0 GROUP BY sort"
+    report, rows = run(task_of(tmp_path, spec_of(query=query)))
+    assert rows == {0: [("a", 10, 1), ("a", 20, 1)]}
+    assert (report.quarantined, topic.reads) == (0, 1)
+
+
+def test_a_view_refuses_a_message_that_another_view_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Topic(monkeypatch)
+    views = {
+        "parts": {"query": "SELECT sort, SUM(60 / cnt) AS s FROM items GROUP BY sort"},
+        "some": {"query": "SELECT COUNT(*) AS n FROM items WHERE sort = 'b'"},
+    }
+    report, rows = run(task_of(tmp_path, spec_of(views=views)))
+    assert rows == {0: [("a", 10, 1), ("a", 20, 1), (None, None, 1)], 1: [(1,)]}
+    assert (report.decoded, report.quarantined, topic.reads) == (4, 0, 2)
+    ((view, count, first),) = [(each.view, each.count, each.first) for each in report.refused]
+    assert (view, count) == (0, 1)
+    assert first.startswith("items/0 offset 1: view parts: 60 / cnt: division by zero")
+
+
+def test_rows_without_a_window_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Topic(monkeypatch)
+    window = "TUMBLE(at, INTERVAL '10' SECOND)"
+    query = f"SELECT window_start, COUNT(*) AS n FROM items GROUP BY {window}"
+    report, rows = run(task_of(tmp_path, spec_of(query=query)))
+    ((offset, reason),) = refused(tmp_path, report)
+    assert offset == 3
+    assert "the time is NULL" in reason
+    assert [row[-1] for row in rows[0]] == [2, 1]
+
+
+def test_what_only_spark_can_evaluate_is_left_to_it() -> None:
+    query = "SELECT UPPER(sort) AS k, COUNT(*) AS n FROM items GROUP BY 1"
+    plan = plan_of(load_spec(spec_of(query=query)))
+    assert parcelling_of(plan, 8, 1) is None
