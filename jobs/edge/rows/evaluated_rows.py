@@ -47,6 +47,7 @@ class _Found(NamedTuple):
     failures: list[tuple[int, str]]  # indexes of values
 
 
+@lru_cache(maxsize=64)
 def is_evaluable(plan: Plan) -> bool:
     """Return whether `evaluate_rows` can evaluate a plan; otherwise Spark does."""
     if plan.primary_key or plan.instants_argument is not None:
