@@ -14,6 +14,7 @@ import pytest
 from jobs.querying.engine import answer, collect_answer
 from jobs.querying.statement import StatementRefused
 from schemas import limits
+from tests.support.faults.hostile_statements import REACHING
 
 ITEMS = {"items": pa.table({"name": ["a", "b"], "n": [1, 2]})}
 FOREVER = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT COUNT(*) FROM t"
@@ -24,63 +25,7 @@ def test_a_select_is_answered() -> None:
     assert found.to_pylist() == [{"name": "b", "twice": 4}, {"name": "a", "twice": 2}]
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT * FROM read_csv('{file}')",
-        "SELECT * FROM read_text('{file}')",
-        "SELECT * FROM read_blob('{file}')",
-        "SELECT * FROM sniff_csv('{file}')",
-        "SELECT * FROM '{file}'",
-        "SELECT * FROM glob('{folder}/*')",
-        "SELECT * FROM read_csv('http://127.0.0.1:1/x.csv')",
-        "SELECT * FROM read_parquet('{file}')",
-        "SELECT * FROM read_json_auto('{file}')",
-        "SELECT * FROM read_csv('https://example.com/x.csv')",
-        "SELECT * FROM 's3://bucket/x.parquet'",
-        "SELECT * FROM sqlite_scan('{file}', 't')",
-        "SELECT * FROM parquet_metadata('{file}')",
-        "SELECT * FROM query_table('{file}')",
-        "SELECT * FROM query('COPY items TO ''{made}''')",
-        "EXPLAIN ANALYZE COPY items TO '{made}'",
-        "EXPLAIN ANALYZE CREATE TABLE mine AS SELECT 1",
-        "EXPLAIN (ANALYZE, FORMAT json) CREATE TABLE mine (n INT)",
-        "EXPLAIN ANALYZE CALL pragma_version()",
-        "COPY items TO '{made}'",
-        "COPY (SELECT 1) TO '{made}'",
-        "EXPORT DATABASE '{made}'",
-        "IMPORT DATABASE '{folder}'",
-        "ATTACH '{made}'",
-        "INSTALL httpfs",
-        "LOAD '{file}'",
-        "SET enable_external_access = true",
-        "SET VARIABLE mine = 1",
-        "SET allowed_paths = ['{file}']",
-        "PRAGMA enable_profiling",
-        "CREATE SECRET mine (TYPE s3)",
-        "FORCE INSTALL httpfs FROM community",
-        "UPDATE EXTENSIONS",
-        "DETACH memory",
-        "CHECKPOINT",
-        "UPDATE items SET n = 0",
-        "WITH c AS (SELECT 1) INSERT INTO items SELECT 'c', 3",
-        "SET memory_limit = '100GB'",
-        "RESET lock_configuration",
-        "PRAGMA database_list",
-        "CALL pragma_version()",
-        "CREATE TABLE mine (n INT)",
-        "CREATE MACRO mine() AS 1",
-        "INSERT INTO items VALUES ('c', 3)",
-        "DELETE FROM items",
-        "PREPARE mine AS SELECT 1",
-        "SELECT 1; DROP TABLE items",
-        "SELECT getenv('HOME')",
-        "SELECT * FROM ITEMS_OF_PYTHON",
-        "SELECT * FROM duckdb_secrets()",
-        "",
-        "SELECT",
-    ],
-)
+@pytest.mark.parametrize("sql", REACHING)
 def test_nothing_else_is_reached(sql: str, tmp_path: Path) -> None:
     file, made = tmp_path / "secret", tmp_path / "made"
     file.write_text("name\nsecret\n")

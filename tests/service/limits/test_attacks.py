@@ -1,7 +1,7 @@
 """What may be done to a port: too many, too slow, too large, crooked names. Somebody else who asks
 meanwhile is answered, and the service is what it was when it is over.
 
-The short form has 1,500 connections; tests/faults/test_service_attacks.py has 10,000.
+The short form has 1,500 connections; tests/faults/test_attacks.py has 10,000.
 """
 
 from __future__ import annotations

@@ -100,6 +100,10 @@ class Health:
     def median(self) -> float:
         return quantile(self.seconds, 0.5) or 0.0
 
+    def describe(self) -> dict[str, float]:
+        """Return milliseconds, for a result line."""
+        return {"p50": round(1_000 * self.median, 1), "max": round(1_000 * self.worst, 1)}
+
 
 def request(path: str, *lines: str, method: str = "GET") -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *lines, "", ""]).encode()

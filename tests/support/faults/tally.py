@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,18 +66,22 @@ class FaultTally:
             "recovery_unit": self.unit,
             **self.further,
             "seconds": round(time.monotonic() - self.began, 1),
-            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
 
     def close(self) -> None:
-        line = self.line()
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        with RESULTS.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        print("\n" + " ".join(f"{name}={value}" for name, value in line.items()))
+        report(self.line())
         assert not self.missed, f"planned and did not happen: {self.missed[:5]}"
         found = (self.lost, self.duplicates, self.out_of_order)
         assert found == (0, 0, 0), f"lost, repeated, out of order: {found}"
+
+
+def report(line: Mapping[str, object]) -> None:
+    """Print a result line, and keep it."""
+    stamped = {**line, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(stamped) + "\n")
+    print("\n" + " ".join(f"{name}={value}" for name, value in stamped.items()))
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
