@@ -12,7 +12,8 @@ This checks everything between the decoder and the table: consolidation, fold, h
 commits, compaction, rewinds. The verdict is `undecided` where the topic decides no result:
 
     rows are retracted that the topic lacks    it begins in the middle of the table's life
-    the source has repeated itself             rows count twice, in the recomputation too
+    the source has repeated itself             rows count twice, in the recomputation too; the job
+                                               has noticed it, or a message came before
     with dedupe: a key without an order        its changes are in several partitions
     with `early_retractions: drop`             what was dropped depends on the bundles
 """
@@ -31,7 +32,7 @@ from pyspark.sql import functions as F
 
 from jobs.checking.dedupe_audit import MESSAGE, SIGN, Doubts
 from jobs.checking.recomputation import recompute, recompute_total
-from jobs.checking.source_rows import SourceRows, select_rows
+from jobs.checking.source_rows import SourceRows, find_repeated_messages, select_rows
 from jobs.checking.window_audit import LateRowsGone, assign_sessions, exclude_late, exclude_withheld
 from jobs.core.evaluate.group_rows import GroupRows
 from jobs.core.fold.state import Key
@@ -127,6 +128,7 @@ def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> A
     stored = dict(reader.results().rows)
     try:
         read = source.read(reader, starts, ends)
+        repeated = find_repeated_messages(read, reader.plan)
         truncations = source.find_truncations(reader, starts, ends)
         signed, doubts = select_rows(read, reader.plan, truncations)
         signed = exclude_late(source.spark, reader, signed, MESSAGE)
@@ -137,7 +139,8 @@ def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> A
         recomputed = exclude_withheld(reader, recomputed, stored)
     except LateRowsGone as gone:
         raise CannotAudit(str(gone)) from gone
-    return _make_report(reader, stored, recomputed, beyond, doubts, _pair_offsets(starts, ends))
+    offsets = _pair_offsets(starts, ends)
+    return _make_report(reader, stored, recomputed, beyond, doubts, repeated, offsets)
 
 
 def _find_shown_epoch(reader: TableReader) -> EpochRow:
@@ -363,6 +366,7 @@ def _make_report(
     recomputed: Mapping[Key, Row],
     beyond: set[Key],
     doubts: Doubts,  # keys whose row the topic does not decide
+    repeated: Doubts,  # messages that count twice, in the table and in the recomputation
     offsets: dict[str, dict[str, list[int]]],
 ) -> AuditReport:
     differing = [
@@ -375,11 +379,11 @@ def _make_report(
     def row(rows: Mapping[Key, Row], key: Key) -> dict[str, Json] | None:
         return shape.row(key, rows[key]) if key in rows else None
 
-    odd, named = dict(doubts.counts), list(doubts.named)
-    repeated = reader.newest.counts.source_repeated
-    if repeated is not None and not reader.plan.primary_key:
-        odd["source_repeats"] = repeated.count
-        place = f"{repeated.topic}/{repeated.partition} offset {repeated.offset}"
+    odd, named = doubts.counts | repeated.counts, doubts.named + repeated.named
+    noticed = reader.newest.counts.source_repeated
+    if noticed is not None and not reader.plan.primary_key:
+        odd["source_repeats"] = noticed.count
+        place = f"{noticed.topic}/{noticed.partition} offset {noticed.offset}"
         named.append(f"the source repeats itself from {place}")
     verdict: Verdict = "undecided" if odd else "equal"
     dropped = sum(row.counts.dropped_retractions for row in reader.counted_epochs)

@@ -30,6 +30,7 @@ from jobs.checking.dedupe_audit import (
     read_kinds,
     select_last_rows,
 )
+from jobs.core.formats.content import number_content
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.formats.row_fields import KeyedDecode
 from jobs.core.plan.tree import Column, Plan
@@ -46,6 +47,7 @@ from schemas.table.epoch import Offsets
 from schemas.types.arrow_types import arrow_type
 
 _TIMES = "__weight"
+CONTENT = "__content"  # of a message, at the first of its rows
 _TRUNCATIONS = pa.schema([(name, pa.int64()) for name in Truncation.__struct_fields__])
 
 
@@ -68,6 +70,7 @@ class _SignedRows:
             rows: list[Row] = []
             kinds: list[int] = []
             times: list[int | None] = []
+            contents: list[int | None] = []
             for record in batch.to_pylist():
                 decoded = decode(record["value"], record["key"])
                 at = record["topic"], record["partition"], record["offset"]
@@ -83,10 +86,15 @@ class _SignedRows:
                             self.keyed, decoded.changes, keys_change=self.rules.keys_change
                         )
                         times += [decoded.es] * count
+                    elif count:
+                        content = number_content(self.rules.format, record["key"], record["value"])
+                        contents += [content, *[None] * (count - 1)]
             found = self._batch(messages, places, signs, rows)
             if self.keyed is not None:
                 found = found.append_column(KIND, pa.array(kinds, pa.int64()))
                 found = found.append_column(TIME, pa.array(times, pa.int64()))
+            else:
+                found = found.append_column(CONTENT, pa.array(contents, pa.int64()))
             yield found
 
     def _decoding(self) -> KeyedDecode:
@@ -145,10 +153,8 @@ class SourceRows:
         connection: Connection,
         readers: Iterable[TableReader],
     ) -> None:
-        readers = list(readers)
         self._start_session = start_session
         self._connection = connection
-        self._shared = len(readers) > 1
         # Every column that one of the views reads, once.
         read = (column for reader in readers for column in reader.plan.image)
         self._image = tuple(dict.fromkeys(read))
@@ -164,8 +170,7 @@ class SourceRows:
         left_out = names_left_out(reader.part(QUARANTINE), reader.plan)
         asked = json.dumps(starts), json.dumps(ends), left_out
         if asked not in self._found:
-            found = self._decode(reader, *asked)
-            self._found[asked] = found.persist() if self._shared else found
+            self._found[asked] = self._decode(reader, *asked).persist()
         return self._found[asked]
 
     def find_truncations(self, reader: TableReader, starts: Offsets, ends: Offsets) -> Truncations:
@@ -189,6 +194,8 @@ class SourceRows:
         keyed = reader.plan if reader.plan.primary_key else None
         if keyed is not None:  # such a job has no views, so its plan has all columns
             schema = schema.add(KIND, "long").add(TIME, "long")
+        else:
+            schema = schema.add(CONTENT, "long")
         rules = MessageRules.of(reader.spec)
         decode = _SignedRows(reader.plan.columns, self._image, rules, left_out, keyed)
         return self._read_records(starts, ends).mapInArrow(decode, schema)
@@ -240,6 +247,20 @@ def find_missing_rows(rows: DataFrame, plan: Plan) -> Doubts:
     missing.unpersist()
     named = [f"{describe_position(row[POSITION])} retracts a row that is missing" for row in first]
     return Doubts({"missing_rows": total} if total else {}, named)
+
+
+def find_repeated_messages(rows: DataFrame, plan: Plan) -> Doubts:
+    """Return the messages that say the same as another one, so that their rows count twice."""
+    if plan.primary_key:
+        return Doubts({}, [])
+    said = rows.where(F.col(CONTENT).isNotNull()).groupBy(CONTENT)
+    counted = said.agg(F.count("*").alias(_TIMES), F.max(POSITION).alias(POSITION))
+    again = counted.where(F.col(_TIMES) > 1).persist()
+    total = again.agg(F.sum(F.col(_TIMES) - 1)).collect()[0][0] or 0
+    first = again.orderBy(POSITION).limit(DOUBTFUL_KEYS_NAMED_MAX).collect() if total else []
+    again.unpersist()
+    named = [f"{describe_position(row[POSITION])} says what an earlier one does" for row in first]
+    return Doubts({"repeated_messages": total} if total else {}, named)
 
 
 def _project_rows(rows: DataFrame, plan: Plan) -> DataFrame:

@@ -62,6 +62,7 @@ OWN_COLUMNS = frozenset(
         "__bytes",
         "__change_partition",
         "__change_time",
+        "__content",
         "__doubt",
         "__key",
         "__kind",

@@ -12,6 +12,7 @@ from jobs.cli.sources import open_source
 _DOUBTS = {
     "missing_rows": "rows were retracted that the topic does not have",
     "source_repeats": "times the source began to repeat itself, so rows count twice",
+    "repeated_messages": "messages say what an earlier one does, so their rows may count twice",
     "keys_in_several_partitions": "keys have changes in several partitions, so without an order",
     "ambiguous_keys": "keys have changes that may be repeats, or from before a TRUNCATE",
 }

@@ -40,6 +40,7 @@ VERDICTS = {
 ANOMALIES = {
     "missing_rows": "rows retracted that the topic does not have",
     "source_repeats": "times the source began to repeat itself, so rows count twice",
+    "repeated_messages": "messages that say what an earlier one does, so rows may count twice",
     "dropped_retractions": "retractions before their rows, dropped",
     "keys_in_several_partitions": "rows whose key is in several partitions",
     "ambiguous_keys": "rows whose key has changes that may be repeats, or from before a TRUNCATE",
