@@ -14,6 +14,7 @@ from tests.cdc.source import PARTITIONS, SMALL_JVM, Source
 from tests.support.jobs.running_job import create_topic
 
 BEGINNING = "binlog.000001:4"
+BY_CUSTOMER = "by_customer"  # the table whose topic is hashed by a column that changes
 
 
 class Canal(Source):
@@ -36,7 +37,7 @@ class Canal(Source):
             "partitions": PARTITIONS,
             "topic": SCHEMA,
             "dynamicTopic": rf"{SCHEMA}\\..*",
-            "partitionHash": rf"{SCHEMA}\\..*:$pk$",
+            "partitionHash": rf"{SCHEMA}.{BY_CUSTOMER}:customer,{SCHEMA}\\..*:$pk$",
         }
         file = self.home / "canal.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))

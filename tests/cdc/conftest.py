@@ -54,12 +54,21 @@ def canal(
         source.stop()
 
 
+@pytest.fixture(scope="session")
+def captured(
+    kind: Kind, programs: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Database]:
+    """A database for Debezium: canal would wait for the topics of its tables."""
+    with Database(kind, tmp_path_factory.mktemp("captured") / kind) as running:
+        yield running
+
+
 @pytest.fixture
 def debezium(
-    database: Database, brokers: str, tmp_path_factory: pytest.TempPathFactory
+    captured: Database, brokers: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Debezium]:
     """A Debezium that a test starts once there is something for its snapshot."""
-    source = Debezium(database, brokers, tmp_path_factory.mktemp("debezium") / database.kind)
+    source = Debezium(captured, brokers, tmp_path_factory.mktemp("debezium") / captured.kind)
     try:
         yield source
     finally:

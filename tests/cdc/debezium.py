@@ -44,12 +44,14 @@ class Debezium(Source):
             "database.user": READER,
             "database.password": READER,
             "database.server.id": 4300,
-            "database.include.list": SCHEMA,
+            "table.include.list": ",".join(f"{SCHEMA}.{table}" for table in self.tables),
             "topic.prefix": PREFIX,
             "topic.creation.default.partitions": PARTITIONS,
             "topic.creation.default.replication.factor": 1,
             "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
             "schema.history.internal.file.filename": self.home / "schema-history",
+            "bigint.unsigned.handling.mode": "precise",  # otherwise 2^63 and more are negative
+            "enable.time.adjuster": "false",  # otherwise the year 1 is 2001
         }
         if self.database.kind == "mariadb":
             connector["database.ssl.mode"] = "disable"

@@ -33,6 +33,7 @@ class Source(abc.ABC):
         self.brokers = brokers
         self.home = home
         self.home.mkdir(parents=True)
+        self.tables: list[str] = []  # that were created for it
         self._child: Child | None = None
 
     @abc.abstractmethod
@@ -56,7 +57,8 @@ class Source(abc.ABC):
 
     def create_table(self, statement: str) -> None:
         """Create a table, and before it its topic, which the broker would not create."""
-        create_topic(self.brokers, self.topic(statement.split()[2]), PARTITIONS)
+        self.tables.append(statement.split()[2])
+        create_topic(self.brokers, self.topic(self.tables[-1]), PARTITIONS)
         self.database.run(statement)
 
     def create_marks(self) -> None:

@@ -26,11 +26,13 @@ def test_a_recording_folds_to_the_rows_of_the_database(
     for workload in (moved, again):
         canal.create_table(table_definition(workload.table))
         canal.database.run(workload.transactions(TRANSACTIONS))
-    canal.create_table(kinds.definition("kinds3"))
-    canal.database.run(kinds.changes("kinds3"))
+    canal.create_table(kinds.definition("kinds3", kinds.KINDS))
+    canal.database.run(kinds.changes("kinds3", kinds.KINDS))
     canal.catch_up()
     made = [
-        recorded(canal, "kinds3", kinds.query("kinds3"), kinds.COLUMNS),
+        recorded(
+            canal, "kinds3", kinds.query("kinds3", kinds.KINDS), kinds.columns_of(kinds.KINDS)
+        ),
         recorded(canal, "moved3", queries("moved3")["customer"], COLUMNS),
     ]
     for lost_position in (False, True):

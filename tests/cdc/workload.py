@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 STATES = ("new", "paid", "sent", "returned")
 CUSTOMERS = ("Anna", "anna", "ANNA ", "Zoë", "Köln GmbH", "李雷", "O'Neil", 'say "hi"', "😀", "")
 ROLLED_BACK = 0.1
+PARTLY_ROLLED_BACK = 0.1
 BULK_MAX = 30
 
 COLUMNS = {
@@ -53,19 +54,28 @@ def queries(table: str) -> dict[str, Query]:
             f"SELECT day, qty, COUNT(*) AS n, MAX(note) AS note FROM {table} "
             "WHERE qty > 2 GROUP BY day, qty",
         ),
+        "state": Query(
+            ["state"],
+            f"SELECT state, COUNT(*) AS n, SUM(qty) AS qty FROM {table} GROUP BY state",
+        ),
     }
 
 
-def table_definition(table: str) -> str:
+def table_definition(table: str, state: str = "VARCHAR(10)") -> str:
+    """Return the statement that creates a table; `state` is the type of that column."""
     return (
         f"CREATE TABLE {table} (id BIGINT NOT NULL PRIMARY KEY, customer VARCHAR(40), "
-        "state VARCHAR(10) NOT NULL, qty INT NOT NULL, price DECIMAL(12,2), note TEXT, day DATE)"
+        f"state {state} NOT NULL, qty INT NOT NULL, price DECIMAL(12,2), note TEXT, day DATE, "
+        "code INT UNIQUE)"
     )
 
 
 @dataclass(slots=True)
 class Workload:
-    """A history of one table. With `moves`, primary keys are updated and swapped too."""
+    """A history of one table. With `moves`, primary keys are updated and swapped too.
+
+    `keys` has at least the keys of the table: a REPLACE may delete rows that it does not name.
+    """
 
     table: str
     seed: int
@@ -81,13 +91,34 @@ class Workload:
         """Return the next transactions as one text of statements."""
         return "".join(self._transaction() for _ in range(count))
 
+    def transactions_with(self, other: Workload, count: int) -> str:
+        """Return transactions that change the tables of both, also in one statement."""
+        found = []
+        for _ in range(count):
+            own, others = self._body(), other._body()
+            both = (
+                f"UPDATE {self.table} AS one JOIN {other.table} AS other USING (id) "
+                f"SET one.qty = other.qty + 1, other.price = {self._price()} "
+                f"WHERE one.id <= {self._key()}; "
+            )
+            found.append(f"BEGIN; {own}{others}{both}COMMIT;\n")
+        return "".join(found)
+
     def _transaction(self) -> str:
         before = list(self.keys)
-        body = "".join(self._statement() for _ in range(self._random.randint(1, 3)))
+        body = self._body()
         if self._random.random() < ROLLED_BACK:
             self.keys = before
             return f"BEGIN; {body}ROLLBACK;\n"
         return f"BEGIN; {body}COMMIT;\n"
+
+    def _body(self) -> str:
+        body = "".join(self._statement() for _ in range(self._random.randint(1, 3)))
+        if self._random.random() < PARTLY_ROLLED_BACK:
+            before = list(self.keys)
+            body += f"SAVEPOINT here; {self._statement()}ROLLBACK TO SAVEPOINT here; "
+            self.keys = before
+        return body
 
     def _statement(self) -> str:
         choices: dict[Callable[[], str], int] = {
@@ -99,7 +130,16 @@ class Workload:
             self._replace: 2,
         }
         if self.moves:
-            choices |= {self._move: 5, self._swap: 4, self._rotate: 2}
+            choices |= {
+                self._move: 5,
+                self._swap: 4,
+                self._rotate: 2,
+                self._return: 1,
+                self._move_range: 1,
+                self._shift: 2,
+                self._upsert_key: 2,
+                self._replace_by_code: 4,
+            }
         if len(self.keys) < 5:
             return self._insert()
         (chosen,) = self._random.choices(list(choices), list(choices.values()))
@@ -148,7 +188,47 @@ class Workload:
     def _move(self) -> str:
         old, new = self._key(), self._fresh()
         self.keys[self.keys.index(old)] = new
-        return self._rekey(old, new)
+        further = self._random.choice(("", f"customer = {self._customer()}, qty = 6, "))
+        return f"UPDATE {self.table} SET {further}id = {new} WHERE id = {old}; "
+
+    def _return(self) -> str:
+        """A row takes a key that nobody has, and its own again."""
+        key = self._key()
+        return self._rekey(key, -key) + self._rekey(-key, key)
+
+    def _move_range(self) -> str:
+        """Several rows take new keys by one statement."""
+        low = self._key()
+        high = low + self._random.randint(1, 40)
+        by = self._next + 1 - low
+        self._next = high + by
+        self.keys = [key + by if low <= key <= high else key for key in self.keys]
+        return f"UPDATE {self.table} SET id = id + {by} WHERE id BETWEEN {low} AND {high}; "
+
+    def _shift(self) -> str:
+        """Each of the last rows takes the key of the next one, or of the one before."""
+        ordered = sorted(self.keys)
+        low = ordered[-self._random.randint(1, min(20, len(ordered)))]
+        up = low - 1 in self.keys or self._random.random() < 0.5
+        by, order = (1, "DESC") if up else (-1, "ASC")
+        self._next += 1
+        self.keys = [key + by if key >= low else key for key in self.keys]
+        return f"UPDATE {self.table} SET id = id + {by} WHERE id >= {low} ORDER BY id {order}; "
+
+    def _upsert_key(self) -> str:
+        """An insert of a key that is there gives that row another key."""
+        old, new = self._key(), self._fresh()
+        self.keys.append(new)
+        return (
+            f"INSERT INTO {self._into} VALUES {self._row(old)} ON DUPLICATE KEY UPDATE id = {new}; "
+        )
+
+    def _replace_by_code(self) -> str:
+        """The row with the same code goes; the binlog may have this as an update of its key."""
+        key, code = self._fresh(), self._random.randint(1, 9)
+        self.keys.append(key)
+        into = f"{self.table} (code, {', '.join(COLUMNS)})"
+        return f"REPLACE INTO {into} VALUES ({code}, {self._row(key).removeprefix('(')}; "
 
     def _swap(self) -> str:
         """Two rows exchange their keys through a key that nobody has."""

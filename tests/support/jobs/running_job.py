@@ -29,7 +29,7 @@ from tests.support.topics import committed_records
 from tests.support.warm_driver import warm_driver
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-RUN_SECONDS_MAX = 240
+RUN_SECONDS_MAX = 600
 
 
 @dataclass(slots=True)
@@ -127,10 +127,10 @@ class RunningJob:
     def fired(self, failpoint: str) -> bool:
         return any(self.marks.glob(f"{failpoint}-*"))
 
-    def ask(self, *words: str, code: int = 0) -> list[dict[str, Any]]:
-        """Run a command about this job, which ends with `code`; return its JSON lines."""
+    def ask(self, *words: str, code: int | None = 0) -> list[dict[str, Any]]:
+        """Run a command about this job, which ends with `code` or in any way; return its lines."""
         done = self._ran(*words, "--data", str(self.data), "--json")
-        assert done.returncode == code, done.stdout + done.stderr
+        assert code in (None, done.returncode), done.stdout + done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def _ran(self, *words: str) -> subprocess.CompletedProcess[str]:
