@@ -16,19 +16,24 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.changing.clone import clone
+from jobs.changing.evolve import evolve
 from jobs.changing.rewind import rewind
 from jobs.checking.audit import AuditReport, audit_table
 from jobs.checking.source_rows import SourceRows
 from jobs.core.fold.state import Key
+from jobs.core.job.cloning import clone_spec
 from jobs.core.values.change import Row
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
+from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.reading import TableReader
 from jobs.table.files import live_files, open_table
 from jobs.table.parts import ROWS
 from schemas.spec.connections import load_connections
+from schemas.spec.file import load_spec
 from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
 from tests.support.jobs.running_job import create_topic, producer_for
 
@@ -337,17 +342,30 @@ def test_a_topic_that_is_hashed_by_another_column_is_noticed(deduping: Deduping)
 
 
 @pytest.mark.slow
-def test_going_back_takes_the_images_along(deduping: Deduping, broker: Broker) -> None:
-    table, job = Table(8), deduping.job
-    deduping.epoch(table.changes(30))
-    there = dict(table.rows)
-    deduping.epoch(table.changes(30))
-    with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
-        row = rewind(job.place, "1", admin).row
-    assert row is not None and row.counters["images"] == len(there)
-    job.restart()
-    job.epoch()
+def test_a_rewind_an_evolution_and_a_clone_take_along_what_is_known_of_keys(
+    deduping: Deduping, broker: Broker
+) -> None:
+    """Only the state has the changes of keys whose counterparts in partition 1 are read later."""
+    table, job = MovingTable(8), deduping.job
+    changes = table.changes(80)
+    for read in range(PARTITIONS):
+        deduping.epoch([each for each in changes if each[0] == read])
     deduping.must_be(table)
+    other = clone_spec(job.spec, "other")
+    clone(job.place, JobDirectory(job.home, other.name), other, "1")
+    with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
+        assert rewind(job.place, "1", admin).row is not None
+    query = QUERY.replace(" FROM", ", MIN(cnt) AS low FROM")
+    evolved = load_spec(job.spec.document() | {"query": query})
+    assert evolve(job.place, evolved).row is not None
+    for spec in (evolved, other):
+        again = EpochsByHand(deduping.spark, broker.address, job.home, spec)
+        again.epoch()
+        results = {key: row[:3] for key, row in again.results().items()}
+        assert results == table.results()
+        assert again.pipeline.newest.counters["images"] == len(table.rows)
+        for key, (_, _, rows) in results.items():
+            assert TableReader.open(again.place).explain(key)["row_count"] == rows
 
 
 def merge_rows(job: EpochsByHand) -> None:

@@ -98,6 +98,16 @@ class Table:
             self.update(key, new)
         self.update(SPARE_KEY, keys[0])
 
+    def shift(self, by: int) -> None:
+        """Change all keys by one statement, which comes as a message in each partition."""
+        changes: dict[int, list[Signed]] = {}
+        for key in sorted(self.rows, reverse=by > 0):
+            row = self.rows[key + by] = self.rows.pop(key)
+            pair = [(-1, (*row, key)), (1, (*row, key + by))]
+            changes.setdefault((key + by) % PARTITIONS, []).extend(pair)
+        for each in changes.values():
+            self.send(*each)
+
     def truncate(self) -> None:
         self.rows.clear()
         self.send()
@@ -116,6 +126,7 @@ STATEMENTS = st.one_of(
     st.tuples(st.just("update"), KEYS, KEYS, st.none() | ROWS),
     st.tuples(st.just("update"), KEYS, KEYS, st.none()),
     st.tuples(st.just("delete"), KEYS),
+    st.tuples(st.just("shift"), st.sampled_from([1, -1, PARTITIONS])),
     st.tuples(st.just("rotate"), st.lists(KEYS, min_size=2, max_size=3, unique=True)),
 )
 HISTORIES = st.lists(st.tuples(st.integers(0, 2), STATEMENTS), max_size=30)
