@@ -97,6 +97,8 @@ _CAPTURED: dict[str, dict[str, Any]] = {
     "stamp": {"declared": "TIMESTAMP_LTZ(0)", "truth": _INSTANT},
     "stamp3": {"declared": "TIMESTAMP_LTZ(3)", "truth": _INSTANT},
     "anno": {"values": ("1901", "2155")},  # its snapshot of a MariaDB fails at the year 0
+    # In its changes, not in its snapshot, a comma in a label has a backslash before it.
+    "label": {"values": ("'paid'", "'new'", "NULL")},
 }
 # As Debezium sends them: not BIT, of which it sends the bytes.
 CAPTURED = tuple(

@@ -83,7 +83,8 @@ def test_a_killed_canal_repeats_in_order_counts_from_1_and_goes_back_in_time(
         if again:
             repeated = sent[-len(again) :]
             assert [each["data"] for each in again] == [each["data"] for each in repeated]
-            assert again[0]["id"] < sent[-1]["id"]
+            # From the beginning of the binlog, other tables may take the first numbers.
+            assert again[0]["id"] < sent[-1]["id"] or lost_position
             assert again[0]["es"] <= sent[-1]["es"]
 
 
