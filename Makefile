@@ -5,9 +5,9 @@
 export PYTHON
 
 RUN := .venv/bin/python
-# More workers than cores, because a worker waits 40 % of its time. Each has a broker and a Spark of
-# its own, some 3 GB. A file's tests stay in one worker.
-WORKERS ?= 3
+# Each worker has a broker and a Spark of its own, some 4 GB. A file's tests stay in one worker. A
+# third one on two cores lets tests that wait for a job run out of time.
+WORKERS ?= 2
 PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 help: ## this list

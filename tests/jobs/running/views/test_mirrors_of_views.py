@@ -16,7 +16,7 @@ from tests.support.histories.products import history
 from tests.support.jobs.running_job import RunningJob, produce
 from tests.support.jobs.shop_views import make_shop_views
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 MIRRORED = ("view-0", "view-2")
 
