@@ -140,8 +140,6 @@ class ArrayClient:
             return PollResult((), ())
         try:
             kernel.read_words(self._addresses, found, self._words)
-            sizes = self._words[:found, VALUE_SIZE]
-            np.minimum(sizes, VALUE_BYTES_READ, out=sizes)
             return self._take(self._words[:found])
         finally:
             kernel.give_back(self._addresses, found, self._functions)
@@ -173,6 +171,8 @@ class ArrayClient:
         )
 
     def _copy(self, words: Array, order: Array) -> Records:
+        value_bytes = words[order, VALUE_SIZE]
+        words[order, VALUE_SIZE] = np.minimum(value_bytes, VALUE_BYTES_READ)
         starts = np.zeros(len(order) + 1, np.int64)
         np.cumsum(words[order, VALUE_SIZE] + 1, out=starts[1:])
         key_starts = np.zeros(len(order) + 1, np.int64)
@@ -197,6 +197,7 @@ class ArrayClient:
             stamps,
             words[order, VALUE] != 0,
             words[order, KEY] != 0,
+            value_bytes,
         )
 
     def _problem(self, topics: Mapping[int, str], words: Array) -> Problem:

@@ -36,6 +36,7 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[Header] = ()  # only of records that were read as messages
+    value_bytes: int = 0  # in the topic; `value` is cut above VALUE_BYTES_READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,14 @@ class Records:
     stamps: Array  # NO_STAMP of a record without one
     has_value: Array
     has_key: Array
+    value_bytes: Array  # of each value in the topic
     headers: Sequence[Sequence[Header]] = ()
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> Records:
         """Return the records of messages that the client gave as objects."""
-        values, keys = [_cut(each.value()) for each in messages], [each.key() for each in messages]
+        whole, keys = [each.value() for each in messages], [each.key() for each in messages]
+        values = [_cut(value) for value in whole]
         times = [each.timestamp() for each in messages]
         return cls(
             np.frombuffer(b"\0".join([*(value or b"" for value in values), bytes(PAD)]), np.uint8),
@@ -69,6 +72,7 @@ class Records:
             ),
             np.array([value is not None for value in values], bool),
             np.array([key is not None for key in keys], bool),
+            np.array([len(value or b"") for value in whole], np.int64),
             [[*(each.headers() or ())] for each in messages],
         )
 
@@ -79,7 +83,8 @@ class Records:
         stamps = (None if stamp == NO_STAMP else stamp for stamp in self.stamps.tolist())
         keys = _take_apart(self.keys, self.key_starts, self.has_key, 0)
         headers = self.headers or repeat(())
-        return map(Record, self.offsets.tolist(), stamps, keys, self.values(), headers)
+        sizes = self.value_bytes.tolist()
+        return map(Record, self.offsets.tolist(), stamps, keys, self.values(), headers, sizes)
 
     def __getitem__(self, number: int) -> Record:
         return next(iter(self.between(number, number + 1)))
@@ -95,6 +100,7 @@ class Records:
             self.stamps[first:last],
             self.has_value[first:last],
             self.has_key[first:last],
+            self.value_bytes[first:last],
             self.headers[first:last],
         )
 

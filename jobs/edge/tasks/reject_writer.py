@@ -69,13 +69,12 @@ class RejectWriter:
 
     def add(self, partition: TopicPartition, why: Rejected, record: Record) -> None:
         reason = why.reason[:REASON_CHARACTERS_MAX]
-        offset, value, stamp = record.offset, record.value, record.timestamp_ms
+        offset, stamp, _, value, _, size = record
         if self.first is None:
             self.first = (
                 f"{partition.topic}/{partition.partition} offset {offset}: {reason} at {why.path}"
             )
         raw = None if value is None else value[:QUARANTINE_BYTES_MAX]
-        size = 0 if value is None else len(value)
         # A producer may stamp anything, such as nanoseconds; no reader could show such a time.
         has_time = stamp is not None and 0 <= stamp <= _TIME_MS_MAX
         time_us = stamp * 1_000 if stamp is not None and has_time else None

@@ -31,7 +31,9 @@ def test_a_time_that_cannot_be_is_none(
     plan = parse_query("SELECT k, COUNT(*) AS n FROM t GROUP BY k", {"k": STRING})
     target: Any = SimpleNamespace(plan=plan, root=tmp_path, epoch=1, uuid="u", durable=False)
     rejects = RejectWriter(target, "m0")
-    rejects.add(TopicPartition("t", 0), Rejected("not JSON"), Record(5, stamp, None, b"{"))
+    rejects.add(
+        TopicPartition("t", 0), Rejected("not JSON"), Record(5, stamp, None, b"{", value_bytes=1)
+    )
     rejects.write()
     (row,) = rows_in(tmp_path / rejects.files[0].path).to_pylist()
     assert (row["offset"], row["raw"], row["time"]) == (5, b"{", time)

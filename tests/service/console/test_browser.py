@@ -78,9 +78,9 @@ def test_a_session_that_ends_leads_to_the_login_and_back(
 
 
 def test_the_charts_have_a_range_with_times_and_a_zero(visits: Visits) -> None:
-    page = visits.open("/jobs/items")
+    page = visits.open("/jobs/items?span=1h")
     rates = page.locator("#rates")
-    expect(rates.get_by_role("img", name="over the last 10 min")).to_be_visible()
+    expect(rates.get_by_role("img", name="over the last 1 h")).to_be_visible()
     expect(rates.locator(".scales span").last).to_have_text("0")
     expect(rates.locator(".ticks text").first).to_have_text(re.compile(r"^\d\d:\d\d$"))
     page.get_by_role("group", name="Range of the charts").get_by_role("link", name="24 h").click()
