@@ -17,7 +17,7 @@ from jobs.edge.process.broker import Broker
 from tests.support.jobs.running_job import create_topic
 
 pytestmark = pytest.mark.broker
-WAIT_SECONDS = 20
+WAIT_SECONDS = 60
 
 
 @contextmanager

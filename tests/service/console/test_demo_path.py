@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.support.console.visits import Visits
 from tests.support.service.served import CHECKOUT
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(290)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CLICKS_MAX = 5
 SECONDS_MAX = 180.0

@@ -15,7 +15,7 @@ from tests.support.command.shop import COLUMNS, QUERY, Shop
 from tests.support.console.visits import Visits, assert_sound, write_spec
 from tests.support.service.served import Served, end_jobs, eventually
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PATIENCE_MS = 120_000
 

@@ -73,7 +73,7 @@ def gone(pid: int) -> bool:
         return True
 
 
-def wait_until(done: Callable[[], bool], seconds: float = 20) -> None:
+def wait_until(done: Callable[[], bool], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < end, "it took too long"
