@@ -45,8 +45,9 @@ FORMATS_WITH_KEY_CHANGES = ("canal-json", "maxwell-json")
 
 # What a query may name besides the declared columns: the metadata of a row's message.
 METADATA_TYPES = {"__database": STRING, "__table": STRING, "__es": BIGINT, "__ts": BIGINT}
-# Of these what is the same in all messages of a row.
+# Of these what is the same in all messages of a row, and what is not.
 CONSTANT_METADATA = ("__database", "__table")
+MESSAGE_TIMES = ("__es", "__ts")
 
 
 class StartAt(Section):

@@ -2,7 +2,8 @@
 
 A row stays in its table, so __database and __table are the same for all of its changes. The times
 of a message are not: the -U of an update has the time of the update, and would retract a value that
-no group has. Only a job that retracts the last image of a row, as it was stored, may use them.
+no group has. With `dedupe: pk` the job retracts the last image of a row as it was stored, so there
+they are the times of the message that last changed the row.
 """
 
 from __future__ import annotations
@@ -30,11 +31,10 @@ def metadata_problem(spec: JobSpec, plan: Plan) -> tuple[str, str] | None:
             return name, f"`{name}` is metadata that {format} messages do not have"
         if name in CONSTANT_METADATA:
             continue
-        # Of other formats an update may change the key, and then its -U is compared with the image.
-        if spec.dedupe is None or format != "debezium-json":
+        if spec.dedupe is None:
             return name, (
                 f"`{name}` is the time of a message, and an update retracts its row in another "
-                "message, with another time; use a column of the row, or, with debezium-json, "
-                "dedupe: pk, which retracts a row with the time it had"
+                "message, with another time; use a column of the row, or dedupe: pk, which "
+                "retracts a row with the time it had"
             )
     return None

@@ -41,6 +41,7 @@ from jobs.core.rows.truncations import Fate, Truncation, Truncations
 from jobs.core.values.change import Row, Value
 from jobs.core.values.order_key import encoder
 from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX
+from schemas.spec.source import MESSAGE_TIMES
 
 NO_CHANGE = -1
 NO_TRUNCATIONS = Truncations()
@@ -64,11 +65,16 @@ def key_indexes(plan: Plan) -> tuple[int, ...]:
 
 @lru_cache(maxsize=8)
 def fingerprint_of(plan: Plan) -> Fingerprint:
-    """Return a function that gives an image a number of 64 bits; it is stored in tables."""
-    encode = encoder(tuple(column.type for column in plan.image))
+    """Return a function that gives an image a number of 64 bits; it is stored in tables.
+
+    An update has the columns of the row before it, but not the times at which that row was set.
+    """
+    kept = [at for at, column in enumerate(plan.image) if column.name not in MESSAGE_TIMES]
+    encode = encoder(tuple(plan.image[at].type for at in kept))
 
     def fingerprint(row: Row) -> int:
-        return int.from_bytes(blake2b(encode(row), digest_size=8).digest(), "big", signed=True)
+        content = encode([row[at] for at in kept])
+        return int.from_bytes(blake2b(content, digest_size=8).digest(), "big", signed=True)
 
     return fingerprint
 

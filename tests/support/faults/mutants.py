@@ -35,6 +35,7 @@ EVENTS = ("core/formats/test_format_vectors.py", "core/formats/test_format_prope
 INTERLEAVED = ("core/fold/test_interleavings.py",)
 STATE = ("core/fold/test_state.py", "core/values/test_order_key.py", "core/plan/test_bucket.py")
 DEDUPE = ("core/rows/test_dedupe.py",)
+METADATA = ("core/job/test_metadata_rules.py",)
 TRUNCATE = ("core/rows/test_truncations.py",)
 CLOCKS = (
     "core/time/test_combine.py",
@@ -219,6 +220,7 @@ MUTANTS = [
         "(new is not None)",
         DEDUPE,
     ),
+    Mutant("rows/dedupe.py", "if column.name not in MESSAGE_TIMES", "", METADATA),
     Mutant("rows/truncations.py", "time <= each.until", "time < each.until", TRUNCATE),
     Mutant("rows/truncations.py", "position < each.position", "position <= 0", TRUNCATE),
     Mutant("time/combine.py", "watermark <= self.last)", "watermark < self.last)", CLOCKS),
