@@ -21,7 +21,7 @@ import pyarrow as pa
 from jobs.core.values.json_values import Json
 from jobs.querying.engine import answer
 from jobs.querying.json_answers import name_type, render_column
-from jobs.querying.statement import ANSWER_TOO_LARGE, StatementRefused, read_statement
+from jobs.querying.statement import ANSWER_TOO_LARGE, StatementRefused, name_jobs, read_statement
 from jobs.querying.tables import list_tables, read_job
 from schemas import limits
 
@@ -108,11 +108,10 @@ def answer_statement(data: Path, sql: str, abandon: Callable[[], None] = lambda:
         held = {name: found.rows for name, found in read.items()}
         rows = answer(statement.sql, held, abandon=abandon)
     except StatementRefused as error:
-        known = f"; the jobs are {', '.join(jobs) or 'none yet'}"
         if "Catalog Error: Table" not in str(error):
             raise
         missing = str(error).partition("\n")[0]  # without DuckDB's guess at one of its own tables
-        raise StatementRefused(f"{missing}{known}") from None
+        raise StatementRefused(f"{missing}; the jobs are {name_jobs(jobs)}") from None
     rows = rows.rename_columns(distinct_names(rows.column_names))
     return Answer({name: found.epoch for name, found in read.items()}, rows)
 

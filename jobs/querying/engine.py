@@ -32,6 +32,8 @@ _CONFIG = {
     "secret_directory": "none",
     "extension_directory": "none",
 }
+# Types whose values in Arrow are others: -1 for 2^128 - 1, a time without its zone.
+_NOT_IN_ARROW = ("UHUGEINT", "BIGNUM", "BIT", "TIME WITH TIME ZONE")
 _LOCKS = (
     "SET TimeZone = 'UTC'",  # not that of the machine
     "SET enable_external_access = false",
@@ -95,11 +97,19 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     if len(statements) != 1:
         raise StatementRefused(f"there are {len(statements)} statements; write one SELECT")
     kind = _kind_of(statements[0])
+    if kind == "MULTI":
+        raise StatementRefused("PIVOT needs its values here: PIVOT ... ON column IN ('a', 'b')")
     if kind not in _ALLOWED:
         raise StatementRefused(f"{kind} is not possible; results can only be read, with SELECT")
     if kind == "EXPLAIN":
         _check_explained(connection, sql)
-    return collect_answer(connection.sql(statements[0].query).to_arrow_reader(SQL_BATCH_ROWS))
+    relation = connection.sql(statements[0].query)
+    for name, of_column in zip(relation.columns, map(str, relation.types), strict=True):
+        if any(each in of_column for each in _NOT_IN_ARROW):
+            raise StatementRefused(
+                f"column {name!r} is {of_column}, which no answer can hold; CAST it to VARCHAR"
+            )
+    return collect_answer(relation.to_arrow_reader(SQL_BATCH_ROWS))
 
 
 def _check_explained(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

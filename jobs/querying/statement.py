@@ -24,6 +24,7 @@ ANSWER_TOO_LARGE = (
     f"the answer has more than {limits.SQL_ANSWER_BYTES_MAX // 2**20} MiB; ask for less"
 )
 _AT = re.compile(r"\s+AT\s+(?:(EPOCH)\s+([0-9]{1,18})|(TIME)\s+'([^']{1,40})')", re.IGNORECASE)
+_UNKNOWN = re.compile(r"\"?([\w.-]{1,100})\"?" + _AT.pattern, re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z](?:-*[A-Za-z0-9])*-*")
 _VIEW = re.compile(r"\.\"?([A-Za-z](?:-*[A-Za-z0-9])*-*)\"?")
 _BEFORE_TABLE = (
@@ -83,6 +84,7 @@ def read_statement(sql: str, jobs: Collection[str]) -> Statement:
             continue
         found = _find_job(sql, before, token, jobs)
         if found is None:
+            _require_known(sql, before, token, jobs)
             continue
         job, after = found
         moment, stop = _find_moment(sql, after)
@@ -129,6 +131,18 @@ def _find_job(
         return f"{name}.{view[1].lower()}", view.end()
     is_column = sql[after : after + 1] == "."
     return (name, after) if name in jobs and not is_column else None
+
+
+def _require_known(sql: str, before: Token | None, token: Token, jobs: Collection[str]) -> None:
+    """Raise StatementRefused if AT follows a name that no job has: DuckDB would refuse the AT."""
+    if before is None or before.token_type not in _BEFORE_TABLE:
+        return
+    if (named := _UNKNOWN.match(sql, token.start)) is not None:
+        raise StatementRefused(f"there is no job {named[1]!r}; the jobs are {name_jobs(jobs)}")
+
+
+def name_jobs(jobs: Collection[str]) -> str:
+    return ", ".join(jobs) or "none yet"
 
 
 def _find_moment(sql: str, after: int) -> tuple[Moment, int]:

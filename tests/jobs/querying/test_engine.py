@@ -59,6 +59,29 @@ def test_a_select_can_be_explained(options: str) -> None:
     assert answer(f"EXPLAIN {options}(SELECT * FROM items)", ITEMS).num_rows == 1
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "340282366920938463463374607431768211455::UHUGEINT",
+        "'101'::BIT",
+        "[1::BIGNUM]",
+        "{'a': TIMETZ '10:00:00+05'}",
+    ],
+)
+def test_a_value_that_arrow_would_change_is_refused_until_it_is_cast(value: str) -> None:
+    with pytest.raises(StatementRefused, match=r"column 'v' is .*CAST it to VARCHAR"):
+        answer(f"SELECT {value} AS v", {})
+    (row,) = answer(f"SELECT CAST({value} AS VARCHAR) AS v", {}).to_pylist()
+    assert row["v"]
+
+
+def test_a_pivot_needs_its_values() -> None:
+    items = {"items": pa.table({"name": ["a"], "n": [3]})}
+    with pytest.raises(StatementRefused, match="PIVOT needs its values"):
+        answer("PIVOT items ON name USING SUM(n)", items)
+    assert answer("PIVOT items ON name IN ('a') USING SUM(n)", items).to_pylist() == [{"a": 3}]
+
+
 def test_no_answer_shows_the_machine() -> None:
     settings = answer("SELECT name, value FROM duckdb_settings()", {}).to_pylist()
     shown = {each["name"]: each["value"] for each in settings}

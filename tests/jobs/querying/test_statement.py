@@ -50,3 +50,24 @@ def test_a_time_is_an_instant_and_without_a_zone_in_utc() -> None:
         read_statement("FROM items AT TIME 'noon'", JOBS)
     with pytest.raises(StatementRefused, match="is not a time"):
         read_statement("""FROM items AT TIME '2099-01-31"12:00:00'""", JOBS)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "SELECT * FROM nosuch AT EPOCH 4",
+        "SELECT 1 FROM n, no_such AT TIME '2026-01-31' AS a",
+        'SELECT * FROM "nosuch" AT EPOCH 4',
+        "SELECT * FROM items.nosuch AT EPOCH 4",
+    ],
+)
+def test_a_past_of_what_no_job_has_names_the_jobs(written: str) -> None:
+    with pytest.raises(
+        StatementRefused, match=r"there is no job .*the jobs are items, daily-orders"
+    ):
+        read_statement(written, JOBS)
+
+
+def test_a_conversion_of_time_zones_is_no_past() -> None:
+    written = "SELECT (a AT TIME ZONE 'UTC'), b AT TIME ZONE 'UTC' FROM items"
+    assert read_statement(written, JOBS).sql == written
