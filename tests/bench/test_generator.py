@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,51 +78,6 @@ def test_all_messages_of_a_row_are_in_one_partition() -> None:
     assert {partition for home in homes.values() for partition in home} == {0, 1, 2, 3}
 
 
-def test_equal_shapes_give_equal_bytes_and_other_seeds_do_not() -> None:
-    stream = ShopTable(SMALL).changes(500)
-    assert ShopTable(SMALL).changes(500) == stream
-    assert ShopTable(Shape(seed=1, live_rows=1_000, groups=300)).changes(500) != stream
-
-
-def test_no_two_messages_are_equal_and_they_have_the_promised_size() -> None:
-    lines = [line for lines in ShopTable(Shape()).changes(20_000) for line in lines]
-    assert len(set(lines)) == len(lines)
-    assert sum(map(len, lines)) / len(lines) == pytest.approx(460, abs=10)
-
-
-def test_table_grows_to_its_live_rows_and_stays_there() -> None:
-    table = ShopTable(SMALL)
-    for _ in range(5):
-        table.changes(2_000)
-    sizes = []
-    for _ in range(10):
-        table.changes(500)
-        sizes.append(len(table.ids))
-    assert all(abs(size - SMALL.live_rows) < 50 for size in sizes)
-
-
-def test_changes_are_of_all_kinds_and_some_move_a_row_to_another_group() -> None:
-    messages = [m for part in parsed(ShopTable(SMALL).changes(6_000)) for m in part]
-    kinds = Counter(message["type"] for message in messages)
-    assert kinds.keys() == {"INSERT", "UPDATE", "DELETE"}
-    assert kinds["UPDATE"] / 6_000 == pytest.approx(SMALL.update_share, abs=0.03)
-    moves = sum("name" in message["old"][0] for message in messages if message["old"])
-    assert moves / kinds["UPDATE"] == pytest.approx(SMALL.regroup_share, abs=0.03)
-
-
-def test_skew_and_hot_share_shape_the_groups() -> None:
-    def rows_of_largest_group(shape: Shape) -> int:
-        table = ShopTable(shape)
-        table.changes(shape.changes)
-        return max(rows for _, _, rows in table.truth().values())
-
-    uniform = Shape(changes=6_000, live_rows=3_000, groups=300, skew=None)
-    skewed = Shape(changes=6_000, live_rows=3_000, groups=300)
-    hot = Shape(changes=6_000, live_rows=3_000, groups=300, hot_share=0.5)
-    sizes = [rows_of_largest_group(shape) for shape in (uniform, skewed, hot)]
-    assert sizes[0] * 4 < sizes[1] and sizes[1] * 4 < sizes[2]
-
-
 def test_stored_stream_is_made_once_and_goes_on_where_it_ended(tmp_path: Path) -> None:
     stream = stored_stream(SMALL, tmp_path)
     live = ShopTable(SMALL)
@@ -134,14 +88,6 @@ def test_stored_stream_is_made_once_and_goes_on_where_it_ended(tmp_path: Path) -
     assert [path.stat().st_mtime_ns for path in again.files] == made
     assert again.table().truth() == live.truth()
     assert again.table().changes(100) == live.changes(100)
-
-
-def test_batches_keep_the_order_of_a_partition_and_lose_no_line(tmp_path: Path) -> None:
-    stream = stored_stream(Shape(changes=12_000, partitions=2, live_rows=500), tmp_path)
-    lines: Batches = [[], []]
-    for partition, batch in stream.batches():
-        lines[partition] += batch
-    assert lines == [path.read_bytes().splitlines() for path in stream.files]
 
 
 class Clock:

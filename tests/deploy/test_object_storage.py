@@ -25,7 +25,7 @@ from tests.support.command.shop import Shop, ordered, spec_text
 from tests.support.documents import TABLE_IN_DOCS
 from tests.support.jobs.running_job import RunningJob, consumed
 from tests.support.object_storage import BUCKET, Storage
-from tests.support.service.served import Served, end_jobs, eventually
+from tests.support.service.served import Served, eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(580)]
 
@@ -105,25 +105,23 @@ def _read_by_others(table: str, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> 
 
 def _served(remote: RunningJob, shop: Shop) -> None:
     """The service reads the table where it is, and removes it with the job."""
-    served = Served.start(remote.data, "--tables", TABLES, brokers=remote.brokers)
-    try:
-        with served.client() as client:
-            document = yaml.safe_dump(remote.spec)
-            put = client.put(JOB, content=document)
-            assert put.status_code == 201, put.text
+    with (
+        Served.start(remote.data, "--tables", TABLES, brokers=remote.brokers) as served,
+        served.client() as client,
+    ):
+        document = yaml.safe_dump(remote.spec)
+        put = client.put(JOB, content=document)
+        assert put.status_code == 201, put.text
 
-            def rows() -> list[dict[str, Any]]:
-                answer = client.get(f"{JOB}/results", params={"limit": 1_000})
-                return ordered(answer.json()["rows"]) if answer.status_code == 200 else []
+        def rows() -> list[dict[str, Any]]:
+            answer = client.get(f"{JOB}/results", params={"limit": 1_000})
+            return ordered(answer.json()["rows"]) if answer.status_code == 200 else []
 
-            eventually(lambda: rows() == shop.truth(), 30)
-            first = client.get(f"{JOB}/results", params={"limit": 1_000, "as_of": "epoch:1"})
-            assert first.status_code == 200, first.text
-            table = JobDirectory(remote.data, "items").table
-            assert table.is_dir()
-            gone = client.delete(JOB, params={"data": "drop"})
-            assert gone.status_code == 204, gone.text
-            assert not table.is_dir()
-    finally:
-        served.stop()
-        end_jobs(remote.data)
+        eventually(lambda: rows() == shop.truth(), 30)
+        first = client.get(f"{JOB}/results", params={"limit": 1_000, "as_of": "epoch:1"})
+        assert first.status_code == 200, first.text
+        table = JobDirectory(remote.data, "items").table
+        assert table.is_dir()
+        gone = client.delete(JOB, params={"data": "drop"})
+        assert gone.status_code == 204, gone.text
+        assert not table.is_dir()

@@ -23,7 +23,6 @@ from jobs.core.fold.program import Program
 from jobs.core.fold.state import Group
 from jobs.core.job.views import find_type_conflicts, plans_of
 from jobs.core.plan.scalar_functions import FUNCTIONS
-from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query
 from jobs.demo.run import build_parser
 from jobs.edge.table.delta_epochs import EpochTable
@@ -38,7 +37,6 @@ from jobs.edge.table.file_writer import (
 from jobs.table.parts import ACCUMULATORS, PARTS, QUARANTINE
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
-from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import SqlType
 from tests.support.documents import (
     CHECKOUT,
@@ -51,6 +49,7 @@ from tests.support.documents import (
     blocks,
     name_of,
 )
+from tests.support.epoch_rows import epoch_row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -185,7 +184,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     layout = TableLayout(Program(plan))
     root = tmp_path_factory.mktemp("job") / "epochs"
     epochs = EpochTable.create(root, layout)
-    epochs.commit_epoch(_row(0, plan), ())
+    epochs.commit_epoch(epoch_row(0, plan), ())
     for number, groups in enumerate(EPOCHS, 1):
         upserts = [
             ((name,), None if result is None else Group((result[2], result[0], result[2]), result))
@@ -199,20 +198,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         bad = file_name(QUARANTINE, number, f"uuid{number}", "0")
         files = [write_file(root, name, accumulators), write_file(root, bad, refused)]
-        epochs.commit_epoch(_row(number, plan), files)
+        epochs.commit_epoch(epoch_row(number, plan), files)
     return root
-
-
-def _row(epoch: int, plan: Plan) -> EpochRow:
-    return EpochRow(
-        epoch=epoch,
-        uuid=f"uuid{epoch}",
-        generation=1,
-        kind="data",
-        committed_at=epoch,
-        plan=plan.fingerprint,
-        offsets={"shop.product": {"0": epoch}},
-    )
 
 
 def _current(engine: str, table: Path, **names: Any) -> Any:

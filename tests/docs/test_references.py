@@ -111,19 +111,3 @@ def test_pages_name_what_exists() -> None:
         for name in find_dead(line)
     ]
     assert found == []
-
-
-@pytest.mark.parametrize(
-    ("text", "dead"),
-    [
-        ("jobs/core/fold/fold.py and docs/sql.md", []),
-        ("see jobs/core/fold.py", ["jobs/core/fold.py"]),
-        ("jobs.core.fold.program, core.rows.dedupe", []),
-        ("jobs.core.fold.program.Program, jobs.core.fold", []),
-        ("`jobs.core.accumulators` and core.row_time", ["jobs.core.accumulators", "core.row_time"]),
-        ("jobs.core.fold.program.Programme", ["jobs.core.fold.program.Programme"]),
-        ("`sum.py` and `multiset.py`", ["multiset.py"]),
-    ],
-)
-def test_dead_names_are_found(text: str, dead: list[str]) -> None:
-    assert list(find_dead(text)) == dead

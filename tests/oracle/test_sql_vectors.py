@@ -245,16 +245,6 @@ USER_CHANGES: list[list[str | None]] = [
     ["-U", "user3", "Bailey", "bailey@gmail.com", "9.99"],
     ["+U", "user3", "Bailey", "bailey@qq.com", "9.99"],
 ]
-RATE_CHANGES: list[list[str | None]] = [
-    ["+I", "US Dollar", "102"],
-    ["+I", "Euro", "114"],
-    ["+I", "Yen", "1"],
-    ["-U", "Euro", "114"],
-    ["+U", "Euro", "116"],
-    ["-U", "Euro", "116"],
-    ["+U", "Euro", "119"],
-    ["-D", "Yen", "1"],
-]
 
 
 def run(
@@ -262,27 +252,6 @@ def run(
 ) -> list[str]:
     job = spec(columns, sql, minibatch={"size": size}, state={"ttl": ttl})
     return flink.rows(replay(job, steps(columns, changes)))
-
-
-def test_sum_with_retraction_as_the_harness_of_group_aggregate(spark: object) -> None:
-    """GroupAggregateHarnessTest#testAggregateWithRetraction, up to where its state expires."""
-    changes: list[list[str | None]] = [
-        ["+I", "aaa", "1"],
-        ["+I", "bbb", "1"],
-        ["+I", "aaa", "2"],
-        ["-D", "aaa", "2"],
-        ["+I", "ccc", "3"],
-    ]
-    got = run("SELECT a, SUM(CAST(c AS BIGINT)) FROM T GROUP BY a", ["a", "c"], changes)
-    assert got == [
-        "+I[aaa, 1]",
-        "+I[bbb, 1]",
-        "-U[aaa, 1]",
-        "+U[aaa, 3]",
-        "-U[aaa, 3]",
-        "+U[aaa, 1]",
-        "+I[ccc, 3]",
-    ]
 
 
 @pytest.mark.parametrize("size", [1, 4, 100])
@@ -308,15 +277,6 @@ def test_final_rows_of_the_user_changelog(size: int, spark: object) -> None:
     }
 
 
-@pytest.mark.parametrize("size", [1, 3, 100])
-def test_final_rows_of_the_rates_history(size: int, spark: object) -> None:
-    by_currency = "SELECT c, SUM(CAST(r AS BIGINT)) AS s FROM T GROUP BY c"
-    assert flink.table(run(by_currency, ["c", "r"], RATE_CHANGES, size), 1) == {
-        ("US Dollar",): "US Dollar, 102",
-        ("Euro",): "Euro, 119",
-    }
-
-
 DISTINCT_ROWS = """2 3 2 1, 3 4 3 2, 2 2 1 2, 1 1 0 1, 5 11 10 1, 3 5 4 2, 4 10 9 2, 4 7 6 2,
 5 14 13 2, 4 9 8 1, 5 15 14 2, 5 12 11 3, 4 8 7 1, 5 13 12 3, 3 6 5 3"""
 
@@ -335,22 +295,6 @@ def test_distinct_aggregates_as_flinks_test_program(size: int, spark: object) ->
         ("1",): "1, 1, 4, 12, 32, 6, 5",
         ("2",): "2, 1, 4, 14, 57, 8, 7",
         ("3",): "3, 1, 2, 8, 31, 10, 3",
-    }
-
-
-def test_filters_as_flinks_aggregate_test(spark: object) -> None:
-    """AggregateITCase: FILTER with SUM, COUNT DISTINCT and MAX."""
-    rows = """1 5 B t, 1 4 C f, 1 2 A t, 2 1 A t, 2 2 B f, 1 6 A t, 2 2 B f, 3 5 B t, 2 3 C t,
-    2 3 D t"""
-    changes: list[list[str | None]] = [["+I", *row.split()] for row in rows.split(",")]
-    sql = (
-        "SELECT a, SUM(CAST(b AS INT)) FILTER (WHERE c = 'A') AS s, "
-        "COUNT(DISTINCT c) FILTER (WHERE d = 't') AS n, MAX(CAST(b AS INT)) AS m FROM T GROUP BY a"
-    )
-    assert flink.table(run(sql, ["a", "b", "c", "d"], changes), 1) == {
-        ("1",): "1, 8, 2, 6",
-        ("2",): "2, 1, 3, 3",
-        ("3",): "3, null, 1, 5",
     }
 
 
@@ -377,125 +321,3 @@ def test_distinct_and_retracted_values_as_flinks_split_aggregate_test(spark: obj
 
 
 # --- bugs that others shipped in this very computation --------------------------------------------
-
-
-def test_flink_35661_a_key_of_nothing_but_heads_does_not_take_the_others_along() -> None:
-    changes: list[list[str | None]] = [
-        ["-D", "A", "1"],
-        ["+I", "B", "2"],
-        ["-U", "C", "9"],
-        ["+U", "C", "3"],
-        ["-D", "D", "4"],
-    ]
-    got = run("SELECT k, MAX(v) AS m, COUNT(*) AS c FROM T GROUP BY k", ["k", "v"], changes, 10)
-    assert got == ["+I[B, 2, 1]", "+I[C, 3, 1]"]
-
-
-def test_flink_13216_the_maximum_of_an_emptied_multiset_is_null() -> None:
-    changes: list[list[str | None]] = [["+I", "a", "7"], ["+I", "a", None], ["-D", "a", "7"]]
-    got = run("SELECT k, MAX(v) AS m, MIN(v) AS n FROM T GROUP BY k", ["k", "v"], changes)
-    assert got == ["+I[a, 7, 7]", "-U[a, 7, 7]", "+U[a, null, null]"]
-
-
-def test_flink_6091_a_value_below_the_maximum_is_remembered_though_nothing_is_emitted(
-    spark: object,
-) -> None:
-    changes: list[list[str | None]] = [
-        ["+I", "a", "10"],
-        ["+I", "a", "5"],
-        ["+I", "a", "8"],
-        ["-D", "a", "10"],
-    ]
-    got = run("SELECT k, MAX(CAST(v AS INT)) AS m FROM T GROUP BY k", ["k", "v"], changes)
-    assert got == ["+I[a, 10]", "-U[a, 10]", "+U[a, 8]"]
-
-
-def test_flink_19446_null_in_old_is_a_before_image_and_an_absent_column_is_none() -> None:
-    update = '{"data":[{"k":"a","v":"7"}],"old":[{"v":null}],"type":"UPDATE"}'
-    insert = '{"data":[{"k":"a","v":null}],"type":"INSERT"}'
-    job = spec(["k", "v"], "SELECT v, COUNT(k) AS c FROM T GROUP BY v", minibatch={"size": 1})
-    got = flink.rows(replay(job, [{"message": insert}, {"message": update}]))
-    assert got == ["+I[null, 1]", "-D[null, 1]", "+I[7, 1]"]
-
-
-def test_flink_10674_a_retraction_without_an_accumulator_makes_no_negative_one() -> None:
-    changes: list[list[str | None]] = [
-        ["+I", "a", "1"],
-        ["-D", "a", "1"],
-        ["-D", "a", "1"],
-        ["+I", "a", "1"],
-    ]
-    got = run("SELECT k, COUNT(*) AS c FROM T GROUP BY k", ["k", "v"], changes)
-    assert got == ["+I[a, 1]", "-D[a, 1]", "+I[a, 1]"]
-
-
-def test_flink_33936_an_equal_result_is_sent_again_only_under_a_ttl_and_only_if_wanted() -> None:
-    changes: list[list[str | None]] = [["+I", "a", "5"], ["+I", "a", "3"]]
-    sql = "SELECT k, MAX(v) AS m FROM T GROUP BY k"
-    assert run(sql, ["k", "v"], changes) == ["+I[a, 5]"]
-    assert run(sql, ["k", "v"], changes, ttl="1h") == ["+I[a, 5]", "-U[a, 5]", "+U[a, 5]"]
-    quiet = spec(["k", "v"], sql, minibatch={"size": 1}, state={"ttl": "1h", "refresh": False})
-    assert flink.rows(replay(quiet, steps(["k", "v"], changes))) == ["+I[a, 5]"]
-
-
-def test_flink_36549_a_bad_message_is_set_apart_and_only_what_is_bad_is() -> None:
-    good = '{"data":[{"k":"a","v":"1"}],"type":"INSERT"}'
-    half = '{"data":[{"k":"a","v":"1"},null],"type":"INSERT"}'
-    job = spec(["k", "v"], "SELECT k, COUNT(*) AS c FROM T GROUP BY k")
-    outputs = list(replay(job, [{"message": text} for text in (good, half, good)]))
-    assert flink.rows(outputs) == ["+I[a, 2]"]
-    assert [each["rejected"]["offset"] for each in outputs if "rejected" in each] == [1]
-
-
-def test_max_is_never_a_value_with_a_negative_multiplicity(spark: object) -> None:
-    """Flink shows 9 in the first and 8 in the second: values that are not there."""
-    sql = "SELECT k, COUNT(*) AS c, SUM(CAST(v AS INT)) AS s, MAX(CAST(v AS INT)) AS m FROM T"
-    sql += " GROUP BY k"
-    brought_back: list[list[str | None]] = [
-        ["+I", "a", "1"],
-        ["+I", "a", "5"],
-        ["-D", "a", "9"],
-        ["+I", "a", "9"],
-        ["-D", "a", "5"],
-        ["-D", "a", "1"],
-    ]
-    assert run(sql, ["k", "v"], brought_back) == [
-        "+I[a, 1, 1, 1]",
-        "-U[a, 1, 1, 1]",
-        "+U[a, 2, 6, 5]",
-        "-U[a, 2, 6, 5]",
-        "+U[a, 1, -3, 5]",
-        "-U[a, 1, -3, 5]",
-        "+U[a, 2, 6, 5]",
-        "-U[a, 2, 6, 5]",
-        "+U[a, 1, 1, 1]",
-        "-D[a, 1, 1, 1]",
-    ]
-    taken_below: list[list[str | None]] = [
-        ["+I", "a", "1"],
-        ["+I", "a", "1"],
-        ["-D", "a", "8"],
-        ["+I", "a", "2"],
-        ["-D", "a", "2"],
-    ]
-    assert run(sql, ["k", "v"], taken_below)[-1] == "+U[a, 1, -6, 1]"
-
-
-def test_nan_leaves_a_sum_with_its_row(spark: object) -> None:
-    sql = "SELECT k, SUM(CAST(v AS DOUBLE)) AS s, MAX(CAST(v AS DOUBLE)) AS m FROM T GROUP BY k"
-    changes: list[list[str | None]] = [
-        ["+I", "a", "0.1"],
-        ["+I", "a", "NaN"],
-        ["+I", "a", "0.2"],
-        ["-D", "a", "NaN"],
-        ["-D", "a", "0.2"],
-    ]
-    assert run(sql, ["k", "v"], changes) == [
-        "+I[a, 0.1, 0.1]",
-        "-U[a, 0.1, 0.1]",
-        "+U[a, NaN, NaN]",
-        "-U[a, NaN, NaN]",
-        "+U[a, 0.30000000000000004, 0.2]",
-        "-U[a, 0.30000000000000004, 0.2]",
-        "+U[a, 0.1, 0.1]",
-    ]

@@ -19,11 +19,8 @@ def data(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    data = tmp_path_factory.mktemp("served")
-    running = Served.start(data)
-    yield running
-    assert running.stop() == 0
-    end_jobs(data)
+    with Served.start(tmp_path_factory.mktemp("served")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -36,14 +36,11 @@ def job(broker: Broker, topic: str, tmp_path: Path) -> RunningJob:
 
 @pytest.fixture
 def served(job: RunningJob) -> Iterator[Served]:
-    served = Served.start(job.data, brokers=job.brokers)
-    try:
+    with Served.start(job.data, brokers=job.brokers) as served:
         with served.client() as client:
             assert client.put(JOB, json=job.spec).status_code == 201
         eventually(lambda: served.job("items")["epoch"])
         yield served
-    finally:
-        served.stop()
 
 
 def read_all(client: httpx.Client, name: str = "items", **parameters: str) -> dict[str, Any]:

@@ -28,8 +28,7 @@ def test_a_corrected_message_is_sent_once_and_counts_in_all_views(
     columns = {"k": "STRING", "v": "INT"}
     job = open_views(spark, broker, topic, tmp_path, VIEWS, columns=columns, max_bad_fraction=1.0)
     job.epoch_of([(0, insert(row("a", 1))), (0, insert(row("b", "x")))])
-    served = Served.start(tmp_path, brokers=broker.address)
-    try:
+    with Served.start(tmp_path, brokers=broker.address) as served:
         with served.client() as http:
             assert http.put("/v1/jobs/by-hand", json=job.spec.document()).status_code == 201
             eventually(lambda: served.job("by-hand")["epoch"] == 1)
@@ -48,5 +47,3 @@ def test_a_corrected_message_is_sent_once_and_counts_in_all_views(
         job.epoch()
         assert job.at_view("sums").results() == {("a",): (1,), ("b",): (2,)}
         assert job.at_view("times").results() == {("a",): (1,), ("b",): (1,)}
-    finally:
-        served.stop()

@@ -38,64 +38,60 @@ def test_views_are_read_one_by_one_and_together_at_one_epoch(
     job = open_views(spark, broker, topic, tmp_path, VIEWS, columns={"k": "STRING", "v": "INT"})
     job.epoch_of([(0, insert(row("a", 1), row("b", 2)))])
     job.epoch_of([(1, insert(row("a", 5)))])
-    served = Served.start(tmp_path)
-    try:
-        with served.client() as client:
-            put = client.put("/v1/jobs/by-hand", json=job.spec.document())
-            assert put.status_code == 201, put.text
-            own = "/v1/jobs/by-hand/views"
-            eventually(lambda: served.job("by-hand")["epoch"] == 2)
-            views = client.get(own).json()["views"]
-            assert [(each["name"], each["columns"]) for each in views] == [
-                ("sums", ["k", "s"]),
-                ("whole", ["n"]),
-            ]
-            sums = client.get(f"{own}/sums/results").json()
-            assert (sums["epoch"], sums["rows"]) == (2, [{"k": "a", "s": 6}, {"k": "b", "s": 2}])
-            assert client.get(f"{own}/sums/results/a").json()["row"] == {"k": "a", "s": 6}
-            past = client.get(f"{own}/whole/results", params={"as_of": "epoch:1"}).json()
-            assert past["rows"] == [{"n": 2}]
-            history = client.get(f"{own}/sums/results/a/history").json()
-            assert history, "no history"
-            assert client.get(f"{own}/sums/results/a/explain").status_code == 200
-            both = client.get("/v1/jobs/by-hand/results", params={"views": "sums,whole"}).json()
-            assert both["epoch"] == 2
-            assert both["views"]["whole"]["rows"] == [{"n": 3}]
-            assert both["views"]["sums"]["rows"] == sums["rows"]
-            before = client.get(
-                "/v1/jobs/by-hand/results", params={"views": "whole,sums", "as_of": "epoch:1"}
-            ).json()
-            assert before["views"]["whole"]["rows"] == [{"n": 2}]
-            assert {each["epoch"] for each in before["views"].values()} == {1}
-            changes = client.get(
-                f"{own}/sums/changes", params={"since": 1}, headers={"Accept": "application/json"}
-            ).json()
-            assert [each["op"] for each in changes["changes"]] == ["-U", "+U"]
-            problem(client.get("/v1/jobs/by-hand/results"), 404, "view-required")
-            problem(client.get(f"{own}/other/results"), 404, "job-unknown")
-            changed = job.spec.document()
-            by_value = "SELECT v, COUNT(*) AS times FROM t GROUP BY v"
-            changed["views"]["more"] = {"query": by_value, "state": {"buckets": 4}}
-            problem(client.put("/v1/jobs/by-hand", json=changed), 409, "query-fixed")
-            kept = client.put("/v1/jobs/by-hand", json=changed, params={"replace": True})
-            assert kept.status_code == 200, kept.text
-            refused = client.post("/v1/jobs/by-hand/approve")  # nobody said that it may be dropped
-            assert problem(refused, 409, "state-insufficient")["choices"] == ["replay", "drop"]
-            assert client.get(f"{own}/whole/results").json()["rows"] == [{"n": 3}]
-            document = client.get(f"{own}/sums").json()
-            assert document["spec"]["query"] == VIEWS["sums"]
-            words = ["results", "by-hand", "--view", "sums", "--json"]
-            assert main([*words, "--service", served.address]) == 0
-            assert main([*words, "--data", str(tmp_path)]) == 0
-            over_http, tables = capsys.readouterr().out.splitlines()[:2], None
-            assert over_http == ['{"k": "a", "s": 6}', '{"k": "b", "s": 2}'], tables
-            statement = "SELECT n, s FROM by-hand.whole, by-hand.sums WHERE k = 'a'"
-            assert main(["sql", "--data", str(tmp_path), statement, "--json"]) == 0
-            assert '"n": 3, "s": 6' in capsys.readouterr().out
-            _check_pages(client)
-            _check_client(Client(served.address))
-    finally:
-        served.stop()
+    with Served.start(tmp_path) as served, served.client() as client:
+        put = client.put("/v1/jobs/by-hand", json=job.spec.document())
+        assert put.status_code == 201, put.text
+        own = "/v1/jobs/by-hand/views"
+        eventually(lambda: served.job("by-hand")["epoch"] == 2)
+        views = client.get(own).json()["views"]
+        assert [(each["name"], each["columns"]) for each in views] == [
+            ("sums", ["k", "s"]),
+            ("whole", ["n"]),
+        ]
+        sums = client.get(f"{own}/sums/results").json()
+        assert (sums["epoch"], sums["rows"]) == (2, [{"k": "a", "s": 6}, {"k": "b", "s": 2}])
+        assert client.get(f"{own}/sums/results/a").json()["row"] == {"k": "a", "s": 6}
+        past = client.get(f"{own}/whole/results", params={"as_of": "epoch:1"}).json()
+        assert past["rows"] == [{"n": 2}]
+        history = client.get(f"{own}/sums/results/a/history").json()
+        assert history, "no history"
+        assert client.get(f"{own}/sums/results/a/explain").status_code == 200
+        both = client.get("/v1/jobs/by-hand/results", params={"views": "sums,whole"}).json()
+        assert both["epoch"] == 2
+        assert both["views"]["whole"]["rows"] == [{"n": 3}]
+        assert both["views"]["sums"]["rows"] == sums["rows"]
+        before = client.get(
+            "/v1/jobs/by-hand/results", params={"views": "whole,sums", "as_of": "epoch:1"}
+        ).json()
+        assert before["views"]["whole"]["rows"] == [{"n": 2}]
+        assert {each["epoch"] for each in before["views"].values()} == {1}
+        changes = client.get(
+            f"{own}/sums/changes", params={"since": 1}, headers={"Accept": "application/json"}
+        ).json()
+        assert [each["op"] for each in changes["changes"]] == ["-U", "+U"]
+        problem(client.get("/v1/jobs/by-hand/results"), 404, "view-required")
+        problem(client.get(f"{own}/other/results"), 404, "job-unknown")
+        changed = job.spec.document()
+        by_value = "SELECT v, COUNT(*) AS times FROM t GROUP BY v"
+        changed["views"]["more"] = {"query": by_value, "state": {"buckets": 4}}
+        problem(client.put("/v1/jobs/by-hand", json=changed), 409, "query-fixed")
+        kept = client.put("/v1/jobs/by-hand", json=changed, params={"replace": True})
+        assert kept.status_code == 200, kept.text
+        refused = client.post("/v1/jobs/by-hand/approve")  # nobody said that it may be dropped
+        assert problem(refused, 409, "state-insufficient")["choices"] == ["replay", "drop"]
+        assert client.get(f"{own}/whole/results").json()["rows"] == [{"n": 3}]
+        document = client.get(f"{own}/sums").json()
+        assert document["spec"]["query"] == VIEWS["sums"]
+        words = ["results", "by-hand", "--view", "sums", "--json"]
+        assert main([*words, "--service", served.address]) == 0
+        assert main([*words, "--data", str(tmp_path)]) == 0
+        over_http, tables = capsys.readouterr().out.splitlines()[:2], None
+        assert over_http == ['{"k": "a", "s": 6}', '{"k": "b", "s": 2}'], tables
+        statement = "SELECT n, s FROM by-hand.whole, by-hand.sums WHERE k = 'a'"
+        assert main(["sql", "--data", str(tmp_path), statement, "--json"]) == 0
+        assert '"n": 3, "s": 6' in capsys.readouterr().out
+        _check_pages(client)
+        _check_client(Client(served.address))
 
 
 def test_approved_views_come_and_go(
@@ -140,11 +136,8 @@ def test_approved_views_come_and_go(
     # The next start removes what a killed service has left.
     (files / "index-whole").mkdir()
     (files / "history-whole.json").write_text("{}")
-    served = Served.start(tmp_path, brokers=broker.address)
-    try:
+    with Served.start(tmp_path, brokers=broker.address) as served:
         eventually(lambda: _views_with_files(files) == {"sums", "means"})
-    finally:
-        served.stop()
 
 
 def _views_with_files(files: Path) -> set[str]:

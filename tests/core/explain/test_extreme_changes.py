@@ -19,6 +19,7 @@ from jobs.core.explain.extreme_changes import (
 from jobs.core.sql.select import parse_query
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import DATE, DOUBLE, INT, STRING, decimal
+from tests.support.epoch_rows import epoch_row
 
 COLUMNS = {"name": STRING, "v": INT, "w": DOUBLE, "d": decimal(5, 2), "day": DATE}
 PLAN = parse_query(
@@ -37,13 +38,9 @@ def update(epoch: int, before: int | None, after: int | None) -> tuple[int, list
 def epochs(*kinds: str, **marks: dict[int, dict[str, Any]]) -> dict[int, EpochRow]:
     """Return epoch rows from 0 on; each reads ten records of partition 2."""
     return {
-        number: EpochRow(
-            epoch=number,
-            uuid=str(number),
-            generation=1,
+        number: epoch_row(
+            number,
             kind=kind,
-            committed_at=0,
-            plan="",
             offsets={"shop.product": {"2": 10 * number}},
             watermarks=marks.get("watermarks", {}).get(number, {}),
         )

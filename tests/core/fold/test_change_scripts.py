@@ -16,7 +16,7 @@ from jobs.core.fold.state import Key, Upserts
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.projection import Projection, row_projection
 from jobs.core.sql.grouping_sets import with_set_numbers
-from jobs.core.values.change import Changes, Op, Row
+from jobs.core.values.change import Changes, Row
 from jobs.core.values.json_values import render
 from jobs.offline.replay import Arrival, StepReader, evaluate_with_spark
 from schemas.spec.file import load_spec
@@ -139,8 +139,3 @@ def test_the_script_holds_with_a_state_rebuilt_after_every_bundle(
         folded = run.fold(memory_fold, scripted)
         history.append(folded.upserts)
         assert lines_of(plan, folded) == scripted.expected
-
-
-def test_every_op_appears_in_the_scripts() -> None:
-    said = {line[:2] for script in SCRIPTS for each in script.bundles for line in each.expected}
-    assert said >= set(Op)

@@ -28,7 +28,7 @@ from jobs.core.values.exact_numbers import NAN
 from jobs.core.values.order_key import encoder
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import BIGINT, DOUBLE, STRING, SqlType
-from tests.support.tables.folded_table import epoch_row
+from tests.support.epoch_rows import epoch_row
 
 SPEC: dict[str, Any] = {
     "name": "items",

@@ -11,7 +11,7 @@ from jobs.core.job.views import fingerprints_of
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import VIEWS
-from tests.support.tables.folded_table import epoch_row
+from tests.support.epoch_rows import epoch_row
 
 SUMS = "SELECT k, SUM(v) AS s, MAX(v) AS top FROM t GROUP BY k"
 LOWS = "SELECT k, MIN(v) AS low FROM t GROUP BY k"

@@ -27,8 +27,9 @@ from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.table.changelog import progress_topic
 from schemas.table.epoch import EpochRow
+from tests.support.epoch_rows import epoch_row
 from tests.support.jobs.running_job import consumed
-from tests.support.tables.folded_table import FoldedTable, epoch_row, insert
+from tests.support.tables.folded_table import FoldedTable, insert
 
 
 def publish(table: FoldedTable, broker: Broker, topic: str, newest: EpochRow | None = None) -> None:

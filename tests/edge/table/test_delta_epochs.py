@@ -29,14 +29,8 @@ from jobs.table.files import live_files, log_entry, open_table
 from jobs.table.parts import ACCUMULATORS, EPOCHS
 from schemas.limits import CLAIM_TRIES_MAX
 from schemas.table.epoch import EpochRow
-from tests.support.tables.folded_table import (
-    FoldedTable,
-    a_plan,
-    entries,
-    epoch_row,
-    insert,
-    rival_of,
-)
+from tests.support.epoch_rows import epoch_row
+from tests.support.tables.folded_table import FoldedTable, a_plan, entries, insert, rival_of
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -235,17 +229,6 @@ def test_a_table_begins_with_epoch_zero(tmp_path: Path) -> None:
     with pytest.raises(Fenced):
         table.commit_epoch(epoch_row(1), ())
     table.commit_epoch(epoch_row(0), ())
-
-
-def test_a_compaction_of_a_stale_handle_is_fenced_too(made: FoldedTable) -> None:
-    ours = rival_of(made.table)
-    files = ours.live_files()
-    made.epoch(insert("c", 4))
-    with pytest.raises(Fenced):
-        ours.commit([], files, uuid="ours", what="compaction")
-    assert {file.path for file in files} <= {
-        file.path for file in live_files(open_table(made.root))
-    }
 
 
 RACER = """

@@ -27,7 +27,8 @@ from jobs.table.files import (
 from jobs.table.parts import ACCUMULATORS, EPOCHS
 from schemas.table.epoch import FORMAT_VERSION
 from schemas.table.parquet_file import TableDamaged
-from tests.support.tables.folded_table import FoldedTable, entries, epoch_row, insert, rival_of
+from tests.support.epoch_rows import epoch_row
+from tests.support.tables.folded_table import FoldedTable, entries, insert, rival_of
 
 # --- where the table stands -------------------------------------------------------------------
 

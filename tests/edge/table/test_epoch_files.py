@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -68,7 +67,8 @@ from schemas.types.sql_types import (
     decimal,
     timestamp,
 )
-from tests.support.tables.folded_table import FoldedTable, epoch_row, insert
+from tests.support.epoch_rows import epoch_row
+from tests.support.tables.folded_table import FoldedTable, insert
 
 COLUMNS = {
     "s": STRING,
@@ -325,37 +325,6 @@ def test_no_filter_on_any_column_loses_a_row(table: EpochTable) -> None:
                 assert pruned.count_rows(filter=expression) == expected, (name, value)
                 checked += 1
     assert checked > 80
-
-
-def test_duckdb_finds_every_row_through_the_log(table: EpochTable) -> None:
-    delta = DeltaTable(str(table.root))
-    connection = duckdb.connect()
-    connection.register("pruned", delta.to_pyarrow_dataset())
-    connection.register("everything", delta.to_pyarrow_table())
-    conditions = [
-        "part = 'accumulators' AND bucket = 5",
-        "epoch = 2",
-        "epoch > 2",
-        "seq >= 4294967303",
-        "bucket IS NULL",
-        "s LIKE 'long %'",
-        "s >= 'long'",
-        "f = 'NaN'::DOUBLE",
-        "f > 1e308",
-        "d = 9999999999999999999999999999.9999999999",
-        "x = ''::BLOB",
-        "day < DATE '1970-01-01'",
-        "\"at\" > TIMESTAMP '9999-12-31'",
-        "raw IS NOT NULL",
-        "top IS NULL AND part = 'changelog'",
-    ]
-    for condition in conditions:
-        found, expected = (
-            connection.execute(f"SELECT COUNT(*) FROM {name} WHERE {condition}").fetchall()
-            for name in ("pruned", "everything")
-        )
-        assert found == expected, condition
-        assert found != [(0,)], f"{condition} selects nothing, so it shows nothing"
 
 
 def _adds(root: TablePath) -> list[dict[str, Any]]:

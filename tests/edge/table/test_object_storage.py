@@ -19,12 +19,11 @@ from pathlib import Path
 import pytest
 
 from jobs.changing.clone import CannotClone, clone
-from jobs.changing.evolve import evolve, prepare_replay
 from jobs.changing.savepoint import create_savepoint
 from jobs.core.job.cloning import clone_spec
 from jobs.edge.process.job_directory import list_jobs
 from jobs.edge.table.compaction import Merge
-from jobs.edge.table.delta_epochs import CommitUnknown, EpochTable, Fenced
+from jobs.edge.table.delta_epochs import CommitUnknown, EpochTable
 from jobs.edge.table.file_writer import (
     file_name,
     write_file,
@@ -42,7 +41,7 @@ from schemas.spec.file import load_spec
 from schemas.table.object_path import ObjectPath, TablePath
 from schemas.types.sql_types import INT, STRING
 from tests.support.object_storage import BUCKET, Storage
-from tests.support.tables.folded_table import FoldedTable, epoch_row, insert
+from tests.support.tables.folded_table import FoldedTable, insert
 from tests.support.tables.maintained_job import MaintainedJob
 from tests.support.tables.written_table import Live, WrittenTable, result
 
@@ -165,20 +164,6 @@ def test_a_file_whose_reply_is_lost_is_there_once_and_whole(
     file = write_file(made.table.root, name, rows)
     assert storage.lost == lost + 1
     assert (made.table.root / name).stat().st_size == file.size
-
-
-def test_another_writers_version_fences_us_and_nothing_of_ours_is_in_the_table(
-    made: FoldedTable,
-) -> None:
-    root = made.table.root
-    ours = EpochTable.open(root, made.layout)
-    theirs = made.epoch(insert("c", 4))
-    name = file_name(ACCUMULATORS, 2, "ours", "f0")
-    mine = write_file(root, name, ours.layout.accumulators_table(2, [0], [(("x",), None)]))
-    with pytest.raises(Fenced, match=r"version after 2.*another writer"):
-        ours.commit_epoch(epoch_row(2), [mine])
-    assert EpochTable.open(root, made.layout).newest() == theirs
-    assert name not in {file.path for file in live_files(open_table(root))}
 
 
 RACER = """
@@ -395,38 +380,6 @@ def test_a_clone_goes_from_storage_to_storage_and_to_the_disk(
     assert dict(TableReader.open(written.place).results().rows) == shown(SECOND)
 
 
-@pytest.mark.slow
-def test_a_killed_clone_has_made_no_job_and_the_next_one_does(
-    written: WrittenTable, root: ObjectPath, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed = """
-        import sys
-        from pathlib import Path
-        from jobs.changing.clone import clone
-        from jobs.core.job.cloning import clone_spec
-        from schemas.table.object_path import ObjectPath
-        from schemas.directory.paths import JobDirectory
-        from schemas.spec.file import load_spec
-
-        place = JobDirectory(Path(sys.argv[1]), "items")
-        spec = clone_spec(load_spec(place.spec), "other")
-        tables = ObjectPath.of(sys.argv[2])
-        clone(place, JobDirectory(place.data, "other"), spec, None, tables)
-    """
-    data, tables = written.place.data, root.parent.parent
-    words = [sys.executable, "-c", textwrap.dedent(killed), str(data), str(tables)]
-    environment = {**os.environ, "RETALLY_FAILPOINTS": "before_clone=kill@1"}
-    done = subprocess.run(words, cwd=CHECKOUT, env=environment, timeout=120)
-    assert done.returncode < 0
-    new = JobDirectory(data, "other")
-    assert not new.has_table
-    left = {path.name for path in listed(tables / "other")}
-    assert len(left) == 1
-    clone(written.place, new, clone_spec(load_spec(written.place.spec), "other"), None, tables)
-    assert dict(TableReader.open(new).results().rows) == shown(SECOND)
-    assert {path.name for path in listed(tables / "other")} == {new.table.name} != left
-
-
 def listed(place: ObjectPath) -> list[ObjectPath]:
     """What lies right below, which no table asks for."""
     from pyarrow.fs import FileSelector
@@ -435,19 +388,6 @@ def listed(place: ObjectPath) -> list[ObjectPath]:
 
     found = _storage().get_file_info(FileSelector(place.key, allow_not_found=True))
     return [place / each.base_name for each in found]
-
-
-def test_another_query_goes_on_in_the_same_place(written: WrittenTable) -> None:
-    document = load_spec(written.place.spec).document()
-    spec = load_spec(document | {"query": QUERY.replace(" FROM", ", MIN(v) AS low FROM")})
-    shadow = prepare_replay(written.place, spec).shadow
-    assert isinstance(shadow.table, ObjectPath)
-    assert prepare_replay(written.place, spec).shadow.table == shadow.table, "it is taken up again"
-    done = evolve(written.place, spec)
-    assert done.row is not None
-    assert done.row.kind == "evolve"
-    rows = dict(TableReader.open(written.place).results().rows)
-    assert rows == {key: (*result(values), min(values)) for key, values in SECOND.items()}
 
 
 @pytest.mark.slow

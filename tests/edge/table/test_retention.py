@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 import pytest
@@ -18,6 +17,7 @@ from jobs.table.epoch_rows import read_epoch_rows
 from jobs.table.version import TableVersion
 from schemas.table.epoch import VIEWS, EpochRow
 from schemas.types.sql_types import SqlType
+from tests.support.epoch_rows import epoch_row
 
 PLAN = parse_query("SELECT k, COUNT(*) AS n FROM t GROUP BY k", {"k": SqlType.parse("STRING")})
 LONG_AFTER_US = 10**18
@@ -29,20 +29,9 @@ def commit_epochs(
     """A table of a start row, whose counters are zero, and three epochs; from 2 on with `later`."""
     table = EpochTable.create(where, TableLayout(Program(PLAN)))
     for number in range(4):
-        table.commit_epoch(
-            EpochRow(
-                epoch=number,
-                uuid=uuid4().hex,
-                generation=1,
-                kind="data" if number else "start",
-                committed_at=number,
-                plan="p",
-                offsets={"t": {"0": number}},
-                counters={"groups": number, "read": 10 * number, "begins": 1}
-                | (views if later is None or number < 2 else later),
-            ),
-            (),
-        )
+        counters = {"groups": number, "read": 10 * number, "begins": 1}
+        counters |= views if later is None or number < 2 else later
+        table.commit_epoch(epoch_row(number, committed_at=number, counters=counters), ())
     return table
 
 

@@ -40,6 +40,7 @@ from jobs.edge.tasks import dedupe
 from jobs.edge.tasks.dedupe import ROW_BUCKET, DedupeReport, DedupeTask
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.outcome import Outcome
+from tests.support.epoch_rows import epoch_row
 from tests.support.histories.keyed_table import (
     PLAN,
     Message,
@@ -49,7 +50,6 @@ from tests.support.histories.keyed_table import (
     read,
     shipped,
 )
-from tests.support.tables.folded_table import epoch_row
 
 BUCKETS = 4
 

@@ -55,21 +55,17 @@ def _must_name_the_damage(found: dict[str, Any]) -> None:
 
 def _check_service(job: RunningJob) -> None:
     """A service audits all views or one, as operations of the job; pages have the reports."""
-    served = Served.start(job.data, brokers=job.brokers)
-    try:
-        with served.client() as pages:
-            assert pages.put("/v1/jobs/items", json=job.spec).status_code == 201
-            eventually(lambda: served.job("items")["epoch"])
-            client = Client(served.address)
-            whole = client.wait_until_ended(client.audit("items"))
-            assert (whole.job, whole.state) == ("items", "DONE")
-            _must_name_the_damage(whole.result or {})
-            one = client.wait_until_ended(client.audit("items.view-2"))
-            assert (one.job, one.arguments) == ("items", {"view": "view-2"})
-            assert one.result == (whole.result or {})["views"]["view-2"]
-            _check_pages(pages, whole.id, one.id)
-    finally:
-        served.stop()
+    with Served.start(job.data, brokers=job.brokers) as served, served.client() as pages:
+        assert pages.put("/v1/jobs/items", json=job.spec).status_code == 201
+        eventually(lambda: served.job("items")["epoch"])
+        client = Client(served.address)
+        whole = client.wait_until_ended(client.audit("items"))
+        assert (whole.job, whole.state) == ("items", "DONE")
+        _must_name_the_damage(whole.result or {})
+        one = client.wait_until_ended(client.audit("items.view-2"))
+        assert (one.job, one.arguments) == ("items", {"view": "view-2"})
+        assert one.result == (whole.result or {})["views"]["view-2"]
+        _check_pages(pages, whole.id, one.id)
 
 
 def _check_pages(pages: httpx.Client, whole: str, one: str) -> None:

@@ -12,8 +12,6 @@ from uuid import uuid4
 import pytest
 from kafka import KafkaProducer
 
-from jobs.core.rows.projection import row_projection
-from jobs.core.sql.select import parse_query
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.job_directory import JobDirectory
@@ -22,19 +20,16 @@ from jobs.edge.table.file_writer import (
     file_name,
     write_file,
 )
-from jobs.edge.table.reading import TableReader
 from jobs.table.parts import QUARANTINE
 from schemas.directory.replayed import Replay, write_replay
 from schemas.spec.file import load_spec, spec_text
-from schemas.table.epoch import EpochRow
-from schemas.types.sql_types import BIGINT, DOUBLE, STRING
+from schemas.types.sql_types import BIGINT, STRING
 from tests.support.command.both_ways import BothWays, adopt, seen, without
-from tests.support.command.lab import JOB, Lab, lines
+from tests.support.command.lab import lines
+from tests.support.epoch_rows import epoch_row
 from tests.support.sampling import quick
 from tests.support.service.served import Served, end_jobs
-from tests.support.tables.folded_table import FoldedTable
 from tests.support.tables.written_table import WrittenTable
-from tests.support.warm_driver import warm_driver
 
 QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
 BEYOND_DOUBLES = 2**53 + 1
@@ -67,11 +62,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         offset=12,
     )
     write_replay(table.place.replayed, sent)
-    running = Served.start(data)
-    adopt(running, "items", 2)
-    yield running
-    assert running.stop() == 0
-    end_jobs(data)
+    with Served.start(data) as running:
+        adopt(running, "items", 2)
+        yield running
 
 
 def refuse(table: WrittenTable, rejects: list[Reject]) -> None:
@@ -183,31 +176,6 @@ def test_a_statement_is_answered_the_same(form: list[str], both: BothWays) -> No
     assert '{"top": 1, "totals": [1]}' in out
 
 
-def test_a_listing_is_filtered_and_ordered(both: BothWays) -> None:
-    rows = both.same_documents("results", "items", "--where", "total>=4", "--order=-total")
-    totals = [row["total"] for row in rows]
-    assert totals == sorted(totals, reverse=True)
-    assert min(totals) >= 4
-    (null,) = both.same_documents("results", "items", "--where", "name is null")
-    assert null["name"] is None
-    some = both.same_documents("results", "items", "--where", "name is not null", "--limit", "1")
-    assert len(some) == 1
-    assert some[0]["name"] is not None
-
-
-def test_a_difference_has_the_rows_before_and_after(both: BothWays) -> None:
-    found = both.same_documents("diff", "items", "--from", "1", "--to", "2")
-    before, after = (
-        {row["name"]: row for row in both.same_documents("results", "items", "--epoch", epoch)}
-        for epoch in ("1", "2")
-    )
-    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-    assert {each["key"]["name"] for each in found} == changed
-    for each in found:
-        name = each["key"]["name"]
-        assert (each["before"], each["after"]) == (before.get(name), after.get(name))
-
-
 def test_a_put_shows_the_epoch_and_groups_of_a_table_and_waits_for_approval(
     both: BothWays, tmp_path: Path
 ) -> None:
@@ -217,8 +185,7 @@ def test_a_put_shows_the_epoch_and_groups_of_a_table_and_waits_for_approval(
     table.epoch({("a",): (1, 5), ("b",): (2,)}, groups=2)
     text = spec_text(load_spec(table.place.spec))
     spec.write_text(text)
-    running = Served.start(data)
-    try:
+    with Served.start(data) as running:
         put = ("jobs", "put", "items", "--spec", str(spec), "--service", running.address)
         code, out, err = both.call(*put, "--json")
         assert code == 0, err
@@ -244,8 +211,6 @@ def test_a_put_shows_the_epoch_and_groups_of_a_table_and_waits_for_approval(
         assert err.startswith(f"{spec}:")
         assert "unknown column `w`" in err
         assert err.splitlines()[-1].endswith("^")
-    finally:
-        running.stop()
 
 
 def test_whole_numbers_are_numbers_and_bytes_are_whole(both: BothWays) -> None:
@@ -300,37 +265,6 @@ def test_a_clone_is_reported_the_same_and_the_service_tells_by_whom(both: BothWa
     assert "POST /v1/jobs/items/clone" in both.by_service("audit-log")[1]
 
 
-def test_values_of_many_types_are_the_same(both: BothWays) -> None:
-    columns = {"name": STRING, "v": BIGINT, "x": DOUBLE}
-    query = (
-        "SELECT name, ARRAY_AGG(v) AS vs, SUM(v) AS total, AVG(x) AS mean, MAX(x) AS x, "
-        "COUNT(DISTINCT v) AS n FROM t GROUP BY name"
-    )
-    place = JobDirectory(both.served.data, "types")
-    document = {
-        "name": "types",
-        "source": {"topic": "t"},
-        "columns": {name: str(kind) for name, kind in columns.items()},
-        "query": query,
-        "state": {"buckets": 4},
-    }
-    place.home.mkdir(parents=True)
-    place.spec.write_text(spec_text(load_spec(document)))
-    plan = parse_query(query, columns)
-    project = row_projection(plan)
-    assert project is not None
-    assert [column.name for column in plan.used] == ["name", "v", "x"]
-    table = FoldedTable(place.own_table, plan)
-    doubles = [0.1, 1e22, float("nan"), float("-inf"), None, -0.0]
-    rows = [("a", BEYOND_DOUBLES + n, x) for n, x in enumerate(doubles)] + [("b", 7, 1e-7)]
-    table.epoch([(*(project(row) or ((), ())), 1) for row in rows])
-    adopt(both.served, "types", 1)
-    first, second = both.same_documents("results", "types")
-    assert BEYOND_DOUBLES in first["vs"] and second["vs"] == [7]
-    both.same_documents("explain", "types", "a")
-    both.same("explain", "types", "a")
-
-
 def test_offsets_moved_by_hand_and_a_cleaned_changelog_are_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -338,20 +272,15 @@ def test_offsets_moved_by_hand_and_a_cleaned_changelog_are_noted(
     for number in range(1, 5):
         table.epoch({("a",): (number,)})
     table.forget(2)
-    newest = TableReader.open(table.place).newest
-    moved = EpochRow(
-        epoch=5,
-        uuid=uuid4().hex,
-        generation=1,
+    moved = epoch_row(
+        5,
+        table.plan,
         kind="offsets",
-        committed_at=5,
-        plan=newest.plan,
         offsets={"t": {"0": 7}},
         counters={"changelog_rows": 0, "moved": 5},
     )
     table.table.commit_epoch(moved, [])
-    served = Served.start(tmp_path)
-    try:
+    with Served.start(tmp_path) as served:
         adopt(served, "items", 5)
         both = BothWays(served, capsys)
         for words in ("results items", "results items --key a", "offsets items", "explain items a"):
@@ -363,9 +292,6 @@ def test_offsets_moved_by_hand_and_a_cleaned_changelog_are_noted(
         assert [change["epoch"] for change in changes] == [3, 3, 4, 4]
         assert both.by_tables("changes", "items", "--since", "1")[0] == 1
         assert both.by_service("changes", "items", "--since", "1")[0] == 1
-    finally:
-        assert served.stop() == 0
-        end_jobs(tmp_path)
 
 
 @pytest.mark.slow
@@ -454,34 +380,3 @@ def test_changes_of_a_stopped_job_are_reported_the_same(
     finally:
         assert served.stop() == 0
         end_jobs(second)
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.timeout(600)
-def test_an_audit_and_all_that_a_run_left_are_the_same(
-    lab: Lab, copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RETALLY_BROKERS", lab.command.brokers)
-    newest = TableReader.open(JobDirectory(copied, JOB)).newest.epoch
-    served = Served.start(copied, brokers=lab.command.brokers)
-    try:
-        adopt(served, JOB, newest)
-        both = BothWays(served, capsys)
-        for words in (
-            f"results {JOB}",
-            f"changes {JOB}",
-            f"explain {JOB} pear",
-            f"quarantine {JOB}",
-            f"savepoint {JOB} --list",
-            f"offsets {JOB}",
-        ):
-            assert both.same(*words.split())[0] == 0
-            assert both.same_documents(*words.split())
-        by_tables = warm_driver("audit", JOB, "--json", "--data", str(copied))
-        assert both.by_service("audit", JOB, "--json")[:2] == (0, by_tables.stdout)
-        (report,) = lines(by_tables.stdout)
-        assert (report["verdict"], report["groups"]) == ("equal", len(lab.truth))
-    finally:
-        assert served.stop() == 0
-        end_jobs(copied)

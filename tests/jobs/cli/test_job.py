@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import subprocess
 import threading
@@ -26,7 +25,7 @@ from jobs.edge.table.file_writer import (
 from jobs.edge.table.reading import TableReader
 from jobs.table.parts import ACCUMULATORS
 from schemas.table.epoch import EpochRow
-from tests.support.command.lab import JOB, Command, Lab, Retally, lines
+from tests.support.command.lab import JOB, Lab, Retally, lines
 from tests.support.command.shop import COLUMN_TYPES, COLUMNS, Result, ordered, spec_text
 from tests.support.topics import committed_records
 
@@ -56,12 +55,6 @@ def test_results_are_the_query_over_the_live_rows(lab: Lab, retally: Retally) ->
     assert ordered(answer(retally, "results", JOB, "--data", str(lab.data))) == lab.truth
 
 
-def test_results_of_a_process_are_the_same(lab: Lab) -> None:
-    done = lab.command("results", JOB, "--data", str(lab.data), "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert ordered(lines(done.stdout)) == lab.truth
-
-
 def test_the_changelog_folds_to_the_results(lab: Lab, retally: Retally) -> None:
     changes = answer(retally, "changes", JOB, "--data", str(lab.data))
     assert set(changes[0]) == {"op", "epoch", "seq", "row"}
@@ -76,16 +69,6 @@ def test_since_is_exclusive_and_joins_on(lab: Lab, retally: Retally) -> None:
     assert later == [change for change in everything if change["epoch"] > 2]
     newest = str(newest_epoch(lab.data))
     assert answer(retally, "changes", JOB, "--data", str(lab.data), "--since", newest) == []
-
-
-def test_results_of_every_epoch_are_the_changelog_up_to_it(lab: Lab, retally: Retally) -> None:
-    changes = answer(retally, "changes", JOB, "--data", str(lab.data))
-    newest = newest_epoch(lab.data)
-    assert newest >= 5
-    for epoch in range(newest + 1):
-        until = [change for change in changes if change["epoch"] <= epoch]
-        arguments = ("results", JOB, "--data", str(lab.data), "--epoch", str(epoch))
-        assert ordered(answer(retally, *arguments)) == folded(until)
 
 
 def test_results_at_a_time_are_those_of_the_epoch_before_it(lab: Lab, retally: Retally) -> None:
@@ -104,14 +87,6 @@ def test_results_at_a_time_are_those_of_the_epoch_before_it(lab: Lab, retally: R
     code, _, err = retally("results", JOB, *data, "--time", "1990-01-01")
     assert code == 1
     assert "no epoch was committed by then; the oldest is of 20" in err
-
-
-def test_an_epoch_that_is_not_there_fails_and_names_those_that_are(
-    lab: Lab, retally: Retally
-) -> None:
-    code, out, err = retally("results", JOB, "--data", str(lab.data), "--epoch", "999")
-    assert (code, out) == (1, "")
-    assert f"its epochs are 0 to {newest_epoch(lab.data)}" in err
 
 
 @pytest.mark.parametrize(
@@ -133,13 +108,6 @@ def test_a_key_is_a_value_or_an_object(
     expected = [row for row in lab.truth if row["name"] == name]
     assert len(expected) == 1
     assert answer(retally, "results", JOB, "--data", str(lab.data), "--key", key) == expected
-
-
-def test_a_key_that_is_no_group_gives_nothing(lab: Lab, retally: Retally) -> None:
-    arguments = ("results", JOB, "--data", str(lab.data), "--json", "--key", "plum")
-    code, out, err = retally(*arguments)
-    assert (code, out) == (0, "")
-    assert "there is no such group" in err
 
 
 @pytest.mark.parametrize("key", ['{"nam": "pear"}', "{}", '{"name": 3}', "{nonsense"])
@@ -166,14 +134,6 @@ def test_an_unknown_job_names_the_nearest(lab: Lab, retally: Retally) -> None:
     assert "did you mean 'items'?" in err
 
 
-def test_quarantine_holds_each_bad_message_once(lab: Lab) -> None:
-    rows = TableReader.open(JobDirectory(lab.data, JOB)).part("quarantine")
-    assert [(row["topic"], row["partition"], row["raw"]) for row in rows] == [
-        (lab.topic, 1, b"{not canal")
-    ] * lab.rejected
-    assert len({row["offset"] for row in rows}) == lab.rejected
-
-
 def test_the_topic_folds_to_the_results(lab: Lab) -> None:
     sink = re.search(r"sink: \{topic: (\S+)\}", lab.spec.read_text())
     assert sink is not None
@@ -187,19 +147,6 @@ def consumed(brokers: str, topic: str) -> Result:
 
 
 # --- explain ----------------------------------------------------------------------------------
-
-
-def test_explain_says_what_is_behind_each_value(lab: Lab, retally: Retally) -> None:
-    (document,) = answer(retally, "explain", JOB, "pear", "--data", str(lab.data))
-    (row,) = (row for row in lab.truth if row["name"] == "pear")
-    assert document["row"] == row
-    assert document["row_count"] == row["n"]
-    (argument,) = document["arguments"]
-    assert argument["sum"] == row["sum_cnt"]
-    values = {entry["value"]: entry["multiplicity"] for entry in argument["multiset"]}
-    assert max(values) == row["top"]
-    assert sum(value * times for value, times in values.items()) == row["sum_cnt"]
-    assert sum(values.values()) == argument["count"]
 
 
 def test_explain_names_the_epochs_and_their_offsets(lab: Lab, retally: Retally) -> None:
@@ -224,29 +171,7 @@ def test_explain_for_people_shows_the_same(lab: Lab, retally: Retally) -> None:
     assert f"read from {lab.topic}/0 [0, " in out
 
 
-def test_explain_of_what_never_was_fails(lab: Lab, retally: Retally) -> None:
-    code, out, err = retally("explain", JOB, "plum", "--data", str(lab.data))
-    assert (code, out) == (1, "")
-    assert "nor was one" in err
-
-
 # --- savepoints and going back ----------------------------------------------------------------
-
-
-def test_a_savepoint_is_named_listed_and_deleted(copied: Path, retally: Retally) -> None:
-    data = ("--data", str(copied))
-    (kept,) = answer(retally, "savepoint", JOB, *data)
-    assert kept["name"] == f"epoch-{kept['epoch']}"
-    assert answer(retally, "savepoint", JOB, *data) == [kept]
-    names = [each["name"] for each in answer(retally, "savepoint", JOB, *data, "--list")]
-    assert names == ["first", kept["name"]]
-    code, _, err = retally("savepoint", JOB, *data, "--name", "first")
-    assert code == 1
-    assert "has a savepoint 'first' already" in err
-    assert retally("savepoint", JOB, *data, "--name", "../x")[0] == 2
-    assert retally("savepoint", JOB, *data, "--name", "12")[0] == 2
-    assert retally("savepoint", JOB, *data, "--delete", "first")[0] == 0
-    assert retally("savepoint", JOB, *data, "--delete", "first")[0] == 1
 
 
 @pytest.mark.slow
@@ -318,18 +243,6 @@ def test_rewind_to_what_is_not_kept_names_what_is(
 
 
 # --- audit ------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_audit_finds_a_damaged_value(lab: Lab, copied: Path) -> None:
-    damage(copied, "pear")
-    done = lab.command("audit", JOB, "--data", str(copied), "--json")
-    assert done.returncode == 1, done.stderr
-    (report,) = lines(done.stdout)
-    (row,) = (row for row in lab.truth if row["name"] == "pear")
-    wrong = {**row, "sum_cnt": row["sum_cnt"] + 1}
-    assert report["verdict"] == "different"
-    assert report["differences"] == [{"group": {"name": "pear"}, "table": wrong, "recomputed": row}]
 
 
 def damage(data: Path, name: str) -> None:
@@ -413,28 +326,6 @@ def until(stream: object, pattern: str) -> str:
     while not matched.wait(0.2):
         assert time.monotonic() < deadline, "".join(seen)
     return "".join(seen)
-
-
-def test_a_changed_number_of_buckets_is_refused(lab: Lab, tmp_path: Path) -> None:
-    shutil.copytree(lab.data / "jobs", tmp_path / "jobs")
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(spec_text(JOB, lab.topic, None) + "state: {buckets: 16}\n")
-    done = lab.command("run", str(spec), "--data", str(tmp_path), "--until-caught-up")
-    assert done.returncode == 1
-    assert "state.buckets is fixed for the life of a job" in done.stderr
-    (tmp_path / "jobs" / JOB / "spec.yaml").unlink()
-    done = lab.command("run", str(spec), "--data", str(tmp_path), "--until-caught-up")
-    assert done.returncode == 1
-    assert "spec.yaml is missing, which has the number of buckets" in done.stderr
-
-
-@pytest.mark.slow
-def test_run_without_a_broker_fails_in_a_sentence(lab: Lab, tmp_path: Path) -> None:
-    nobody = Command("127.0.0.1:1")
-    done = nobody("run", str(lab.spec), "--data", str(tmp_path), "--until-caught-up")
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("retally: no answer from 127.0.0.1:1 (")
 
 
 def test_changes_follow_what_is_committed_and_end_quietly(

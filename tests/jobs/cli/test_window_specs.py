@@ -13,7 +13,7 @@ from jobs.cli.spec_reading import load_job
 from jobs.running.job import JobProgress
 from schemas.spec.file import SpecError, load_spec
 from tests.support.command.lab import Retally
-from tests.support.tables.folded_table import epoch_row
+from tests.support.epoch_rows import epoch_row
 
 TUMBLE = ", TUMBLE(at, INTERVAL '1' MINUTE)"
 SPEC = """\

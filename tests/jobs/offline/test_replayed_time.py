@@ -24,7 +24,8 @@ from jobs.offline.replay import replay
 from jobs.running.clock import JobClock
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import EpochRow, Offsets, TopicPartition
+from schemas.table.epoch import Offsets, TopicPartition
+from tests.support.epoch_rows import epoch_row
 from tests.support.examples import examples
 from tests.support.histories.timed_specs import Epochs, Keys, histories, steps_of, value_of
 
@@ -60,11 +61,11 @@ def run_epochs(spec: JobSpec, history: Epochs) -> tuple[list[int], list[tuple[st
     offsets: Offsets = {}
     for place in (*partitions, *(TopicPartition(topic, 0) for topic in silent)):
         offsets.setdefault(place.topic, {})[str(place.partition)] = 0
-    newest = EpochRow(
-        epoch=0, uuid="", generation=0, kind="start", committed_at=0, plan="", offsets=offsets
-    )
     clock = StillClock(
-        spec, dict.fromkeys(spec.source.topics, 0), newest, read_log_ends=lambda: offsets
+        spec,
+        dict.fromkeys(spec.source.topics, 0),
+        epoch_row(0, offsets=offsets),
+        read_log_ends=lambda: offsets,
     )
     for topic, numbers in offsets.items():
         for number in numbers:

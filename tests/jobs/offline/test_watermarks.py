@@ -70,27 +70,6 @@ def test_periodic_every_200_ms() -> None:
     assert outputs(steps, exact=True) == [{"watermark": DAY + at} for at in risen]
 
 
-def test_the_times_of_an_assigner_behind_the_source_replace_its_stamps() -> None:
-    """The source stamps by its clock, the step's time is the field's: as in the punctuated run."""
-    steps: Steps = [{"add": 0}]
-    for event in events():
-        steps += [{"clock": 777}, event, PERIODIC]
-    found = outputs(steps, time="ingestion", generator="punctuated", marker="TRUE", delay="3s")
-    assert found == PUNCTUATED
-
-
-def test_ingestion_time_alone_has_the_watermark_of_the_sources_clock() -> None:
-    steps: Steps = [
-        {"add": 0},
-        {"clock": 450},
-        {"event": [0, DAY]},
-        {"clock": 160},
-        PERIODIC,
-        PERIODIC,
-    ]
-    assert outputs(steps, time="ingestion") == [{"watermark": 400}, {"watermark": 600}]
-
-
 def test_a_marker_is_a_predicate_over_the_row() -> None:
     marker = "k = 'b' AND CAST(v AS STRING) LIKE '%6'"
     steps: Steps = [{"add": 0}, *events(), {"event": [0, None], "row": {"k": None, "v": None}}]
@@ -107,28 +86,6 @@ def test_a_marker_is_a_predicate_over_the_row() -> None:
 
 
 # --- statuses and pauses --------------------------------------------------------------------------
-
-
-def test_a_source_that_comes_back_is_active_before_anything_else() -> None:
-    steps: Steps = [
-        {"add": 0},
-        {"event": [0, 100]},
-        PERIODIC,
-        PERIODIC,
-        {"clock": 301},
-        PERIODIC,
-        PERIODIC,
-        {"event": [0, 50]},
-        PERIODIC,
-        {"event": [0, 200]},
-        PERIODIC,
-    ]
-    assert outputs(steps, idle_after="300ms") == [
-        {"watermark": 99},
-        {"status": "idle"},
-        {"status": "active"},
-        {"watermark": 199},
-    ]
 
 
 def test_passing_time_emits_as_a_running_job_does() -> None:
@@ -150,46 +107,6 @@ def test_steps_that_come_one_by_one_emit_only_where_they_say_so() -> None:
     steps: Steps = [{"add": 0}, {"event": [0, 100]}, {"clock": 100_000}]
     found = watermarks(spec(), iter(steps))
     assert list(found) == []
-
-
-def test_a_mark_may_carry_a_time_of_its_own() -> None:
-    """Event 40, then a mark of 30: the watermark is the mark's, not the greatest time."""
-    own = {"generator": "punctuated", "marker": {"when": "end_of = TRUE", "time": "upto"}}
-    columns = {"end_of": "BOOLEAN", "upto": "BIGINT"}
-
-    def event(time: int, upto: int | None) -> dict[str, Any]:
-        row = {"end_of": "false" if upto is None else "true", "upto": upto and str(upto)}
-        return {"event": [0, time], "row": row}
-
-    steps: Steps = [{"add": 0}, event(40, None), event(10, 30), event(50, 45)]
-    document = {**spec(), "columns": columns, "query": "SELECT COUNT(*) AS n FROM t"}
-    found = list(watermarks({**document, "watermark": own}, steps))
-    assert found == [{"watermark": 30}, {"watermark": 45}]
-    short = {"generator": "punctuated", "marker": "end_of = TRUE"}
-    found = list(watermarks({**document, "watermark": short}, steps))
-    assert found == [{"watermark": 40}, {"watermark": 50}]
-
-
-def test_who_runs_ahead_is_paused_until_the_others_have_caught_up() -> None:
-    align = {"group": "g", "max_drift": "1s", "every": "1s"}
-    steps: Steps = [
-        {"add": 0},
-        {"add": 1},
-        {"event": [0, 10_000]},
-        {"event": [1, 1_000]},
-        PERIODIC,
-        {"clock": 999},
-        {"clock": 1},
-        {"event": [1, 9_000]},
-        PERIODIC,
-        {"clock": 1_000},
-    ]
-    assert outputs(steps, align=align) == [
-        {"watermark": 999},
-        {"paused": [0]},
-        {"watermark": 8_999},
-        {"paused": []},
-    ]
 
 
 def test_a_partition_that_is_removed_no_longer_holds_the_others() -> None:

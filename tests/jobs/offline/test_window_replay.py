@@ -334,57 +334,6 @@ def test_final_results_are_the_query_over_the_rows_that_are_left(window: str, se
     assert ends == sorted(ends)
 
 
-def test_topics_with_strategies_of_their_own_move_one_watermark() -> None:
-    spec = {
-        "name": "two",
-        "source": {
-            "topics": [
-                "orders",
-                {
-                    "topic": "payments",
-                    "watermark": {
-                        "time": {"expression": "paid_s * 1000"},
-                        "generator": "punctuated",
-                        "marker": "k = 'end'",
-                    },
-                },
-            ]
-        },
-        "columns": {"k": "STRING", "t": "BIGINT", "paid_s": "BIGINT"},
-        "query": "SELECT k, window_end, COUNT(*) AS n FROM t "
-        "GROUP BY k, TUMBLE(t, INTERVAL '10' SECOND)",
-        "emit": "final",
-        "watermark": {"time": {"column": "t"}, "delay": "2s", "exact": True},
-    }
-
-    def of(topic: str, k: str, seconds: int, partition: int = 0) -> dict[str, Any]:
-        row = {"k": k, "t": str(seconds * 1_000), "paid_s": str(seconds)}
-        return {"op": "+I", "row": row, "topic": topic, "partition": partition}
-
-    steps = [
-        of("orders", "a", 13),
-        of("payments", "a", 12),
-        {"flush": True},
-        of("payments", "end", 10),
-        {"flush": True},
-        of("orders", "late", 9),
-        of("payments", "late", 8, partition=1),
-    ]
-    waiting = [each for each in replay(spec, steps) if "watermark" in each]
-    assert waiting == [at(9_223_372_036_854_775_807)], "partition 1 of payments has no mark"
-    found = list(replay(spec, steps[:-1]))
-    assert at(11_000) in found
-    assert [each["late"] for each in found if "late" in each] == [
-        {
-            "row": {"k": "late", "t": 9_000},
-            "weight": 1,
-            "topic": "orders",
-            "partition": 0,
-            "offset": 1,
-        }
-    ]
-
-
 def test_a_step_gives_the_watermark_of_the_job_that_writes_a_topic() -> None:
     spec = {
         "name": "second",

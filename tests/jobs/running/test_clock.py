@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -15,6 +14,7 @@ from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.clock import JobClock
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow, Offsets
+from tests.support.epoch_rows import epoch_row
 
 NOON = 1_767_268_800_000  # 2026-01-01 12:00:00
 MINUTE = 60_000
@@ -49,16 +49,7 @@ class Lived:
         )
 
     def _row(self, watermarks: dict[str, Any]) -> EpochRow:
-        return EpochRow(
-            epoch=0,
-            uuid=uuid4().hex,
-            generation=1,
-            kind="data",
-            committed_at=0,
-            plan="",
-            offsets=self.offsets,
-            watermarks=watermarks,
-        )
+        return epoch_row(0, offsets=self.offsets, watermarks=watermarks)
 
     def epoch(self, *ranges: tuple[str, int, int]) -> dict[str, Any]:
         """An epoch of one record in each of these ranges, and what its row says of time."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from tests.support.jobs.running_job import RunningJob, create_topic, produce
-from tests.support.jobs.timed_job import MINUTE, NOON, await_row, inserted, running, spec_of
+from tests.support.jobs.timed_job import MINUTE, NOON, inserted, spec_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
@@ -23,35 +22,6 @@ def changelog(job: RunningJob) -> list[tuple[str, str, int]]:
 
 def results(job: RunningJob) -> dict[str, int]:
     return {row["name"]: row["n"] for row in job.ask("results", job.spec["name"])}
-
-
-def test_groups_expire_without_any_input_and_after_a_crash(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    create_topic(broker.address, topic, 1)
-    spec = spec_of(topic, {"time": "es"})
-    spec["state"] = {"buckets": 2, "ttl": "3s"}
-    job = RunningJob(spec, tmp_path, broker.address)
-    produce(broker.address, topic, [(0, inserted(NOON, name)) for name in ("a", "b", "a")])
-    with running(job) as process:
-        gone = await_row(job, process, lambda row: row.counters.get("expired") == 2)
-        assert (gone.kind, gone.counters["groups"]) == ("time", 0)
-        assert gone.offsets[topic]["0"] == 3
-        produce(broker.address, topic, [(0, inserted(NOON, "c"))])
-        written = await_row(job, process, lambda row: row.offsets[topic]["0"] == 4)
-        process.kill()
-    time.sleep(3)
-    with running(job) as process:
-        late = await_row(job, process, lambda row: row.counters.get("expired") == 1)
-        assert late.epoch > written.epoch
-    assert sorted(changelog(job)[:4]) == [
-        ("+I", "a", 2),
-        ("+I", "b", 1),
-        ("-D", "a", 2),
-        ("-D", "b", 1),
-    ]
-    assert changelog(job)[4:] == [("+I", "c", 1), ("-D", "c", 1)]
-    assert results(job) == {}
 
 
 def event_clock(topic: str) -> dict[str, Any]:
@@ -101,34 +71,3 @@ def test_withheld_results_come_out_once_after_a_crash_and_without_the_cache(
     released = job.epochs()[-1]
     assert released.kind == "time"
     assert released.time.published_watermark == NOON + MINUTE - 1
-
-
-@pytest.mark.parametrize("fault", ["after_tasks=kill@2", "after_commit=kill@3"])
-def test_an_epoch_without_data_that_is_killed_is_made_once(
-    fault: str, broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    """The first epoch folds rows, the second tells their windows: it dies when its tasks are done,
-    or when it is committed and nobody knows yet."""
-    create_topic(broker.address, topic, 1)
-    spec = {
-        "name": "timed",
-        "source": {"topic": topic},
-        "columns": {"name": "STRING", "t": "BIGINT"},
-        "query": "SELECT name, window_end AS stop, COUNT(*) AS n FROM t "
-        "GROUP BY name, TUMBLE(t, INTERVAL '1' SECOND)",
-        "watermark": {"time": {"column": "t"}},
-        "emit": "final",
-        "state": {"buckets": 2},
-    }
-    job = RunningJob(spec, tmp_path, broker.address)
-    text = '{"data":[{"name":"a","t":"%d"}],"type":"INSERT","isDdl":false}'
-    times = [100, 200, 1_100, 2_100]
-    produce(broker.address, topic, [(0, (text % time).encode()) for time in times])
-    failpoint, action = fault.split("=")
-    job.must_die_at(failpoint, action)
-    job.must_run()
-    assert [row.kind for row in job.epochs()] == ["start", "data", "time"]
-    output = [
-        (row["op"], row["row"]["stop"], row["row"]["n"]) for row in job.ask("changes", "timed")
-    ]
-    assert output == [("+I", 1_000, 2), ("+I", 2_000, 1)]

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process import failpoints
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.failpoints import FailpointError
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OpenJob = Callable[..., EpochsByHand]
-COMPACTED_SECONDS_MAX = 60
 
 
 @pytest.fixture
@@ -75,16 +73,6 @@ def nothing_of(job: EpochsByHand, epoch: int) -> None:
 
 
 # --- epochs without data ----------------------------------------------------------------------
-
-
-def test_an_epoch_has_the_time_at_which_its_oldest_record_was_appended(open_job: OpenJob) -> None:
-    job = open_job()
-    began = int(time.time() * 1_000)
-    first = job.epoch_of([(0, insert(row("a", 1))), (1, insert(row("b", 2)))])
-    assert first.counts.appended_ms is not None
-    assert began <= first.counts.appended_ms <= first.committed_at // 1_000
-    assert first.commit_latency_ms == first.committed_at // 1_000 - first.counts.appended_ms
-    assert job.time_epoch().commit_latency_ms is None
 
 
 def test_an_epoch_without_data_keeps_offsets_and_the_state_goes_on_over_it(
@@ -342,24 +330,6 @@ def test_a_column_that_is_gone_stops_the_job_by_name_and_commits_nothing(
     assert job.results()[("b",)] == (None, None)
 
 
-def test_a_truncate_stops_the_job_with_its_statement_and_place_and_commits_nothing(
-    open_job: OpenJob,
-) -> None:
-    job = open_job()
-    job.epoch_of([(0, insert(row("a", 1)))])
-    truncate = message("TRUNCATE", None, isDdl=True, sql="truncate table product")
-    with pytest.raises(
-        InputRefused,
-        match=r"^truncate table product \(topic .*, partition 0, offset 1\).*on_truncate: stop",
-    ):
-        job.epoch_of([(0, truncate), (1, insert(row("a", 2)))])
-    nothing_of(job, 1)
-    going_on = job.spec.model_copy(update={"on_truncate": "quarantine"})
-    job = EpochsByHand(job.spark, job.brokers, job.home, going_on)
-    assert job.epoch().counters["quarantined"] == 1
-    assert job.results() == {("a",): (3, 2)}
-
-
 def test_on_error_fail_stops_at_the_first_bad_message_and_commits_nothing(
     open_job: OpenJob,
 ) -> None:
@@ -436,55 +406,6 @@ def test_two_topics_are_one_source(open_job: OpenJob, broker: Broker, topic: str
     produce(broker.address, second, [(0, b"bad")])
     job.epoch()
     assert [each["topic"] for each in job.quarantine()] == [second]
-
-
-def test_transactions_end_in_markers_and_aborted_ones_hold_no_rows(
-    open_job: OpenJob, broker: Broker, topic: str
-) -> None:
-    job = open_job()
-    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": topic})
-    producer.init_transactions(30)
-
-    def transaction(*rows: dict[str, Any], commit: bool) -> None:
-        producer.begin_transaction()
-        for number, each in enumerate(rows):
-            producer.produce(topic, insert(each), partition=number % 2)
-        producer.flush(30)
-        if commit:
-            producer.commit_transaction(30)
-        else:
-            producer.abort_transaction(30)
-
-    def settled(offsets: dict[str, int]) -> None:
-        """A commit is answered a moment before every partition knows of it."""
-        deadline = time.monotonic() + 20
-        while job.ends() != {topic: offsets}:
-            assert time.monotonic() < deadline, job.ends()
-            time.sleep(0.02)
-
-    transaction(row("a", 1), row("b", 2), row("a", 4), commit=True)
-    settled({"0": 3, "1": 2})
-    done = job.epoch()
-    assert done.offsets == {topic: {"0": 3, "1": 2}}
-    assert done.counters["read"] == 3
-    transaction(row("a", 100), row("b", 100), commit=False)
-    settled({"0": 5, "1": 4})
-    aborted = job.epoch()  # a range without a single record
-    assert aborted.counters["read"] == 0
-    assert aborted.offsets == {topic: {"0": 5, "1": 4}}
-    transaction(row("a", 200), commit=False)
-    transaction(row("a", 8), row("b", 16), commit=True)
-    settled({"0": 9, "1": 6})
-    producer.begin_transaction()
-    producer.produce(topic, insert(row("b", 300)), partition=1)
-    producer.flush(30)
-    job.epoch()  # ends before the open transaction
-    assert job.results() == {("a",): (13, 8), ("b",): (18, 16)}
-    assert job.pipeline.newest.offsets == {topic: {"0": 9, "1": 6}}
-    producer.commit_transaction(30)
-    settled({"0": 9, "1": 8})
-    job.epoch()
-    assert job.results() == {("a",): (13, 8), ("b",): (318, 300)}
 
 
 # --- what may happen between epochs -----------------------------------------------------------
@@ -564,30 +485,6 @@ def spoil(job: EpochsByHand, change: Callable[[bytes], bytes]) -> None:
         fresh = path.with_suffix(".bad")
         fresh.write_bytes(change(path.read_bytes()))
         fresh.replace(path)
-
-
-def test_a_range_in_pieces_is_folded_as_the_whole(
-    open_job: OpenJob,
-    broker: Broker,
-    topic: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    keys: dict[str, Any] = {
-        "columns": dict(COLUMNS),
-        "partitions": 4,
-        "source": {"database": DATABASE, "table": TABLE},
-    }
-    whole, cut = (open_job(EXTREMES, home=home, **keys) for home in ("whole", "cut"))
-    for number, messages in enumerate(parts_of(history(8, messages=240).messages, 3), start=1):
-        produce(broker.address, topic, [(each.partition, each.value) for each in messages])
-        ends = whole.ends()
-        left = whole.epoch(ends)
-        with monkeypatch.context() as patch:
-            patch.setattr("jobs.edge.kafka.offset_ranges.RANGE_PIECE_RECORDS_MIN", 7)
-            right = cut.epoch(ends)
-        assert cut.changelog(number) == whole.changelog(number), f"epoch {number}"
-        assert right.counters["rows"] == left.counters["rows"]
-    assert repr(cut.results()) == repr(whole.results())
 
 
 def parts_of(messages: list[Message], count: int) -> Iterator[list[Message]]:
@@ -673,61 +570,3 @@ def test_a_file_removed_under_a_job_is_named_once_it_is_needed(open_job: OpenJob
     (job.root / name).write_bytes(kept)
     job.epoch()
     assert job.results() == {("a",): (4, 3), ("b",): (7, 5)}
-
-
-@pytest.mark.slow
-def test_gaps_of_a_compacted_topic_are_no_loss(
-    open_job: OpenJob, broker: Broker, topic: str
-) -> None:
-    """Compaction leaves the last record of each key: here insertions, whose order is free."""
-    settings = {
-        "cleanup.policy": "compact",
-        "segment.bytes": str(1024 * 1024),
-        "segment.ms": "100",
-        "min.cleanable.dirty.ratio": "0.01",
-    }
-    with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
-        admin.ensure_topic(topic, 1, settings)
-    job = open_job(partitions=1)
-    producer = Producer({"bootstrap.servers": broker.address})
-
-    def keyed(key: str, value: int) -> None:
-        producer.produce(topic, insert(row(key, value)), key=key, partition=0)
-        assert producer.flush(30) == 0
-
-    for value in range(20):
-        keyed("a" if value % 2 else "b", value)
-    deadline = time.monotonic() + COMPACTED_SECONDS_MAX
-    while True:  # the active segment is never compacted: each record here may roll it
-        keyed("c", 0)
-        time.sleep(0.25)
-        if len(offsets_of(broker, topic)) < job.ends()[topic]["0"] - 15:
-            break
-        assert time.monotonic() < deadline, "the broker did not compact"
-    done = job.epoch()
-    end = job.ends()[topic]["0"]
-    assert done.offsets == {topic: {"0": end}}
-    assert done.counters["read"] < end - 15
-    assert {key: job.results()[(key,)] for key in "ab"} == {"a": (19, 19), "b": (18, 18)}
-    keyed("a", 1)
-    job.epoch()
-    assert job.results()[("a",)] == (20, 19)
-
-
-def offsets_of(broker: Broker, topic: str) -> list[int]:
-    """The offsets that a consumer finds."""
-    from kafka import KafkaConsumer, TopicPartition
-
-    consumer = KafkaConsumer(bootstrap_servers=[broker.address], enable_auto_commit=False)
-    try:
-        place = TopicPartition(topic, 0)
-        consumer.assign([place])
-        consumer.seek_to_beginning(place)
-        end = consumer.end_offsets([place])[place]
-        found: list[int] = []
-        while consumer.position(place) < end:
-            for batch in consumer.poll(200).values():
-                found += [record.offset for record in batch]
-        return found
-    finally:
-        consumer.close()

@@ -198,23 +198,6 @@ def test_changes_that_the_source_lost_are_told_and_not_skipped(life: Life, broke
     must_refuse(job, f"{TOPIC!r} was deleted and created again", before.id, again.id)
 
 
-def test_a_topic_that_does_not_exist_is_one_clear_sentence(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    create_topic(broker.address, f"{topic}-of-others", 1)
-    job = RunningJob(spec_of(topic), tmp_path, broker.address)
-    code, said = job.run()
-    assert code == 1
-    (sentence,) = said.splitlines()
-    mistake, _, known = sentence.partition("; known topics: ")
-    assert mistake == (
-        f"retally: source topic {topic!r} does not exist; create it or correct source.topic"
-    )
-    with admin_client(broker.address) as client:
-        assert set(known.split(", ")) <= {*client.list_topics()}
-    assert not job.table.exists()
-
-
 def test_a_topic_that_is_deleted_under_a_running_job_stops_it(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -121,32 +121,6 @@ def test_a_row_from_the_future_is_quarantined_and_moves_no_watermark(
     assert report["verdict"] == "equal"
 
 
-def test_a_marked_row_brings_the_watermark_that_it_marks_and_no_other_row_does(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    create_topic(broker.address, topic, 2)
-    job = RunningJob(
-        spec_of(
-            topic,
-            {
-                "time": "es",
-                "delay": "2s",
-                "generator": "punctuated",
-                "marker": "cnt = 1 AND name LIKE 'end%'",
-            },
-        ),
-        tmp_path,
-        broker.address,
-    )
-    end, more = inserted(NOON + 10, "end of day"), inserted(NOON + DAY)
-    produce(broker.address, topic, [(0, inserted(NOON + 50)), (0, end), (0, more), (1, end)])
-    job.must_run()
-    assert watermark(job.epochs()[-1]) == NOON + 10 - 2_000, "the least of two partitions"
-    produce(broker.address, topic, [(1, more), (1, inserted(NOON, "end"))])
-    job.must_run()
-    assert watermark(job.epochs()[-1]) == NOON + 50 - 2_000, "what partition 0 had seen by its mark"
-
-
 # --- windows ----------------------------------------------------------------------------------
 
 

@@ -173,44 +173,6 @@ def test_the_printed_watermarks_are_those_of_a_job(
     assert watermarks_of(job.epochs()) == [DAY + at for at in emitted]
 
 
-def test_the_printed_rows_in_one_epoch_are_late_as_one_by_one(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    create_topic(broker, topic, 1)
-    document = printed_spec(topic, {"generator": "punctuated", "marker": "TRUE", "delay": "3s"}) | {
-        "query": "SELECT k, window_end, SUM(v) AS s FROM t "
-        "GROUP BY k, TUMBLE(t, INTERVAL '10' SECOND)",
-        "emit": "final",
-    }
-    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
-    send(broker, [message(topic, printed) for printed in PRINTED])
-    job.epoch()
-    late = [each["offset"] for each in job.late()]
-    assert late == [2, 5, 6], "54.000 after 61.001, 79.003 and 79.004 after 97.000"
-    steps: list[Keys] = [
-        {"message": value.decode(), "time": time}
-        for _, _, value, time in (message(topic, printed) for printed in PRINTED)
-    ]
-    steps += [{"flush": True}, END, {"flush": True}]
-    output = list(replay({"name": "printed", **document}, steps))
-    output = output[: next(at for at, each in enumerate(output) if "rejected" in each)]
-    lines = [shown(each["op"], each["row"].values()) for each in output if "op" in each]
-    assert per_key(job.lines(), 2) == per_key(lines, 2)
-    assert [each["late"]["offset"] for each in output if "late" in each] == late
-
-
-def test_a_mark_of_30_after_an_event_of_40_is_a_watermark_of_30(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    create_topic(broker, topic, 1)
-    marker = {"when": "k = 'mark'", "time": f"v + {DAY}"}
-    document = printed_spec(topic, {"generator": "punctuated", "marker": marker})
-    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
-    send(broker, [message(topic, ("event", 0, 40)), message(topic, ("mark", 30, 10))])
-    job.epoch()
-    assert watermarks_of(job.epochs()) == [DAY + 30]
-
-
 def test_each_topic_of_the_printed_job_has_its_own_strategy(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -70,41 +70,6 @@ def steps_of(epochs: list[list[Message]]) -> list[dict[str, Any]]:
     return steps
 
 
-@pytest.mark.parametrize("window", quick(WINDOWS, ["hop"]))
-def test_windows_are_those_of_the_replay(
-    window: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    document = {
-        "source": {"topic": topic},
-        "columns": {"k": "STRING", "v": "INT", "t": "TIMESTAMP(3)"},
-        "query": "SELECT k, window_start, window_end, SUM(v) AS s, MAX(v) AS top FROM t "
-        f"WHERE v > 1 GROUP BY k, {WINDOWS[window]}",
-        "watermark": {"time": {"column": "t"}},
-        "minibatch": {"size": 100_000, "latency": "1h"},
-        "max_bad_fraction": 1.0,
-    }
-    random, live = Random(window), list[dict[str, str | None]]()
-    epochs = [messages(random, live) for _ in range(EPOCHS)]
-    expected: list[list[str]] = [[]]
-    rejected: list[str] = []
-    for each in replay({"name": "by-hand", **document}, steps_of(epochs)):
-        if "op" in each:
-            expected[-1].append(shown(each["op"], each["row"].values()))
-        elif "rejected" in each:
-            rejected.append(each["rejected"]["reason"])
-        elif "flushed" in each:
-            expected.append([])
-    create_topic(broker.address, topic, 2)
-    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
-    for epoch, lines in zip(epochs, expected, strict=False):
-        row = job.epoch_of(epoch)
-        assert per_key(job.lines(row.epoch), 3) == per_key(lines, 3)
-        assert row.counters["where_filtered"] < row.counters["shipped"]
-    assert rejected
-    assert sorted(each["reason"] for each in job.quarantine()) == sorted(rejected)
-    assert job.results()
-
-
 # --- windows that close -----------------------------------------------------------------------
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pyarrow.parquet as pq
 import pytest
 
@@ -13,6 +12,7 @@ from jobs.table.files import live_files, open_table
 from jobs.table.parts import EPOCHS
 from schemas.table.epoch import EpochRow
 from schemas.table.parquet_file import TableDamaged
+from tests.support.epoch_rows import epoch_row
 from tests.support.tables.folded_table import FoldedTable
 
 
@@ -38,10 +38,7 @@ def test_a_column_that_damage_renamed_is_damage(epoch_file: Path, column: str) -
 
 
 def row(epoch: int, kind: str = "data", **counters: int) -> EpochRow:
-    made = EpochRow(
-        epoch=epoch, uuid="u", generation=1, kind=kind, committed_at=0, plan="p", offsets={}
-    )
-    return msgspec.structs.replace(made, counters=counters)
+    return epoch_row(epoch, kind=kind, counters=counters)
 
 
 def test_epochs_after_the_target_of_a_rewind_are_undone() -> None:

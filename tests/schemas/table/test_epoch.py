@@ -7,19 +7,11 @@ from typing import Any
 import pytest
 
 from schemas.table.epoch import EpochRow
+from tests.support.epoch_rows import epoch_row
 
 
 def row(**counters: Any) -> EpochRow:
-    return EpochRow(
-        epoch=1,
-        uuid="u",
-        generation=1,
-        kind="data",
-        committed_at=5_000_000,
-        plan="p",
-        offsets={},
-        counters=counters,
-    )
+    return epoch_row(1, committed_at=5_000_000, counters=counters)
 
 
 def test_a_row_of_an_older_table_has_no_latency() -> None:

@@ -11,7 +11,7 @@ from jobs.table.files import LiveFile, files_of_view, own_files, place_file
 from schemas.table.epoch import VIEWS
 from schemas.table.object_path import ObjectPath
 from schemas.table.view_path import name_from, place_name, split_root, view_root
-from tests.support.tables.folded_table import epoch_row
+from tests.support.epoch_rows import epoch_row
 
 VIEW = st.sampled_from(["", "top", "by-name"])
 

@@ -232,9 +232,8 @@ async def test_a_login_is_a_line_of_its_role(console: Console) -> None:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str]]:
     data = tmp_path_factory.mktemp("guarded")
     token = Tokens(data / "service" / "tokens.json").add("eye", "viewer")
-    served = Served.start(data, token=None)
-    yield served, token
-    assert served.stop() == 0
+    with Served.start(data) as served:
+        yield served, token
 
 
 @pytest.fixture(scope="module")

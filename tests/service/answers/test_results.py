@@ -225,8 +225,7 @@ def test_a_service_that_starts_anew_gives_the_same_past_from_the_table(
 
 @pytest.mark.slow
 def test_pages_of_a_listing_are_of_one_epoch_while_others_are_committed(tmp_path: Path) -> None:
-    served = Served.start(tmp_path)
-    try:
+    with Served.start(tmp_path) as served:
         watched = WatchedTable(served)
         watched.write({f"g{number:03}": (number,) for number in range(40)})
         watched.seen()
@@ -250,8 +249,6 @@ def test_pages_of_a_listing_are_of_one_epoch_while_others_are_committed(tmp_path
             finally:
                 ended.set()
                 writer.join()
-    finally:
-        served.stop()
 
 
 def test_who_has_written_reads_what_was_written(served: Served, watched: WatchedTable) -> None:
@@ -343,8 +340,7 @@ def test_a_job_without_epochs_says_so(client: httpx.Client) -> None:
 def test_keys_of_every_shape(
     tmp_path: Path, query: str, columns: dict[str, object], key: Any, address: str
 ) -> None:
-    served = Served.start(tmp_path)
-    try:
+    with Served.start(tmp_path) as served:
         watched = WatchedTable(served, query, columns)
         watched.table.epoch({key: (3, 4)})
         watched.seen()
@@ -356,13 +352,10 @@ def test_keys_of_every_shape(
             if "x" in row and isinstance(key[0], int) and key[0] > 2**61:
                 assert row["x"] == str(key[0])
             assert client.get(RESULTS).json()["rows"] == [row]
-    finally:
-        served.stop()
 
 
 def test_an_epoch_is_seen_soon_after_it_is_committed(tmp_path: Path) -> None:
-    served = Served.start(tmp_path)
-    try:
+    with Served.start(tmp_path) as served:
         watched = WatchedTable(served)
         watched.write({"a": (1,)})
         watched.seen()
@@ -372,5 +365,3 @@ def test_an_epoch_is_seen_soon_after_it_is_committed(tmp_path: Path) -> None:
                 output = client.get(f"{RESULTS}/a", params={"min_epoch": epoch, "wait": 2})
                 assert output.json()["row"]["total"] == value
         assert eventually(lambda: served.job("items")["rates"] is not None)
-    finally:
-        served.stop()

@@ -19,9 +19,8 @@ JOB = "/v1/jobs/items"
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    running = Served.start(tmp_path)
-    yield running
-    running.stop()
+    with Served.start(tmp_path) as running:
+        yield running
 
 
 def followed(served: Served, tmp_path: Path, rules: Rules) -> FoldedTable:
@@ -54,15 +53,11 @@ def test_groups_that_leave_without_a_word_leave_the_results(served: Served, tmp_
     served.kill()
     (index,) = (tmp_path / "service" / "jobs" / "items" / "index").glob("*.sqlite")
     index.unlink()
-    again = Served.start(tmp_path)
-    try:
-        with again.client() as client:
-            eventually(lambda: again.job("items")["epoch"] == 3)
-            assert names(client, 3) == ["b"]
-            gone = client.get(f"{JOB}/results", params={"as_of": "epoch:1"})
-            assert problem(gone, 410, "history-gone")["oldest"] == 2
-    finally:
-        again.stop()
+    with Served.start(tmp_path) as again, again.client() as client:
+        eventually(lambda: again.job("items")["epoch"] == 3)
+        assert names(client, 3) == ["b"]
+        gone = client.get(f"{JOB}/results", params={"as_of": "epoch:1"})
+        assert problem(gone, 410, "history-gone")["oldest"] == 2
 
 
 def test_results_that_are_withheld_are_not_shown(served: Served, tmp_path: Path) -> None:

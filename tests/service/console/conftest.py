@@ -11,7 +11,7 @@ from service.serving import create_token
 from tests.support.console.browsers import find_chromium, launch
 from tests.support.console.shop import BROKEN, BROKEN_BY, Shop, failed, put, serve_shop
 from tests.support.console.visits import Visits
-from tests.support.service.served import Served, end_jobs
+from tests.support.service.served import Served
 
 # A busy machine takes its time; what is wrong stays wrong for so long.
 expect.set_options(timeout=15_000)
@@ -44,11 +44,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, 
     }
     table = Shop(data, epochs_until_now=3)
     table.write({"bolt": (7,)}, {"bolt": (7, 9)})
-    served = Served.start(data, token=tokens["admin"])
-    put(served, table)
-    yield served, tokens
-    assert served.stop() == 0
-    end_jobs(data)
+    with Served.start(data, token=tokens["admin"]) as served:
+        put(served, table)
+        yield served, tokens
 
 
 @pytest.fixture(scope="session")
@@ -56,10 +54,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service without tokens whose jobs are the tests' own, by names that no other takes."""
     data = tmp_path_factory.mktemp("workshop")
     failed(data, BROKEN, reason=BROKEN_BY, failure="source-changed", failures=1)
-    served = Served.start(data)
-    yield served
-    assert served.stop() == 0
-    end_jobs(data)
+    with Served.start(data) as served:
+        yield served
 
 
 @pytest.fixture

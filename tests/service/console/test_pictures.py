@@ -10,7 +10,7 @@ from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow
 from service.console.pictures.dataflow import draw_dataflow
 from service.console.pictures.partition_strip import draw_partitions
-from tests.support.tables.folded_table import epoch_row
+from tests.support.epoch_rows import epoch_row
 
 HOUR = 3_600_000
 
@@ -23,16 +23,7 @@ def row(partitions: dict[str, dict[str, Any]], combined: int | None, *holding: i
         "holding": [{"topic": "t", "partition": each} for each in holding],
     }
     offsets = {"t": dict.fromkeys(partitions, 7)}
-    return EpochRow(
-        epoch=1,
-        uuid="u",
-        generation=1,
-        kind="data",
-        committed_at=0,
-        plan="p",
-        offsets=offsets,
-        watermarks=watermarks,
-    )
+    return epoch_row(1, offsets=offsets, watermarks=watermarks)
 
 
 def test_partitions_stand_between_the_hindmost_and_the_foremost() -> None:

@@ -163,8 +163,7 @@ def test_history_that_is_gone_is_said_to_be_gone(tmp_path: Path) -> None:
     table = Shop(tmp_path)
     table.write(*({"bolt": (7, 10 + epoch)} for epoch in range(8)), {"bolt": (7,)})
     table.forget(6)
-    served = Served.start(tmp_path)
-    try:
+    with Served.start(tmp_path) as served:
         put(served, table)
         with served.client() as client:
             now = text(client, f"{JOB}/results")
@@ -175,5 +174,3 @@ def test_history_that_is_gone_is_said_to_be_gone(tmp_path: Path) -> None:
             story = text(client, f"{JOB}/results/bolt")
             assert "retention has removed the changes before epoch 7" in story
             assert "top decreased from 17 to 7 in epoch 9" in story
-    finally:
-        assert served.stop() == 0

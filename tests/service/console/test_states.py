@@ -15,7 +15,7 @@ from service.moments import now_ms
 from service.supervision.register import Actual, Desired, FailureRecord, JobRecord, Register
 from tests.support.console.shop import LATER_MS, Shop, failed
 from tests.support.console.visits import Visits, assert_sound
-from tests.support.service.served import Served, end_jobs
+from tests.support.service.served import Served
 
 REASON = "the brokers of <i>shop</i> do not answer"
 
@@ -43,10 +43,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             )
         )
     register.close()
-    running = Served.start(data)
-    yield running
-    assert running.stop() == 0
-    end_jobs(data)
+    with Served.start(data) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

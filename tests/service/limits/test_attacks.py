@@ -272,16 +272,11 @@ def test_a_link_that_was_planted_is_not_followed(data: Path) -> None:
     (elsewhere / "log").write_text("canary-elsewhere")
     (data / "jobs").mkdir()
     (data / "jobs" / "items").symlink_to(elsewhere)
-    served = Served.start(data)
-    try:
-        with served.client() as client:
-            for path in ("", "/log", "/results", "/spec"):
-                answer = client.get(f"/v1/jobs/items{path}")
-                assert answer.status_code == 404, (path, answer.status_code)
-                assert "canary" not in answer.text
-    finally:
-        assert served.stop() == 0
-        end_jobs(data)
+    with Served.start(data) as served, served.client() as client:
+        for path in ("", "/log", "/results", "/spec"):
+            answer = client.get(f"/v1/jobs/items{path}")
+            assert answer.status_code == 404, (path, answer.status_code)
+            assert "canary" not in answer.text
 
 
 def test_tokens_are_found_nowhere(data: Path) -> None:

@@ -199,8 +199,7 @@ def test_metrics_are_text_that_prometheus_reads(
 
 
 def test_the_quarantine_is_listed_with_reasons_and_kept_whole(tmp_path: Path) -> None:
-    served = Served.start(tmp_path)
-    try:
+    with Served.start(tmp_path) as served:
         watched = WatchedTable(served)
         raws = [b'{"bad": 1}', b"\xff\xfe", "ü".encode() * 1_000, None]
         rejects = [
@@ -233,8 +232,6 @@ def test_the_quarantine_is_listed_with_reasons_and_kept_whole(tmp_path: Path) ->
             assert (whole["raw"], whole["cut"]) == ("ü" * 1_000, False)
             for bad in ("x", "1-t-0-99", "..%2fx"):
                 problem(client.get(f"{JOB}/quarantine/{bad}"), 404, "not-found")
-    finally:
-        served.stop()
 
 
 def test_the_description_names_every_route_with_an_example(client: httpx.Client) -> None:

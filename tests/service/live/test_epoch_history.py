@@ -8,21 +8,13 @@ from pathlib import Path
 from schemas.limits import HISTORY_DAY_SLOTS_MAX, HISTORY_EPOCHS_MAX, HISTORY_SLOTS_MAX
 from schemas.table.epoch import EpochRow
 from service.live.epoch_history import DAY_SLOT_MS, HOUR_MS, SLOT_MS, EpochHistory, LagPoint
+from tests.support.epoch_rows import epoch_row
 
 BEGAN = 1_767_225_600_000
 
 
 def row(epoch: int, at_ms: int, **counters: float) -> EpochRow:
-    return EpochRow(
-        epoch=epoch,
-        uuid="u",
-        generation=1,
-        kind="data",
-        committed_at=at_ms * 1_000,
-        plan="p",
-        offsets={},
-        counters=counters,
-    )
+    return epoch_row(epoch, committed_at=at_ms * 1_000, counters=counters)
 
 
 def test_epochs_of_ten_seconds_are_one_slot() -> None:

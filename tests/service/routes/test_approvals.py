@@ -7,8 +7,9 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -26,246 +27,232 @@ OTHER = "SELECT name, SUM(v) AS total FROM t GROUP BY name"
 
 
 @pytest.fixture
-def served(data: Path) -> Served:
-    return Served.start(data)
+def served(data: Path) -> Iterator[Served]:
+    with Served.start(data) as served:
+        yield served
 
 
-def test_a_changed_query_waits_and_begins_anew_once_it_is_approved(served: Served) -> None:
-    watched = WatchedTable(served)
-    watched.write({"a": (1, 5)}, {"a": (1,)})
-    watched.seen()
-    client = Client(served.address)
-    old = load_spec(watched.table.place.spec).document()
-    changed = old | {"query": OTHER}
-    try:
-        with pytest.raises(Refused) as refused:
-            client.put("items", changed)
-        assert (refused.value.code, refused.value.status) == ("query-fixed", 409)
-        with pytest.raises(Refused) as nothing:
-            client.approve("items")
-        assert nothing.value.code == "nothing-pending"
-
-        pending = client.put("items", changed, replace=True)
-        assert (pending.actual, pending.desired, pending.revision) == (
-            "AWAITING_APPROVAL",
-            "STOPPED",
-            1,
-        )
-        assert pending.pending is not None and pending.pending["query"] == OTHER
-        assert pending.spec is not None and pending.spec["query"] == old["query"]
-        with pytest.raises(Refused) as waiting:
-            client.start("items")
-        assert waiting.value.code == "approval-needed"
-        assert client.stop("items").actual == "AWAITING_APPROVAL"
-        assert client.result("items", "a").row["top"] == 1  # what is there is there
-
-        taken_back = client.put("items", old)
-        assert (taken_back.actual, taken_back.pending, taken_back.revision) == ("STOPPED", None, 1)
-
-        client.put("items", changed, replace=True)
-        approved = client.begin_anew("items")
-        assert (approved.actual, approved.revision, approved.pending) == ("STOPPED", 2, None)
-        assert approved.spec is not None and approved.spec["query"] == OTHER
-        assert not watched.table.place.table.exists()
-        assert eventually(lambda: client.job("items").epoch is None)
-        with pytest.raises(Refused) as gone:
-            client.result("items", "a")
-        assert gone.value.code == "job-has-no-table"
-        assert client.start("items").desired == "RUNNING"
-    finally:
-        served.stop()
-
-
-def test_a_pending_spec_is_approved_only_by_who_has_read_it(served: Served) -> None:
+@pytest.fixture
+def watched(served: Served) -> WatchedTable:
+    """A stopped job at its first epoch."""
     watched = WatchedTable(served)
     watched.write({"a": (1, 5)})
     watched.seen()
-    old = load_spec(watched.table.place.spec).document()
+    return watched
+
+
+@pytest.fixture
+def client(served: Served) -> Client:
+    return Client(served.address)
+
+
+@pytest.fixture
+def old(watched: WatchedTable) -> dict[str, Any]:
+    """The spec that the job has."""
+    return load_spec(watched.table.place.spec).document()
+
+
+def test_a_changed_query_waits_and_begins_anew_once_it_is_approved(
+    watched: WatchedTable, client: Client, old: dict[str, Any]
+) -> None:
+    watched.write({"a": (1,)})
+    watched.seen()
+    changed = old | {"query": OTHER}
+    with pytest.raises(Refused) as refused:
+        client.put("items", changed)
+    assert (refused.value.code, refused.value.status) == ("query-fixed", 409)
+    with pytest.raises(Refused) as nothing:
+        client.approve("items")
+    assert nothing.value.code == "nothing-pending"
+
+    pending = client.put("items", changed, replace=True)
+    assert (pending.actual, pending.desired, pending.revision) == (
+        "AWAITING_APPROVAL",
+        "STOPPED",
+        1,
+    )
+    assert pending.pending is not None and pending.pending["query"] == OTHER
+    assert pending.spec is not None and pending.spec["query"] == old["query"]
+    with pytest.raises(Refused) as waiting:
+        client.start("items")
+    assert waiting.value.code == "approval-needed"
+    assert client.stop("items").actual == "AWAITING_APPROVAL"
+    assert client.result("items", "a").row["top"] == 1  # what is there is there
+
+    taken_back = client.put("items", old)
+    assert (taken_back.actual, taken_back.pending, taken_back.revision) == ("STOPPED", None, 1)
+
+    client.put("items", changed, replace=True)
+    approved = client.begin_anew("items")
+    assert (approved.actual, approved.revision, approved.pending) == ("STOPPED", 2, None)
+    assert approved.spec is not None and approved.spec["query"] == OTHER
+    assert not watched.table.place.table.exists()
+    assert eventually(lambda: client.job("items").epoch is None)
+    with pytest.raises(Refused) as gone:
+        client.result("items", "a")
+    assert gone.value.code == "job-has-no-table"
+    assert client.start("items").desired == "RUNNING"
+
+
+def test_a_pending_spec_is_approved_only_by_who_has_read_it(
+    served: Served, watched: WatchedTable, old: dict[str, Any]
+) -> None:
     job = "/v1/jobs/items"
-    try:
-        with served.client() as client:
+    with served.client() as client:
 
-            def put(query: str, if_match: str) -> httpx.Response:
-                body = old | {"query": query}
-                return client.put(f"{job}?replace=true", json=body, headers={"If-Match": if_match})
+        def put(query: str, if_match: str) -> httpx.Response:
+            body = old | {"query": query}
+            return client.put(f"{job}?replace=true", json=body, headers={"If-Match": if_match})
 
-            def drop(if_match: str) -> httpx.Response:
-                return client.post(f"{job}/approve?state=drop", headers={"If-Match": if_match})
+        def drop(if_match: str) -> httpx.Response:
+            return client.post(f"{job}/approve?state=drop", headers={"If-Match": if_match})
 
-            read = put(LOWEST, '"1"').headers["etag"]
-            assert re.fullmatch('"1-[0-9a-f]{8}"', read)
-            assert client.get(job).headers["etag"] == read
-            assert put(LOWEST, read).headers["etag"] == read
-            other = put(OTHER, read).headers["etag"]
-            assert re.fullmatch('"1-[0-9a-f]{8}"', other) and other != read
-            for stale in (drop(read), put(LOWEST, read)):
-                problem(stale, 412, "revision-mismatch")
-                assert stale.headers["etag"] == other
-            assert client.get(job).json()["pending"]["query"] == OTHER
-            assert watched.table.place.table.exists()
+        read = put(LOWEST, '"1"').headers["etag"]
+        assert re.fullmatch('"1-[0-9a-f]{8}"', read)
+        assert client.get(job).headers["etag"] == read
+        assert put(LOWEST, read).headers["etag"] == read
+        other = put(OTHER, read).headers["etag"]
+        assert re.fullmatch('"1-[0-9a-f]{8}"', other) and other != read
+        for stale in (drop(read), put(LOWEST, read)):
+            problem(stale, 412, "revision-mismatch")
+            assert stale.headers["etag"] == other
+        assert client.get(job).json()["pending"]["query"] == OTHER
+        assert watched.table.place.table.exists()
 
-            withdrawn = put(old["query"], other)
-            assert (withdrawn.status_code, withdrawn.headers["etag"]) == (200, '"1"')
-            problem(put(LOWEST, other), 412, "revision-mismatch")  # nothing is pending any more
-            assert put(OTHER, '"1"').headers["etag"] == other
-            # A revision that is written by hand names no pending spec.
-            assert put(LOWEST, '"1"').headers["etag"] == read
-            approved = drop(read)
-            assert (approved.status_code, approved.headers["etag"]) == (200, '"2"')
-            assert approved.json()["spec"]["query"] == LOWEST
-    finally:
-        served.stop()
+        withdrawn = put(old["query"], other)
+        assert (withdrawn.status_code, withdrawn.headers["etag"]) == (200, '"1"')
+        problem(put(LOWEST, other), 412, "revision-mismatch")  # nothing is pending any more
+        assert put(OTHER, '"1"').headers["etag"] == other
+        # A revision that is written by hand names no pending spec.
+        assert put(LOWEST, '"1"').headers["etag"] == read
+        approved = drop(read)
+        assert (approved.status_code, approved.headers["etag"]) == (200, '"2"')
+        assert approved.json()["spec"]["query"] == LOWEST
 
 
 @pytest.mark.slow
-def test_a_table_that_cannot_be_read_is_dropped_only_if_that_is_said(served: Served) -> None:
-    watched = WatchedTable(served)
-    watched.write({"a": (1, 5)})
-    watched.seen()
-    client = Client(served.address)
+def test_a_table_that_cannot_be_read_is_dropped_only_if_that_is_said(
+    served: Served, watched: WatchedTable, client: Client, old: dict[str, Any]
+) -> None:
     place = watched.table.place
-    old = load_spec(place.spec).document()
-    try:
-        client.put("items", old | {"query": LOWEST}, replace=True)
-        newest = max((place.own_table / "_delta_log").glob("*.json"))
-        whole = newest.read_bytes()
-        newest.write_text("no entry")
-        for wanted in (None, "keep", "replay"):
-            with pytest.raises(Refused) as refused:
-                client.approve("items", wanted)
-            assert (refused.value.status, refused.value.code) == (409, "table-unreadable")
-        with pytest.raises(Refused) as other:
-            client.put("items", old | {"query": OTHER})
-        assert other.value.code == "table-unreadable"
-        with served.client() as browser:
-            page = browser.get("/jobs/items").text
-        assert "The state of the job cannot be read" in page
-        assert "approve-dialog" not in page.partition("</section>")[0]
-        newest.write_bytes(whole)
-        assert client.job("items").evolution is not None
-        newest.write_text("no entry")
-        assert client.begin_anew("items").revision == 2
-        assert not place.own_table.exists()
-    finally:
-        served.stop()
+    client.put("items", old | {"query": LOWEST}, replace=True)
+    newest = max((place.own_table / "_delta_log").glob("*.json"))
+    whole = newest.read_bytes()
+    newest.write_text("no entry")
+    for wanted in (None, "keep", "replay"):
+        with pytest.raises(Refused) as refused:
+            client.approve("items", wanted)
+        assert (refused.value.status, refused.value.code) == (409, "table-unreadable")
+    with pytest.raises(Refused) as other:
+        client.put("items", old | {"query": OTHER})
+    assert other.value.code == "table-unreadable"
+    with served.client() as browser:
+        page = browser.get("/jobs/items").text
+    assert "The state of the job cannot be read" in page
+    assert "approve-dialog" not in page.partition("</section>")[0]
+    newest.write_bytes(whole)
+    assert client.job("items").evolution is not None
+    newest.write_text("no entry")
+    assert client.begin_anew("items").revision == 2
+    assert not place.own_table.exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["client", "command"])
 def test_without_a_table_a_spec_is_approved_at_once(
-    way: str, served: Served, capsys: pytest.CaptureFixture[str]
+    way: str,
+    served: Served,
+    watched: WatchedTable,
+    client: Client,
+    old: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    watched = WatchedTable(served)
-    watched.write({"a": (1, 5)})
-    watched.seen()
-    client = Client(served.address)
-    try:
-        old = load_spec(watched.table.place.spec).document()
-        client.put("items", old | {"query": OTHER}, replace=True)
-        shutil.rmtree(watched.table.place.own_table)
-        if way == "client":
-            assert isinstance(client.approve("items"), Job)
-        else:
-            assert main(["approve", "items", "--service", served.address, "--json"]) == 0
-            assert json.loads(capsys.readouterr().out) == {"job": "items", "state": "drop"}
-        job = client.job("items")
-        assert (job.revision, job.pending) == (2, None)
-    finally:
-        served.stop()
+    client.put("items", old | {"query": OTHER}, replace=True)
+    shutil.rmtree(watched.table.place.own_table)
+    if way == "client":
+        assert isinstance(client.approve("items"), Job)
+    else:
+        assert main(["approve", "items", "--service", served.address, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"job": "items", "state": "drop"}
+    job = client.job("items")
+    assert (job.revision, job.pending) == (2, None)
 
 
 @pytest.mark.slow
-def test_a_job_that_begins_anew_needs_another_sink_and_stands_still(served: Served) -> None:
-    watched = WatchedTable(served)
-    watched.write({"a": (1,)})
-    watched.seen()
-    client = Client(served.address)
-    old = load_spec(watched.table.place.spec).document() | {"sink": {"topic": "out"}}
-    try:
-        client.put("items", old)
-        with pytest.raises(Refused) as refused:  # other buckets can do nothing but begin anew
-            client.put("items", old | {"state": {"buckets": 8}}, replace=True)
-        assert refused.value.errors[0]["path"] == "sink.topic"
-        client.put("items", old | {"query": OTHER}, replace=True)
-        with pytest.raises(Refused) as refused:
-            client.begin_anew("items")
-        assert refused.value.errors[0]["path"] == "sink.topic"
-        client.put("items", old)
-        client.start("items")
-        changed = old | {"query": OTHER, "sink": {"topic": "out-2"}}
-        pending = client.put("items", changed, replace=True)
-        assert (pending.desired, pending.actual) == ("RUNNING", "STARTING")
-        with pytest.raises(Refused) as running:
-            client.begin_anew("items")
-        assert running.value.code == "job-not-stopped"
-        assert client.restart("items").desired == "RUNNING"  # under the query that it has
-    finally:
-        served.stop()
+def test_a_job_that_begins_anew_needs_another_sink_and_stands_still(
+    client: Client, old: dict[str, Any]
+) -> None:
+    old = old | {"sink": {"topic": "out"}}
+    client.put("items", old)
+    with pytest.raises(Refused) as refused:  # other buckets can do nothing but begin anew
+        client.put("items", old | {"state": {"buckets": 8}}, replace=True)
+    assert refused.value.errors[0]["path"] == "sink.topic"
+    client.put("items", old | {"query": OTHER}, replace=True)
+    with pytest.raises(Refused) as refused:
+        client.begin_anew("items")
+    assert refused.value.errors[0]["path"] == "sink.topic"
+    client.put("items", old)
+    client.start("items")
+    changed = old | {"query": OTHER, "sink": {"topic": "out-2"}}
+    pending = client.put("items", changed, replace=True)
+    assert (pending.desired, pending.actual) == ("RUNNING", "STARTING")
+    with pytest.raises(Refused) as running:
+        client.begin_anew("items")
+    assert running.value.code == "job-not-stopped"
+    assert client.restart("items").desired == "RUNNING"  # under the query that it has
 
 
 @pytest.mark.slow
-def test_the_pending_document_says_what_would_become_of_the_state(served: Served) -> None:
-    watched = WatchedTable(served)
-    watched.write({"a": (1, 5)})
-    watched.seen()
-    client = Client(served.address)
-    old = load_spec(watched.table.place.spec).document()
-    try:
-        where = "SELECT name, SUM(v) AS total FROM t WHERE v > 1 GROUP BY name"
-        pending = client.put("items", old | {"query": where}, replace=True)
-        found = pending.evolution
-        assert found is not None
-        assert (found.continues, found.replays, found.begins) == (False, True, False)
-        assert (found.added, found.dropped) == ([], ["top"])
-        assert found.reasons == ["WHERE changed, and rows that it removed are not kept"]
-        assert found.replay_from == ReplayFrom(["t"], "earliest", {"t": {"0": 0}})
-        with pytest.raises(Refused) as choose:
-            client.approve("items")
-        assert (choose.value.status, choose.value.code) == (409, "state-insufficient")
-        assert choose.value.document["choices"] == ["replay", "drop"]
-        assert choose.value.errors[0]["message"] == found.reasons[0]
+def test_the_pending_document_says_what_would_become_of_the_state(
+    client: Client, old: dict[str, Any]
+) -> None:
+    where = "SELECT name, SUM(v) AS total FROM t WHERE v > 1 GROUP BY name"
+    pending = client.put("items", old | {"query": where}, replace=True)
+    found = pending.evolution
+    assert found is not None
+    assert (found.continues, found.replays, found.begins) == (False, True, False)
+    assert (found.added, found.dropped) == ([], ["top"])
+    assert found.reasons == ["WHERE changed, and rows that it removed are not kept"]
+    assert found.replay_from == ReplayFrom(["t"], "earliest", {"t": {"0": 0}})
+    with pytest.raises(Refused) as choose:
+        client.approve("items")
+    assert (choose.value.status, choose.value.code) == (409, "state-insufficient")
+    assert choose.value.document["choices"] == ["replay", "drop"]
+    assert choose.value.errors[0]["message"] == found.reasons[0]
 
-        pending = client.put("items", old | {"state": {"buckets": 8}}, replace=True)
-        found = pending.evolution
-        assert found is not None
-        assert (found.replays, found.replay_from) == (False, None)
-        with pytest.raises(Refused) as choose:
-            client.approve("items", "replay")
-        assert choose.value.document["choices"] == ["drop"]
-    finally:
-        served.stop()
+    pending = client.put("items", old | {"state": {"buckets": 8}}, replace=True)
+    found = pending.evolution
+    assert found is not None
+    assert (found.replays, found.replay_from) == (False, None)
+    with pytest.raises(Refused) as choose:
+        client.approve("items", "replay")
+    assert choose.value.document["choices"] == ["drop"]
 
 
 @pytest.mark.slow
-def test_a_stopped_job_goes_on_with_its_state_once_that_is_approved(served: Served) -> None:
-    watched = WatchedTable(served)
-    watched.write({"a": (1, 5)})
-    watched.seen()
-    client = Client(served.address)
-    old = load_spec(watched.table.place.spec).document()
-    try:
-        client.put("items", old | {"query": LOWEST, "retention": "1d"}, replace=True)
-        operation = client.approve("items")
-        assert isinstance(operation, Operation)
-        done = client.wait_until_ended(operation)
-        assert done.state == "DONE", done
-        assert done.result == {"job": "items", "epoch": 2, "changelog_rows": 2}
-        assert done.arguments["state"] == "keep"
-        job = client.job("items")
-        assert (job.actual, job.desired, job.revision, job.pending) == (
-            "STOPPED",
-            "STOPPED",
-            2,
-            None,
-        )
-        assert job.spec is not None and job.spec["retention"] == "1d"
-        row = eventually(lambda: client.job("items").epoch == 2 and client.result("items", "a"))
-        assert row.row == {"name": "a", "top": 5, "low": 1}
-        with pytest.raises(Refused) as nothing:
-            client.approve("items")
-        assert nothing.value.code == "nothing-pending"
-    finally:
-        served.stop()
+def test_a_stopped_job_goes_on_with_its_state_once_that_is_approved(
+    client: Client, old: dict[str, Any]
+) -> None:
+    client.put("items", old | {"query": LOWEST, "retention": "1d"}, replace=True)
+    operation = client.approve("items")
+    assert isinstance(operation, Operation)
+    done = client.wait_until_ended(operation)
+    assert done.state == "DONE", done
+    assert done.result == {"job": "items", "epoch": 2, "changelog_rows": 2}
+    assert done.arguments["state"] == "keep"
+    job = client.job("items")
+    assert (job.actual, job.desired, job.revision, job.pending) == (
+        "STOPPED",
+        "STOPPED",
+        2,
+        None,
+    )
+    assert job.spec is not None and job.spec["retention"] == "1d"
+    row = eventually(lambda: client.job("items").epoch == 2 and client.result("items", "a"))
+    assert row.row == {"name": "a", "top": 5, "low": 1}
+    with pytest.raises(Refused) as nothing:
+        client.approve("items")
+    assert nothing.value.code == "nothing-pending"
 
 
 class Starting:
@@ -293,24 +280,21 @@ class Starting:
 def test_a_running_job_stands_still_for_it_and_runs_again(served: Served) -> None:
     job = Starting(served)
     client = job.client
-    try:
-        assert job.holder() == job.pid
-        others: list[Callable[[], object]] = [
-            lambda: client.put("items", job.old),
-            lambda: client.approve("items"),
-        ]
-        for other in others:
-            with pytest.raises(Refused) as busy:
-                other()
-            assert busy.value.code == "operation-unfinished"
-        os.killpg(job.pid, signal.SIGKILL)  # it waits for its broker, and would a while longer
-        done = client.wait_until_ended(job.operation)
-        assert done.state == "DONE", done
-        found = client.job("items")
-        assert (found.desired, found.revision, found.actual) == ("RUNNING", 2, "STARTING")
-        assert eventually(lambda: (now := job.holder()) != job.pid and now)
-    finally:
-        served.stop()
+    assert job.holder() == job.pid
+    others: list[Callable[[], object]] = [
+        lambda: client.put("items", job.old),
+        lambda: client.approve("items"),
+    ]
+    for other in others:
+        with pytest.raises(Refused) as busy:
+            other()
+        assert busy.value.code == "operation-unfinished"
+    os.killpg(job.pid, signal.SIGKILL)  # it waits for its broker, and would a while longer
+    done = client.wait_until_ended(job.operation)
+    assert done.state == "DONE", done
+    found = client.job("items")
+    assert (found.desired, found.revision, found.actual) == ("RUNNING", 2, "STARTING")
+    assert eventually(lambda: (now := job.holder()) != job.pid and now)
 
 
 def test_a_service_that_is_killed_in_between_ends_it_when_it_is_back(
@@ -338,18 +322,15 @@ def test_a_service_that_is_killed_in_between_ends_it_when_it_is_back(
 def test_a_job_whose_change_fails_goes_on_as_it_was(served: Served) -> None:
     job = Starting(served)
     client, place = job.client, job.watched.table.place
-    try:
-        text = place.spec.read_text()
-        place.spec.write_text("nonsense")
-        os.killpg(job.pid, signal.SIGKILL)
-        done = client.wait_until_ended(job.operation)
-        assert done.state == "FAILED"
-        assert done.reason
-        place.spec.write_text(text)
-        assert eventually(job.holder)
-        found = client.job("items")
-        assert (found.desired, found.revision) == ("RUNNING", 1)
-        assert found.pending is not None and found.pending["query"] == LOWEST
-        assert job.watched.table.reader().newest.epoch == 1
-    finally:
-        served.stop()
+    text = place.spec.read_text()
+    place.spec.write_text("nonsense")
+    os.killpg(job.pid, signal.SIGKILL)
+    done = client.wait_until_ended(job.operation)
+    assert done.state == "FAILED"
+    assert done.reason
+    place.spec.write_text(text)
+    assert eventually(job.holder)
+    found = client.job("items")
+    assert (found.desired, found.revision) == ("RUNNING", 1)
+    assert found.pending is not None and found.pending["query"] == LOWEST
+    assert job.watched.table.reader().newest.epoch == 1

@@ -149,14 +149,11 @@ def test_a_wrong_address_and_a_token(data: Path) -> None:
     with pytest.raises(ValueError, match="is not an address"):
         Client("127.0.0.1:8080")
     token = Tokens(data / "service" / "tokens.json").add("eye", "viewer")
-    served = Served.start(data)
-    try:
+    with Served.start(data) as served:
         with pytest.raises(Refused) as refused:
             Client(served.address).job("x")
         assert refused.value.status == 401
         assert list(Client(served.address, token).jobs()) == []
-    finally:
-        served.stop()
 
 
 def test_the_command_shows_and_steers_jobs(

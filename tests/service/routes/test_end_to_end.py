@@ -156,76 +156,6 @@ def test_a_job_lives_by_http_alone_through_kills_of_both(
         end_jobs(data)
 
 
-@pytest.mark.slow
-def test_a_message_is_fixed_and_a_clone_goes_on_from_a_savepoint(
-    broker: Broker, shop: Shop, data: Path
-) -> None:
-    """The fixed message goes into the topic, so every job of it, and an audit, have it too."""
-    served = Served.start(data, brokers=broker.address)
-    try:
-        with served.client() as client:
-            body = spec_text("items", shop.topic, f"items-{uuid.uuid4().hex[:8]}")
-            assert client.put(JOB, content=body).status_code == 201
-            shop.feed(120)
-            client.post(f"{JOB}/start")
-            eventually(lambda: rows(client) == shop.truth(), SECONDS)
-            (bad,) = client.get(f"{JOB}/quarantine").json()["messages"]
-            assert bad["replayed"] is None
-            client.post(f"{JOB}/savepoints", json={"name": "before"})
-
-            place = f"{JOB}/quarantine/{bad['id']}/replay"
-            unfit = client.post(place, json={"message": '{"type": "INSERT", "data": [{}]}'})
-            assert (unfit.status_code, unfit.json()["code"]) == (422, "message-refused")
-            as_it_was = client.post(place)
-            assert (output := _ended(client, as_it_was.headers["location"]))["state"] == "FAILED"
-            assert "refuse that message again" in output["reason"]
-            message = _inserted(shop, 1_000_001, "mended", 41)  # in the partition of the bad one
-            done = _ended(client, client.post(place, json={"message": message}).headers["location"])
-            assert (done["state"], done["result"]["partition"]) == ("DONE", 1), done
-            eventually(lambda: rows(client) == shop.truth(), SECONDS)
-            shown = client.get(f"{JOB}/quarantine/{bad['id']}").json()["replayed"]
-            assert (shown["offset"], shown["fixed"]) == (done["result"]["offset"], True)
-            again = client.post(place, json={"message": message})
-            assert (again.status_code, again.json()["code"]) == (409, "message-replayed")
-            assert message not in client.get(f"{JOB}/operations").text
-
-            spec = client.get(JOB).json()["spec"] | {"name": "other"}
-            spec["source"].pop("group", None)
-            taken = client.post(f"{JOB}/clone", json={"name": "other", "spec": spec})
-            assert (taken.status_code, taken.json()["errors"][0]["path"]) == (
-                409,
-                "spec.sink.topic",
-            )
-            spec["sink"] = {"topic": f"other-{uuid.uuid4().hex[:8]}"}
-            asked = client.post(
-                f"{JOB}/clone", json={"name": "other", "to": "before", "spec": spec}
-            )
-            done = _ended(client, asked.headers["location"])
-            assert done["state"] == "DONE", done
-            client.post(f"{JOB}/stop")
-            assert client.post("/v1/jobs/other/start").status_code == 202
-            eventually(
-                lambda: (
-                    ordered(client.get("/v1/jobs/other/results?limit=1000").json()["rows"])
-                    == shop.truth()
-                ),
-                SECONDS,
-            )
-            report = _ended(client, client.post("/v1/jobs/other/audit").headers["location"])
-            assert (report["state"], report["reason"]) == ("DONE", None)
-            assert report["result"]["verdict"] == "equal", report
-            output = client.get("/v1/jobs/other/results/mended/explain").json()
-            assert output["history_complete"]
-            assert output["row"]["sum_cnt"] == 41
-            sink = spec["sink"]["topic"]
-            eventually(lambda: _folded(broker, sink) == shop.truth(), SECONDS)
-            client.post("/v1/jobs/other/stop")
-            eventually(lambda: served.job("other")["actual"] == "STOPPED", SECONDS)
-    finally:
-        served.stop()
-        end_jobs(data)
-
-
 def _set_back(client: httpx.Client, served: Served, then: list[dict[str, Any]]) -> None:
     """Stop the job, set it back to its savepoint, audit what it computed, and delete it."""
     client.post(f"{JOB}/stop")
@@ -282,14 +212,6 @@ def _epoch_of(client: httpx.Client, kind: str) -> int:
     operations = client.get(f"{JOB}/operations").json()["operations"]
     (epoch,) = (each["result"]["epoch"] for each in operations if each["kind"] == kind)
     return int(epoch)
-
-
-def _inserted(shop: Shop, row: int, name: str, cnt: int) -> str:
-    """A message that the shop knows of and has not sent."""
-    shop.rows[row] = (name, cnt)
-    document = {"type": "INSERT", "database": "shop", "table": "product", "isDdl": False}
-    document |= {"es": 1_700_000_000_000, "ts": 1_700_000_000_001, "old": None}
-    return json.dumps({**document, "data": [{"id": str(row), "name": name, "cnt": str(cnt)}]})
 
 
 def _folded(broker: Broker, topic: str) -> list[dict[str, Any]]:

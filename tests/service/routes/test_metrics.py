@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from schemas.spec.file import load_spec
-from schemas.table.epoch import EpochRow
 from service.request_counts import BOUNDS, RequestCounts
 from service.routes import metrics
+from tests.support.epoch_rows import epoch_row
 from tests.support.service.served import Served
 from tests.support.service.tables import WatchedTable
 
@@ -88,17 +88,7 @@ def test_parts_of_the_table_are_told_with_rows_and_bytes(watched: WatchedTable) 
 
 def test_what_the_topic_lacks_is_counted_in_epochs() -> None:
     def unpublished(epoch: int, **counters: int) -> int | None:
-        row = EpochRow(
-            epoch=epoch,
-            uuid="",
-            generation=0,
-            kind="data",
-            committed_at=0,
-            plan="",
-            offsets={},
-            counters=counters,
-        )
-        return metrics._count_unpublished(row)
+        return metrics._count_unpublished(epoch_row(epoch, counters=counters))
 
     assert unpublished(7, published=6) == 0
     assert unpublished(7, published=2) == 4
@@ -155,16 +145,7 @@ def test_repeats_are_no_error_of_a_job_with_dedupe() -> None:
     query = "SELECT name, COUNT(*) AS n FROM t GROUP BY name"
     plain = {"name": "items", "source": {"topic": "t"}, "columns": columns, "query": query}
     place = {"epoch": 2, "topic": "t", "partition": 2, "offset": 435, "count": 3}
-    row = EpochRow(
-        epoch=7,
-        uuid="",
-        generation=0,
-        kind="data",
-        committed_at=0,
-        plan="",
-        offsets={},
-        counters={"source_repeated": place},
-    )
+    row = epoch_row(7, counters={"source_repeated": place})
     assert metrics._count_repeats(load_spec(plain), row) == 3
     deduped = load_spec(plain | {"primary_key": ["id"], "dedupe": "pk"})
     assert metrics._count_repeats(deduped, row) == 0

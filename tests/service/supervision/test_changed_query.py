@@ -98,13 +98,9 @@ def test_an_index_that_missed_a_query_and_its_return_is_filled_anew(
     changed(watched, LOWEST)
     changed(watched, "SELECT name, MAX(v) AS top FROM t GROUP BY name")
     changed(watched, LOWEST)
-    second = Served.start(data)
-    try:
-        with second.client() as client:
-            found: Any = eventually(
-                lambda: (got := client.get(f"{JOB}/results/a")).status_code == 200 and got.json()
-            )
-            assert found == {"epoch": 4, "row": {"name": "a", "top": 5, "low": 1}}
-            assert client.get(JOB).json()["spec"]["query"] == LOWEST
-    finally:
-        second.stop()
+    with Served.start(data) as second, second.client() as client:
+        found: Any = eventually(
+            lambda: (got := client.get(f"{JOB}/results/a")).status_code == 200 and got.json()
+        )
+        assert found == {"epoch": 4, "row": {"name": "a", "top": 5, "low": 1}}
+        assert client.get(JOB).json()["spec"]["query"] == LOWEST

@@ -83,8 +83,7 @@ def test_what_cannot_heal_is_not_started_again_and_the_rest_is(data: Path, broke
     """The topic of `items` is shorter than what it has read; that of `later` may come."""
     with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
         admin.ensure_topic("t", 1, {})
-    served = Served.start(data, brokers=broker.address)
-    try:
+    with Served.start(data, brokers=broker.address) as served:
         watched = WatchedTable(served)
         watched.write({"a": (1,)})
         for_good = failed(served, "items")
@@ -101,8 +100,6 @@ def test_what_cannot_heal_is_not_started_again_and_the_rest_is(data: Path, broke
             assert served.job("items")["failures"] == 1
             client.post("/v1/jobs/later/stop")
             eventually(lambda: served.job("later")["actual"] == "STOPPED", 40)
-    finally:
-        served.stop()
 
 
 def test_a_register_of_before_gets_the_columns_that_are_new(tmp_path: Path) -> None:

@@ -130,17 +130,13 @@ def test_final_windows_without_idle_after_have_a_note_in_the_api_and_the_console
 
 
 def test_a_service_with_idle_after_decides_for_jobs_that_do_not(tmp_path: Path) -> None:
-    served = Served.start(tmp_path, "--idle-after", "45s")
-    try:
-        with served.client() as client:
-            output = client.post("/v1/jobs:validate", content="name: w\n" + WINDOWED).json()
-            assert output["notes"] == []
-            assert "idle_after" not in output["spec"]["watermark"]
-            assert client.put("/v1/jobs/windowed", content=WINDOWED).status_code == 201
-            nodes = client.get("/v1/jobs/windowed/plan").json()["nodes"]
-            page = client.get("/jobs/windowed").text
-    finally:
-        served.stop()
+    with Served.start(tmp_path, "--idle-after", "45s") as served, served.client() as client:
+        output = client.post("/v1/jobs:validate", content="name: w\n" + WINDOWED).json()
+        assert output["notes"] == []
+        assert "idle_after" not in output["spec"]["watermark"]
+        assert client.put("/v1/jobs/windowed", content=WINDOWED).status_code == 201
+        nodes = client.get("/v1/jobs/windowed/plan").json()["nodes"]
+        page = client.get("/jobs/windowed").text
     (watermark,) = (node for node in nodes if node["id"] == "watermark")
     assert watermark["attributes"]["idle_after"] == "45s"
     assert "windows wait for every partition" not in page
@@ -230,8 +226,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_job_without_its_data_has_no_hot_state_and_leaves_those_of_other_tables_alone(
     way: str, tmp_path: Path, cache: Path
 ) -> None:
-    served = Served.start(tmp_path / "data")
-    try:
+    with Served.start(tmp_path / "data") as served:
         watched = WatchedTable(served)
         place = watched.table.place
         shutil.copytree(place.own_table, place.shadow.own_table)
@@ -256,14 +251,11 @@ def test_a_job_without_its_data_has_no_hot_state_and_leaves_those_of_other_table
                 assert client.put("/v1/jobs/items?replace=true", content=spec).status_code == 200
                 assert client.post("/v1/jobs/items/approve?state=drop").status_code == 200
         assert [path.name for path in place.cache.iterdir()] == [other.name]
-    finally:
-        served.stop()
 
 
 @pytest.mark.parametrize("damage", ["log", "checkpoint", "URL"])
 def test_a_job_whose_table_is_damaged_is_deleted(damage: str, tmp_path: Path, cache: Path) -> None:
-    served = Served.start(tmp_path / "data")
-    try:
+    with Served.start(tmp_path / "data") as served:
         place = WatchedTable(served).table.place
         log = place.own_table / "_delta_log"
         if damage == "log":
@@ -277,8 +269,6 @@ def test_a_job_whose_table_is_damaged_is_deleted(damage: str, tmp_path: Path, ca
         with served.client() as client:
             assert client.delete("/v1/jobs/items?data=drop").status_code == 204
         assert not place.home.exists()
-    finally:
-        served.stop()
 
 
 def test_what_is_not_there_is_a_problem_too(client: httpx.Client) -> None:

@@ -10,6 +10,7 @@ from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.supervision.lags import Lags
+from tests.support.epoch_rows import epoch_row
 from tests.support.jobs.canal_messages import insert, row
 from tests.support.jobs.running_job import create_topic, produce
 from tests.support.service.served import eventually
@@ -26,16 +27,7 @@ def job(name: str, topic: str) -> tuple[str, JobSpec, EpochRow]:
             "query": "SELECT k, COUNT(*) AS n FROM t GROUP BY k",
         }
     )
-    newest = EpochRow(
-        epoch=1,
-        uuid="u",
-        generation=0,
-        kind="data",
-        committed_at=0,
-        plan="p",
-        offsets={topic: {"0": 0}},
-    )
-    return name, spec, newest
+    return name, spec, epoch_row(1, offsets={topic: {"0": 0}})
 
 
 def test_a_job_without_its_topic_leaves_the_lags_of_the_others(broker: Broker, topic: str) -> None:

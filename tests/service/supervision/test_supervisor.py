@@ -18,7 +18,7 @@ import pytest
 from service.supervision import job_process
 from service.supervision.register import Actual, Desired, JobRecord
 from service.supervision.supervisor import is_retry_due
-from tests.support.service.served import CHECKOUT, SPEC, Served, end_jobs, eventually
+from tests.support.service.served import CHECKOUT, SPEC, Served, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -42,8 +42,7 @@ def test_a_killed_service_leaves_its_jobs_and_the_next_one_finds_them(data: Path
     assert os.getsid(pid) == pid
     first.kill()
     assert job_process.is_alive(pid, None)
-    second = Served.start(data)
-    try:
+    with Served.start(data) as second:
         eventually(lambda: second.job("items")["actual"] in ("STARTING", "RUNNING"))
         assert holder(data, "items") == pid
         with second.client() as client:
@@ -54,8 +53,6 @@ def test_a_killed_service_leaves_its_jobs_and_the_next_one_finds_them(data: Path
             eventually(lambda: second.job("items")["actual"] == "STOPPED")
             assert client.delete("/v1/jobs/items?data=drop").status_code == 204
         assert not (data / "jobs" / "items").exists()
-    finally:
-        assert second.stop() == 0
 
 
 def test_a_job_that_ended_with_its_service_starts_again_without_a_failure(data: Path) -> None:
@@ -65,17 +62,13 @@ def test_a_job_that_ended_with_its_service_starts_again_without_a_failure(data: 
     pid = eventually(lambda: holder(data, "items"))
     first.kill()
     os.killpg(pid, signal.SIGKILL)
-    second = Served.start(data)
-    try:
+    with Served.start(data) as second:
         eventually(lambda: holder(data, "items") not in (None, pid))
         job = second.job("items")
         assert (job["actual"] in ("STARTING", "RUNNING"), job["failures"]) == (True, 0)
         with second.client() as client:
             lines = client.get("/v1/jobs/items/logs").json()["lines"]
         assert sum("revision 1 starts" in line["message"] for line in lines) == 2
-    finally:
-        second.stop()
-        end_jobs(data)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +92,7 @@ def test_a_failed_job_does_not_wait_for_a_clock_that_was_set_back(
 
 
 def test_a_job_that_dies_starts_again_after_a_pause_and_says_why(data: Path) -> None:
-    served = Served.start(data)
-    try:
+    with Served.start(data) as served:
         started(served, "items")
         pid = eventually(lambda: holder(data, "items"))
         os.killpg(pid, signal.SIGKILL)
@@ -116,8 +108,6 @@ def test_a_job_that_dies_starts_again_after_a_pause_and_says_why(data: Path) -> 
             lines = client.get("/v1/jobs/items/logs").json()["lines"]
         assert sum("revision 1 starts" in line["message"] for line in lines) == 2
         assert holder(data, "items") is None
-    finally:
-        served.stop()
 
 
 def test_a_changed_spec_waits_for_the_next_start_and_no_secret_shows(
@@ -154,8 +144,7 @@ def test_a_changed_spec_waits_for_the_next_start_and_no_secret_shows(
 
 
 def test_a_spec_that_a_job_refuses_fails_for_good_and_says_where(data: Path) -> None:
-    served = Served.start(data)
-    try:
+    with Served.start(data) as served:
         with served.client() as client:
             assert client.put("/v1/jobs/items", content=SPEC).status_code == 201
             with (data / "service" / "jobs" / "items" / "spec.yaml").open("a") as kept:
@@ -167,8 +156,6 @@ def test_a_spec_that_a_job_refuses_fails_for_good_and_says_where(data: Path) -> 
         assert "watermarc" in failed["reason"]
         assert failed["failure"] == {"code": "spec-refused", "retryable": False}
         assert str(data) not in failed["reason"]
-    finally:
-        served.stop()
 
 
 def test_a_second_service_for_the_same_directory_is_refused(data: Path) -> None:

@@ -21,12 +21,12 @@ from jobs.edge.table.file_writer import (
 from jobs.table.parts import QUARANTINE
 from schemas import limits
 from schemas.spec.file import load_spec
-from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import INT, STRING
 from service.moments import now_ms
 from service.supervision.register import Actual, Desired, JobRecord, Register
 from tests.support.console.operations import ask_for_audits
-from tests.support.service.served import SPEC, Served, end_jobs, eventually
+from tests.support.epoch_rows import epoch_row
+from tests.support.service.served import SPEC, Served, eventually
 from tests.support.tables.written_table import WrittenTable
 
 TOPIC = "t"
@@ -69,13 +69,11 @@ class Shop(WrittenTable):
         at = min(time.time(), self._began + EPOCH_SECONDS * number)
         rows = sum(len(values) for values in self.history[-1].values())
         self.table.commit_epoch(
-            EpochRow(
-                epoch=number,
-                uuid=uuid4().hex,
-                generation=1,
+            epoch_row(
+                number,
+                self.plan,
                 kind=kind,
                 committed_at=int(at * 1e6),
-                plan=self.plan.fingerprint,
                 offsets={TOPIC: {"0": 10 * number, "1": 7 * number}},
                 watermarks=self._time(int(at * 1_000)) if number else {},
                 counters={
@@ -171,8 +169,6 @@ def serve_shop(data: Path) -> Iterator[tuple[Served, Shop]]:
         table.write({"bolt": bolts, "nut": (epoch,), None: (1, epoch % 3), "<b>&amp;": (2,)})
     table.refuse(*REFUSED)
     ask_for_audits(data)
-    served = Served.start(data)
-    put(served, table)
-    yield served, table
-    assert served.stop() == 0
-    end_jobs(data)
+    with Served.start(data) as served:
+        put(served, table)
+        yield served, table

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import httpx
 
@@ -77,6 +77,15 @@ class Served:
             line = stdout.readline()
         assert line.startswith("ready "), line
         return cls(data, process, line.split()[1], token)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        """Stop the service, unless the test has ended it, and all jobs of its register."""
+        code = self.stop() if self.process.poll() is None else 0
+        end_jobs(self.data)
+        assert failed is not None or code == 0, f"the service ended with {code}"
 
     def client(self, **headers: str) -> httpx.Client:
         if self.token is not None:

@@ -29,7 +29,6 @@ from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import (
     SEQ_BUCKET_BITS,
     TableLayout,
-    now_ms,
 )
 from jobs.edge.table.file_writer import (
     AddedFile,
@@ -40,6 +39,7 @@ from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, TIMERS
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.types.sql_types import BIGINT, STRING, SqlType
+from tests.support.epoch_rows import epoch_row
 
 QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top, COUNT(*) AS n FROM t GROUP BY name"
 COLUMNS = {"name": STRING, "v": BIGINT}
@@ -49,20 +49,6 @@ Row = tuple[Key, tuple[Value, ...], int]  # group, arguments, weight
 
 def a_plan(query: str = QUERY, columns: dict[str, SqlType] | None = None) -> Plan:
     return parse_query(query, COLUMNS if columns is None else columns)
-
-
-def epoch_row(epoch: int, plan: Plan | None = None, **fields: Any) -> EpochRow:
-    known: dict[str, Any] = {
-        "epoch": epoch,
-        "uuid": uuid4().hex,
-        "generation": 1,
-        "kind": "data" if epoch else "start",
-        "committed_at": now_ms() * 1_000,
-        "plan": "a plan" if plan is None else plan.fingerprint,
-        "offsets": {"t": {"0": epoch}},
-        "counters": {"groups": 0},
-    }
-    return EpochRow(**{**known, **fields})
 
 
 class FoldedTable:

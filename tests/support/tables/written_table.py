@@ -29,8 +29,8 @@ from jobs.edge.table.reading import TableReader
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS
 from schemas.spec.file import load_spec, spec_text
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import INT, STRING
+from tests.support.epoch_rows import epoch_row
 from tests.support.tables.folded_table import COLUMNS, QUERY, FoldedTable
 
 BUCKETS = 4
@@ -135,13 +135,11 @@ class WrittenTable:
     ) -> None:
         number = len(self.history) - 1
         self.table.commit_epoch(
-            EpochRow(
-                epoch=number,
-                uuid=uuid4().hex,
-                generation=1,
+            epoch_row(
+                number,
+                self.plan,
                 kind=kind,
                 committed_at=number,
-                plan=self.plan.fingerprint,
                 offsets={self.topic: {"0": 10 * number}},
                 counters={"changelog_rows": changelog_rows, **counters},
                 files=by_part(files),

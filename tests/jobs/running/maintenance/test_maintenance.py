@@ -35,10 +35,8 @@ from jobs.table.epoch_rows import epoch_rows, start_row
 from jobs.table.files import live_files, open_table
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, EPOCHS, MULTISETS, QUARANTINE
 from schemas import limits
+from tests.support.epoch_rows import epoch_row
 from tests.support.sampling import quick
-from tests.support.tables.folded_table import (
-    epoch_row,
-)
 from tests.support.tables.maintained_job import MaintainedJob, hours_ago
 
 CHECKOUT = Path(__file__).resolve().parents[4]

@@ -25,9 +25,7 @@ from jobs.edge.table.file_writer import (
 from jobs.running import maintenance
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS
 from schemas import limits
-from tests.support.tables.folded_table import (
-    epoch_row,
-)
+from tests.support.epoch_rows import epoch_row
 from tests.support.tables.maintained_job import HOUR_MS, MaintainedJob
 
 

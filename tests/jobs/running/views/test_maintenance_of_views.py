@@ -27,8 +27,9 @@ from jobs.table.parts import CHANGELOG, EPOCHS
 from jobs.table.version import TableVersion
 from schemas.limits import COMPACTION_FAN_IN, ORPHAN_AGE_SECONDS_MIN
 from schemas.spec.file import load_spec
-from schemas.table.epoch import VIEWS, EpochRow
+from schemas.table.epoch import VIEWS
 from schemas.table.view_path import view_root
+from tests.support.epoch_rows import epoch_row
 
 SPEC = {
     "name": "items",
@@ -68,14 +69,9 @@ def test_each_view_is_merged_by_itself_and_files_of_no_version_are_swept(tmp_pat
             rows = layout.changelog_table(number, [0], [(Op.INSERT, key, (number,))])
             written = file_name(CHANGELOG, number, uuid, "f0")
             files.append(write_file(view_root(table.root, name), written, rows).of_view(name))
-        newest = EpochRow(
-            epoch=number,
+        newest = epoch_row(
+            number,
             uuid=uuid,
-            generation=1,
-            kind="data" if number else "start",
-            committed_at=int(time.time() * 1_000_000),
-            plan="",
-            offsets={"t": {"0": number}},
             counters={"groups": 3, VIEWS: shares},
             files=by_part(files),
         )

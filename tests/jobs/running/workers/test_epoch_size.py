@@ -13,7 +13,7 @@ from jobs.running.epoch_size import MessageKills, run_in_halves
 from jobs.running.failure import classify
 from schemas import limits
 from schemas.table.epoch import EpochRow, Offsets
-from tests.support.tables.folded_table import epoch_row
+from tests.support.epoch_rows import epoch_row
 
 
 @dataclass
