@@ -30,11 +30,11 @@ from jobs.checking.dedupe_audit import (
     read_kinds,
     select_last_rows,
 )
-from jobs.core.formats.content import number_content
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.formats.row_fields import KeyedDecode
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.rows.dedupe import NO_TRUNCATIONS, number_partition
+from jobs.core.rows.message_content import number_content
 from jobs.core.rows.truncations import Truncation, Truncations
 from jobs.core.values.change import Changes, RejectCode, Row, Truncated
 from jobs.edge.rows.columns import to_arrow

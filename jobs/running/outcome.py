@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from jobs.core.fold.laws import BrokenLaw, messages_conserved, rows_conserved
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.source_order import SourceOrder
 from jobs.core.rows.truncations import Truncations
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut
@@ -156,21 +155,18 @@ class Outcome:
     def count_repeats(self, newest: EpochRow) -> dict[str, Any]:
         """Return what an epoch after `newest` counts and remembers of the order of its source."""
         counts = newest.counts
-        orders = {name: SourceOrder(last=last) for name, last in counts.source_last.items()}
-        for report in sorted(self.ranges, key=lambda each: each.start):
-            if report.order is not None:
-                name = f"{report.topic}/{report.partition}"
-                orders.setdefault(name, SourceOrder()).extend(report.order)
-        repeated, count = counts.source_repeated, 0
-        for name, order in sorted(orders.items()):
+        memory, repeated, count = dict(counts.source_memory), counts.source_repeated, 0
+        for report in sorted(self.ranges, key=lambda each: (each.partition, each.start)):
+            if report.order is None:
+                continue
+            topic, partition = report.topic or "", report.partition
+            name = f"{topic}/{partition}"
+            order = report.order.follow(memory.get(name))
+            memory[name] = order.memory
             if order.repeats_from is not None:
-                topic, _, partition = name.rpartition("/")
-                at = SourceRepeat(newest.epoch + 1, topic, int(partition), order.repeats_from, 0)
+                at = SourceRepeat(newest.epoch + 1, topic, partition, order.repeats_from, 0)
                 repeated, count = repeated or at, count + order.repeats
-        counters: dict[str, Any] = {
-            "source_repeats": count,
-            "source_last": {name: order.last for name, order in orders.items() if order.last},
-        }
+        counters: dict[str, Any] = {"source_repeats": count, "source_memory": memory}
         if repeated is not None:
             counters["source_repeated"] = replace(repeated, count=repeated.count + count)
         found: dict[str, Any] = msgspec.to_builtins(counters)

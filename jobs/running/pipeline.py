@@ -296,9 +296,8 @@ class Pipeline:
     def _snapshot_time(self) -> dict[str, Any]:
         """Return the `watermarks` of the epoch row, for readers and for the next start."""
         snapshot, due_work = self.clock.snapshot(), self.due_work.snapshot()
-        if due_work is None:
-            return snapshot
-        return snapshot | {"agenda": msgspec.to_builtins(due_work)}
+        agenda = {} if due_work is None else {"agenda": msgspec.to_builtins(due_work)}
+        return snapshot | agenda
 
     def _fold_time(self, outcome: Outcome, work: Work, fold: FoldTask) -> None:
         """Add to the outcome what the due work gives in every bucket, without rows."""
@@ -331,6 +330,7 @@ class Pipeline:
             durable=self.spec.durable,
             horizons=horizons,
             starts=self.clock.starts(ranges),
+            memories=self.newest.counts.remember(each.topic_partition for each in ranges),
             now_ms=self.clock.now,
             key_buckets=self.spec.state.buckets,
             drop_early=self.spec.drops_early,

@@ -50,8 +50,10 @@ SCAN_UNUSUAL_PART_MAX = 1 / 8
 # How a repeating source is noticed. A restarted canal numbers its batches from 1; in a partition
 # that few rows of the table reach, the first message has a higher number.
 SOURCE_ID_AFTER_RESTART_MAX = 10_000
-# Without numbers: messages of different tables in a partition may be out of order by seconds.
-SOURCE_ES_BACK_MS_MAX = 10_000
+# MySQL's binlog has whole seconds, and short statements are out of order by one all the time.
+SOURCE_ES_BACK_MS_MAX = 1_000
+# Messages of a partition that a job remembers, some 40 bytes each in every epoch row.
+SOURCE_MESSAGES_SEEN_MAX = 4
 
 # Messages that are scanned together. Their rows fit a processor's cache, and many unusual messages
 # send few others to the exact decoder.

@@ -8,6 +8,7 @@ values are JSON text in the table, so that any engine can read them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -41,12 +42,23 @@ class TopicIdentity(msgspec.Struct, frozen=True):
     partitions: int
 
 
-class SentMessage(msgspec.Struct, frozen=True):
-    """A message of a source that numbers what it sends: where it is, its `id` and its `es`."""
+class SeenMessage(NamedTuple):
+    """A message that is recognised if its source sends it again."""
 
-    offset: int
-    id: int | None
-    es: int | None
+    es: int
+    size: int  # without the digits of canal's `id`
+    content: int  # see `number_message`
+
+
+class SourceMemory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a job remembers of the messages of a partition, to notice those that come again."""
+
+    offset: int  # of the last message
+    es: int  # the latest
+    id: int | None = None  # of the last message
+    seen: tuple[SeenMessage, ...] = ()  # the newest is last
+    behind: int | None = None  # the offset at which the source went back, if not beyond `es` again
+    counted: bool = False  # that it has repeated itself from there
 
 
 class SourceRepeat(msgspec.Struct, frozen=True):
@@ -110,8 +122,12 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     dropped_keys: dict[str, int] = {}
     source_repeats: int = 0  # messages at which the source begins to repeat itself
     source_repeated: SourceRepeat | None = None  # until now, in all epochs of this state
-    source_last: dict[str, SentMessage] = {}  # the last message with rows, by TOPIC/PARTITION
+    source_memory: dict[str, SourceMemory] = {}  # by TOPIC/PARTITION
     keys_below_zero: list[str] = []  # groups that came below zero in this epoch
+
+    def remember(self, partitions: Iterable[TopicPartition]) -> tuple[SourceMemory | None, ...]:
+        """Return what is remembered of the messages of each partition."""
+        return tuple(self.source_memory.get(f"{topic}/{number}") for topic, number in partitions)
 
     @property
     def messages_one_by_one(self) -> int:
@@ -366,7 +382,7 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def source_counters(self) -> dict[str, Any]:
         """What a job must remember of its source, to notice that the source repeats itself."""
-        names = ("source_repeated", "source_last")
+        names = ("source_repeated", "source_memory")
         return {name: self.counters[name] for name in names if name in self.counters}
 
 

@@ -112,6 +112,10 @@ class Records:
     def bytes_of_values(self) -> int:
         return int(self.starts[-1] - self.starts[0])
 
+    def value(self, number: int) -> bytes:
+        """Return one value; empty if the record has none."""
+        return self.buffer[self.starts[number] : self.starts[number + 1] - 1].tobytes()
+
     def values(self) -> list[bytes | None]:
         return _take_apart(self.buffer, self.starts, self.has_value, 1)
 

@@ -59,7 +59,7 @@ from jobs.edge.tasks.decode_views import ViewInputs, emit_views
 from jobs.edge.tasks.range_reading import RangeReader, RangeTooLarge, SourceRules
 from jobs.edge.tasks.range_report import RangeReport
 from schemas.limits import TASK_BYTES_MAX
-from schemas.table.epoch import TopicPartition
+from schemas.table.epoch import SourceMemory, TopicPartition
 from schemas.table.object_path import TablePath
 from schemas.types.arrow_types import arrow_type
 
@@ -87,6 +87,7 @@ class DecodeTask:
     drop_early: bool = False  # the fold drops retractions before the first row of a group
     touches_groups: bool = False  # under a TTL, rows that cancel keep their group alive
     starts: tuple[PartitionStart | None, ...] = ()  # of each range whose rows are checked in order
+    memories: tuple[SourceMemory | None, ...] = ()  # of the messages before each range
     now_ms: int = 0  # the driver's clock
     key_buckets: int = 0  # with dedupe: each of them gets the TRUNCATEs of the epoch
     views: tuple[ViewInputs, ...] = ()  # of a job with several; `plan` then has all their columns

@@ -25,7 +25,7 @@ from jobs.core.plan.tree import Column, Plan
 from jobs.core.rows.consolidate import RUNNING_BITS
 from jobs.core.rows.dedupe import number_partition
 from jobs.core.rows.row_time import TimeReader
-from jobs.core.rows.source_order import SourceOrder, as_stamps
+from jobs.core.rows.source_order import OrderWatch, as_stamps
 from jobs.core.rows.truncations import Truncation
 from jobs.core.time.custom_generator import GeneratorFailed
 from jobs.core.time.rows_in_order import PartitionStart
@@ -57,6 +57,8 @@ from schemas.limits import (
     SCAN_UNUSUAL_PART_MAX,
 )
 from schemas.spec.job import JobSpec
+from schemas.spec.source import FORMATS_WITHOUT_TABLES
+from schemas.table.epoch import SourceMemory
 
 _MICROS_A_MILLISECOND = 1_000
 NEVER, FOR_EVER = -(1 << 63) - 1, 1 << 63
@@ -114,6 +116,9 @@ class RangeTask(WriteTarget, Protocol):
     def starts(self) -> tuple[PartitionStart | None, ...]: ...
 
     @property
+    def memories(self) -> tuple[SourceMemory | None, ...]: ...
+
+    @property
     def now_ms(self) -> int: ...
 
 
@@ -136,12 +141,15 @@ class RangeReader:
     messages: Messages = field(default_factory=Messages)
     watermarks: list[int] = field(default_factory=list)  # before each row, if checked in order
     in_order: MessagesInOrder | None = field(init=False, default=None)
+    order: OrderWatch | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         planned = self.range
         self.rules = self.task.rules.of_topic(planned.topic)
-        order = SourceOrder() if self.rules.messages.format == "canal-json" else None
-        self.report = RangeReport(number=self.number, start=planned.start, order=order)
+        self.report = RangeReport(number=self.number, start=planned.start)
+        if self.rules.messages.format not in FORMATS_WITHOUT_TABLES:
+            memory = self.task.memories[self.number] if self.task.memories else None
+            self.order = OrderWatch(self.rules.messages.format, memory, planned.start)
         self.rejects = RejectWriter(self.task, self.writer)
         self.signed_rows = SignedRows(self.task.plan.image)
         start = self.task.starts[self.number] if self.task.starts else None
@@ -238,9 +246,11 @@ class RangeReader:
             else:
                 for offset, count in zip(records.offsets.tolist(), sizes.tolist(), strict=True):
                     self.messages.add(offset, count)
-        if self.report.order is not None:
-            ids, es = (each[first:last][is_good] for each in (scanned.ids, scanned.es))
-            self.report.order.observe(records.offsets[is_good], ids, es)
+        if self.order is not None:
+            at = np.flatnonzero(is_good)
+            ids, es = scanned.ids[first:last][at], scanned.es[first:last][at]
+            sizes = records.value_bytes[at]
+            self.order.observe(records.offsets[at], ids, es, sizes, lambda n: records.value(at[n]))
         known = 0
         if times is not None and good:
             of_good = times[first:last][is_good]
@@ -263,7 +273,7 @@ class RangeReader:
         time_of = _time_of(self.rules, task.plan.image)
         by_es = self.rules.times.source == "es"
         counts_messages = task.needs_messages
-        sent: list[tuple[int, int | None, int | None]] = []
+        sent: list[tuple[Record, int | None, int | None]] = []
         sizes: list[int] = []
         stamps: list[int | None] = []
         for decoded, record in messages:
@@ -286,16 +296,21 @@ class RangeReader:
                     self.watermarks += before
                 report.decoded += 1
                 take(decoded.changes)
-                if report.order is not None:
-                    sent.append((record.offset, decoded.id, decoded.es))
+                if self.order is not None:
+                    sent.append((record, decoded.id, decoded.es))
                 sizes.append(len(decoded.changes))
                 stamps.append(decoded.es)
                 if counts_messages:
                     self.messages.add(record.offset, len(decoded.changes))
             else:
                 self._count_other(decoded, record, self.signed_rows.count + len(changes))
-        if report.order is not None and sent:
-            report.order.observe(*map(as_stamps, zip(*sent, strict=True)))
+        if self.order is not None and sent:
+            own, ids, times = zip(*sent, strict=True)
+            offsets = as_stamps(each.offset for each in own)
+            size = as_stamps(each.value_bytes for each in own)
+            self.order.observe(
+                offsets, as_stamps(ids), as_stamps(times), size, lambda at: own[at].value or b""
+            )
         self.signed_rows.add(changes)
         if self._keys_change:
             self.signed_rows.add_messages(sizes, stamps)
@@ -319,6 +334,7 @@ class RangeReader:
         self.report.quarantine = self.rejects.files
         self.report.rows = self.signed_rows.count
         self.report.damaged_texts = self.signed_rows.count_damaged_texts()
+        self.report.order = None if self.order is None else self.order.finish()
         if self.in_order is not None:
             self.report.generator = self.in_order.rows.generator.snapshot()
 

@@ -36,7 +36,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     event_time_max: int | None = None
     generator: dict[str, Any] | None = None  # its state, if it saw the rows one by one
     event_times_missing: int = 0
-    order: SourceOrder | None = None  # of messages that canal has numbered
+    order: SourceOrder | None = None  # of messages with the time of their source
     gone: str | None = None  # a declared column that the source has dropped
     truncated: str | None = None  # why a TRUNCATE stops the job
     truncations: list[Truncation] = []  # that the job applies

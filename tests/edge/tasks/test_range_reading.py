@@ -18,7 +18,6 @@ from jobs.edge.tasks import range_decoders, range_reading
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.range_reading import RangeReader, SourceRules
 from schemas.spec.file import load_spec
-from schemas.table.epoch import SentMessage
 from tests.support.faults.bad_messages import COLUMNS, good_message, kinds
 from tests.support.message_scans import (
     DEBEZIUM_TYPES,
@@ -115,14 +114,14 @@ def test_the_report_has_the_time_at_which_the_first_record_was_appended(tmp_path
     assert read(tmp_path, [nameless, *records], SPEC)[0]["appended_ms"] is None
 
 
-def repeating(order: list[tuple[int, int]]) -> list[Message]:
-    """Return messages with these numbers and times; one has an escaped key."""
+def repeating(sent: list[tuple[int, int, int]]) -> list[Message]:
+    """Return messages with these numbers, times and rows; one has an escaped key."""
     found = []
-    for offset, (number, es) in enumerate(order):
-        message = json.loads(good_message(offset) or b"")
-        message |= {"id": number, "es": 1_700_000_000_000 + 1_000 * es}
+    for offset, (number, es, row) in enumerate(sent):
+        message = json.loads(good_message(row) or b"")
+        message |= {"id": number, "es": 1_700_000_000_000 + 1_000 * es, "ts": offset}
         value = json.dumps(message)
-        if offset == 4:  # an escaped key
+        if offset == 3:  # an escaped key
             value = value.replace('"id"', '"\\u0069d"')
         found.append(Message(topic="items", partition=0, offset=offset, value=value.encode()))
     return found
@@ -134,13 +133,13 @@ def test_a_canal_that_starts_again_and_repeats_itself_is_noticed_on_every_path(
 ) -> None:
     if path == "one by one":
         monkeypatch.setattr(range_reading, "scanner_of", lambda *_: None)
-    times = [(498, 70), (499, 70), (500, 71), (500, 71), (501, 71)]
-    again = [*times, (1, 70), (2, 71), (3, 71), (4, 72), (4, 72), (5, 75)]
+    sent = [(498, 70, 0), (499, 70, 1), (500, 71, 2), (500, 71, 3), (501, 71, 4)]
+    again = [*sent, (1, 70, 1), (2, 71, 2), (3, 71, 3), (4, 71, 4), (4, 72, 5), (5, 75, 6)]
     order = read(tmp_path, repeating(again), SPEC)[0]["order"]
-    assert (order.repeats, order.repeats_from) == (1, 5)
-    assert order.first == SentMessage(0, 498, 1_700_000_070_000)
-    assert order.last == SentMessage(10, 5, 1_700_000_075_000)
-    goes_on = [*times, (1, 72), (2, 72), (3, 73), (4, 73), (4, 73), (5, 75)]
+    assert (order.first, order.repeats, order.repeats_from) == (0, 1, 5)
+    memory = order.memory
+    assert (memory.offset, memory.id, memory.es) == (10, 5, 1_700_000_075_000)
+    goes_on = [*sent, (1, 71, 5), (2, 72, 6), (3, 73, 7), (4, 73, 8), (4, 73, 9), (5, 75, 10)]
     assert read(tmp_path, repeating(goes_on), SPEC)[0]["order"].repeats == 0
 
 

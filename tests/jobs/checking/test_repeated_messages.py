@@ -9,8 +9,8 @@ import pytest
 
 from jobs.checking.dedupe_audit import POSITION, format_position
 from jobs.checking.source_rows import CONTENT, find_repeated_messages
-from jobs.core.formats.content import number_content
 from jobs.core.job.job_plan import plan_of
+from jobs.core.rows.message_content import number_content
 from schemas.spec.file import load_spec
 
 if TYPE_CHECKING:
@@ -68,6 +68,17 @@ def test_debezium_says_the_same_at_another_time() -> None:
     assert number(DEBEZIUM | next_row, "debezium-json") != content
     other_row = {"after": {"id": 8, "ts": 5}}
     assert number(DEBEZIUM | other_row, "debezium-json") != content
+
+
+def test_maxwell_says_the_same_in_the_same_transaction() -> None:
+    row, key = (
+        {"data": {"id": 7}, "ts": 70, "type": "insert", "xid": 23},
+        b'{"table":"t","pk.id":7}',
+    )
+    content = number(row, "maxwell-json", key)
+    assert content is not None
+    assert number(row | {"xid": 24}, "maxwell-json", key) != content
+    assert number(row, "maxwell-json", b'{"table":"t","_uuid":"5"}') is None
 
 
 def test_two_equal_messages_may_be_two_rows_of_a_table_without_a_key() -> None:

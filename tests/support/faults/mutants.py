@@ -35,6 +35,7 @@ EVENTS = ("core/formats/test_format_vectors.py", "core/formats/test_format_prope
 INTERLEAVED = ("core/fold/test_interleavings.py",)
 STATE = ("core/fold/test_state.py", "core/values/test_order_key.py", "core/plan/test_bucket.py")
 DEDUPE = ("core/rows/test_dedupe.py",)
+SOURCE_ORDER = ("core/rows/test_source_order.py",)
 METADATA = ("core/job/test_metadata_rules.py",)
 TRUNCATE = ("core/rows/test_truncations.py",)
 CLOCKS = (
@@ -220,6 +221,11 @@ MUTANTS = [
         "(new is not None)",
         DEDUPE,
     ),
+    Mutant(
+        "rows/source_order.py", "es + SOURCE_ES_BACK_MS_MAX < latest", "es < latest", SOURCE_ORDER
+    ),
+    Mutant("rows/source_order.py", " & ~ahead", "", SOURCE_ORDER),
+    Mutant("rows/source_order.py", "repeats -= memory.counted", "pass", SOURCE_ORDER),
     Mutant("rows/dedupe.py", "if column.name not in MESSAGE_TIMES", "", METADATA),
     Mutant("rows/truncations.py", "time <= each.until", "time < each.until", TRUNCATE),
     Mutant("rows/truncations.py", "position < each.position", "position <= 0", TRUNCATE),
