@@ -30,6 +30,7 @@ from schemas.spec.job import JobSpec
 from schemas.table.changelog import SinkFormat
 from tests.docs.documents import RESULT_COLUMNS, Items, Row, block, ordered
 from tests.support.documents import CHECKOUT, COLUMNS, QUERY, TABLE_IN_DOCS
+from tests.support.sampling import quick
 from tests.support.topics import committed_records
 
 WAIT_SECONDS = 60
@@ -91,7 +92,7 @@ def wait_until(true: Callable[[], object]) -> None:
 # --- the formats ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", quick(FORMATS, ["changelog-json"]))
 def test_each_function_folds_its_format(
     items: Items, publish: Any, broker: Broker, topic: str, name: SinkFormat
 ) -> None:

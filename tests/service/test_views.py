@@ -94,6 +94,7 @@ def test_views_are_read_one_by_one_and_together_at_one_epoch(
         _check_client(Client(served.address))
 
 
+@pytest.mark.slow
 def test_approved_views_come_and_go(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from jobs.edge.machine.java import JavaMissing, install_launcher, java, use_foun
 from jobs.setup import java_trust, locked, steps
 from jobs.setup.steps import module_name
 from setup import install
+from tests.support.sampling import quick
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NO_OP_SECONDS_MAX = 2
@@ -276,7 +277,7 @@ def by(request: pytest.FixtureRequest, mirror: Path) -> list[str]:
     return install.uv()
 
 
-@pytest.mark.parametrize("section", ["build", "java", "lock"])
+@pytest.mark.parametrize("section", quick(["build", "java", "lock"], ["java"]))
 def test_a_tampered_wheel_is_refused(
     mirror: Path, by: list[str], section: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -421,6 +422,7 @@ def test_a_tampered_jar_is_refused(mirror_of_jars: Path, tmp_path: Path) -> None
     assert not (tmp_path / ".jars.partial").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.usefixtures("mirror_of_jars")
 def test_a_jar_that_was_changed_later_is_fetched_again(tmp_path: Path) -> None:
@@ -437,6 +439,7 @@ def test_a_jar_that_was_changed_later_is_fetched_again(tmp_path: Path) -> None:
     assert kernel.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_where_no_jar_can_be_fetched_it_says_what_to_do(
     mirror_of_jars: Path, tmp_path: Path

@@ -10,7 +10,7 @@ import os
 
 from hypothesis import settings
 
-_SHARE = float(os.environ.get("EXAMPLES", "0.3"))
+_SHARE = float(os.environ.get("EXAMPLES", "0.2"))
 _LEAST = 10
 
 

@@ -133,6 +133,7 @@ def test_a_clone_with_other_views_is_refused_by_name(job: EpochsByHand) -> None:
     assert not JobDirectory(job.home, "other").has_table
 
 
+@pytest.mark.slow
 def test_moved_offsets_count_for_all_views(
     job: EpochsByHand, topic: str, admin: KafkaAdmin
 ) -> None:

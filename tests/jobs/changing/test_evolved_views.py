@@ -28,6 +28,7 @@ from tests.support.jobs.canal_messages import delete, insert, row
 from tests.support.jobs.epochs_by_hand import EpochsByHand
 from tests.support.jobs.running_job import create_topic
 from tests.support.jobs.view_jobs import open_views
+from tests.support.sampling import quick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -207,6 +208,7 @@ def test_a_view_that_came_later_has_no_earlier_history(evolving: Evolving) -> No
     assert old.newest.begins is False
 
 
+@pytest.mark.slow
 def test_a_job_with_one_query_gets_views_and_is_one_query_again(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -226,7 +228,7 @@ def test_a_job_with_one_query_gets_views_and_is_one_query_again(
     evolving.must_be_exact()
 
 
-@pytest.mark.parametrize("point", ["before_commit", "after_commit"])
+@pytest.mark.parametrize("point", quick(["before_commit", "after_commit"], ["after_commit"]))
 def test_a_killed_evolve_of_views_is_nothing_or_is_finished_by_who_comes_next(
     point: str, evolving: Evolving, monkeypatch: pytest.MonkeyPatch
 ) -> None:

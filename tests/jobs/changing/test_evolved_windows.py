@@ -61,7 +61,8 @@ def test_windows_of_a_new_view_close_as_in_a_job_that_had_it_from_the_start(
         assert job.at_view("counts").results() == first.at_view("counts").results()
 
 
-@pytest.mark.parametrize("emit", quick(["final", "changes"], ["final"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("emit", ["final", "changes"])
 def test_windows_come_to_a_job_that_has_read_nothing_but_knows_the_time(
     emit: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -122,7 +123,7 @@ def test_an_audit_of_a_new_view_with_windows_counts_the_late_rows_of_the_replay(
 DROPS = {"early_retractions": "drop"}
 
 
-@pytest.mark.parametrize("replayed", [True, False])
+@pytest.mark.parametrize("replayed", quick([True, False], [True]))
 def test_an_audit_of_a_new_view_knows_the_errors_of_the_source_before_it(
     replayed: bool, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

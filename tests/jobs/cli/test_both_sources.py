@@ -82,7 +82,7 @@ def both(served: Served, capsys: pytest.CaptureFixture[str]) -> BothWays:
     return BothWays(served, capsys)
 
 
-@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
+@pytest.mark.parametrize("form", quick([[], ["--json"]], [[]]), ids=["text", "json"])
 @pytest.mark.parametrize(
     "words",
     [

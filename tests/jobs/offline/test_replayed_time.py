@@ -30,7 +30,7 @@ from tests.support.examples import examples
 from tests.support.histories.timed_specs import Epochs, Keys, histories, steps_of, value_of
 
 
-@examples(200)
+@examples(100)
 @given(histories())
 def test_replay_and_the_classes_of_a_job_agree(
     drawn: tuple[Keys, Epochs],

@@ -46,7 +46,7 @@ FAULTS = [
     Fault(
         "after the commit, before anyone knows of it", "after_commit", "kill@3", seed=12, marks=SLOW
     ),
-    Fault("after the publisher got the epoch", "epoch_sent", "kill@2", seed=13),
+    Fault("after the publisher got the epoch", "epoch_sent", "kill@2", seed=13, marks=SLOW),
     # Compaction begins after 32 epochs and takes seconds on a busy machine, so these are small.
     Fault(
         "in a compaction, before its commit", "compaction_commit", "kill@1", 2, seed=14, marks=SLOW
