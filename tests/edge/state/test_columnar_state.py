@@ -11,9 +11,6 @@ import random
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,14 +26,15 @@ from jobs.core.kernels.apply_records import RecordArrays
 from jobs.core.kernels.fold_rows import Rows
 from jobs.core.kernels.group_table import CHECK, GROUPS, KEY_PAD, check_of
 from jobs.edge.machine.memory import Memory
+from jobs.edge.process import failpoints
 from jobs.edge.state import columnar_state
 from jobs.edge.state.catch_up import ZombieTask, catch_up
 from jobs.edge.state.columnar_state import ColumnarState, open_columns
 from jobs.edge.state.errors import BucketLocked, HotStateDamaged, StampMoved
+from tests.support.forks import Fork, Say
 from tests.support.sampling import quick
 from tests.support.tables.folded_table import a_plan
 
-ROOT = Path(__file__).parents[3]
 PLAN = a_plan()  # SUM(v), MAX(v), COUNT(*) by name
 QUERY = columnar_query(Program(PLAN))
 NAMES = 300
@@ -326,88 +324,74 @@ def test_a_damaged_file_is_built_again(tmp_path: Path, damage: str) -> None:
 # Death and company
 
 
-def child(body: str, *arguments: object, **environment: str) -> subprocess.Popen[str]:
-    head = "import os, signal, sys, time\nfrom pathlib import Path\n"
-    head += "from tests.edge.state.test_columnar_state import *\n"
-    return subprocess.Popen(
-        [sys.executable, "-c", head + textwrap.dedent(body), *map(str, arguments)],
-        cwd=ROOT,
-        text=True,
-        stdout=subprocess.PIPE,
-        env=os.environ | environment | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-    )
-
-
-ADVANCE_FOREVER = """
-    state = opened(Path(sys.argv[1]))
-    epoch = state.read_stamp().epoch
-    while True:
-        state.advance([(stamp(epoch + 1), records_at(epoch + 1))], since=stamp(epoch))
-        epoch += 1
-        print(epoch, flush=True)
-"""
+def advance_for_ever(say: Say, directory: Path) -> None:
+    state = opened(directory)
+    at = state.read_stamp()
+    while at is not None:
+        after = stamp(at.epoch + 1)
+        state.advance([(after, records_at(after.epoch))], since=at)
+        at = after
+        say(at.epoch)
 
 
 def test_killed_at_any_time_it_is_at_one_epoch_or_at_none(tmp_path: Path) -> None:
     chance = random.Random(11)
     state = built(tmp_path)
     for _ in range(3):
-        with child(ADVANCE_FOREVER, tmp_path) as process:
-            assert process.stdout is not None
-            finished = [int(process.stdout.readline()) for _ in range(3)][-1]
-            time.sleep(chance.uniform(0, 0.01))
-            process.send_signal(signal.SIGKILL)
+        process = Fork(advance_for_ever, tmp_path)
+        finished = [process.read() for _ in range(3)][-1]
+        time.sleep(chance.uniform(0, 0.01))
+        assert process.kill() == -signal.SIGKILL, "it must not have ended by itself"
         if state.read_stamp() is None:
             built(tmp_path, finished)
         assert epoch_of(state) >= finished
 
 
+def die_at(_: Say, directory: Path, place: str) -> None:
+    failpoints._POINTS[place] = ("kill", 0)
+    opened(directory).advance([(stamp(2), records_at(2))], since=stamp(1))
+
+
 @pytest.mark.parametrize("place", ["hot_state_half_built", "hot_state_written"])
 def test_killed_within_an_epoch_it_is_at_none(tmp_path: Path, place: str) -> None:
     state = built(tmp_path)
-    body = """
-        state = opened(Path(sys.argv[1]))
-        state.advance([(stamp(2), records_at(2))], since=stamp(1))
-    """
-    with child(body, tmp_path, RETALLY_FAILPOINTS=f"{place}=kill") as process:
-        pass
-    assert process.returncode == -signal.SIGKILL
+    assert Fork(die_at, tmp_path, place).wait() == -signal.SIGKILL
     assert state.read_stamp() is None
     catch_up(state, stamp(2), [stamp(1)], lambda _: [(stamp(2), records_at(2))])
     assert epoch_of(state) == 2
 
 
+def read_for_long(say: Say, directory: Path) -> None:
+    with opened(directory).view(stamp(1)):
+        say("reading")
+        time.sleep(60)
+
+
 def test_a_fold_waits_for_a_change_and_not_for_ever(tmp_path: Path) -> None:
     built(tmp_path)
     state = opened(tmp_path, lock_seconds=0.2)
-    body = """
-        with opened(Path(sys.argv[1])).view(stamp(1)):
-            print("reading", flush=True)
-            time.sleep(60)
-    """
-    with child(body, tmp_path) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "reading\n"
-        with pytest.raises(BucketLocked, match=r"more than 0\.2 s"):
-            state.advance([(stamp(2), records_at(2))], since=stamp(1))
-        holder.kill()
+    holder = Fork(read_for_long, tmp_path)
+    assert holder.read() == "reading"
+    with pytest.raises(BucketLocked, match=r"more than 0\.2 s"):
+        state.advance([(stamp(2), records_at(2))], since=stamp(1))
+    holder.kill()
     state.advance([(stamp(2), records_at(2))], since=stamp(1))
     assert epoch_of(state) == 2
 
 
+def catch_up_to_29(say: Say, directory: Path) -> None:
+    def load(since: Stamp | None) -> list[tuple[Stamp, RecordArrays | None]]:
+        first = 1 if since is None else since.epoch + 1
+        return [(stamp(epoch), records_at(epoch)) for epoch in range(first, 30)]
+
+    state = opened(directory)
+    catch_up(state, stamp(29), [stamp(epoch) for epoch in range(1, 30)], load)
+    say(epoch_of(state))
+
+
 def test_processes_that_catch_up_at_once_arrive_at_one_state(tmp_path: Path) -> None:
-    body = """
-        state = opened(Path(sys.argv[1]))
-        line = [stamp(epoch) for epoch in range(1, 30)]
-        def load(since):
-            first = 1 if since is None else since.epoch + 1
-            return [(stamp(epoch), records_at(epoch)) for epoch in range(first, 30)]
-        catch_up(state, stamp(29), line, load)
-        print(epoch_of(state))
-    """
-    processes = [child(body, tmp_path) for _ in range(2)]
-    said = [process.communicate()[0] for process in processes]
-    assert said == ["29\n"] * 2
+    processes = [Fork(catch_up_to_29, tmp_path) for _ in range(2)]
+    assert [process.read() for process in processes] == [29, 29]
 
 
 def read_of_single_pages(path: Path) -> list[bool]:

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from jobs.cli.main import main
 from jobs.cli.spec_reading import load_job
@@ -84,13 +83,6 @@ def test_a_query_in_json_has_places_too(tmp_path: Path) -> None:
     assert problems[0].startswith(f":{written}:{column}: query: unknown column `x`"), problems
 
 
-def test_a_result_that_is_named_like_a_column_of_the_table_is_refused(tmp_path: Path) -> None:
-    text = spec_text("items", "shop", None).replace("AS top", "AS epoch")
-    problems = refused(tmp_path, text)
-    assert len(problems) == 1
-    assert "`epoch` is a column of the job's own table" in problems[0]
-
-
 def test_validate_speaks_json(retally: Retally, spec: Path) -> None:
     code, out, _ = retally("validate", str(spec), "--json")
     assert (code, json.loads(out)["ok"]) == (0, True)
@@ -128,25 +120,6 @@ def test_plan_shows_types_operators_state_and_code(retally: Retally, spec: Path)
     assert "folding: in arrays, many groups at once" in out
 
 
-def test_plan_draws_a_branch_for_each_strategy_of_a_topic(
-    retally: Retally, spec: Path, tmp_path: Path
-) -> None:
-    document = yaml.safe_load(spec.read_text())
-    own = {"topic": "b", "watermark": {"delay": "5s"}}
-    document["source"] = {"topics": ["a", own]}
-    path = tmp_path / "two.yaml"
-    path.write_text(yaml.safe_dump(document))
-    code, out, _ = retally("plan", str(path), "--json")
-    assert code == 0
-    lines = json.loads(out)["topology"][-4:]
-    assert [line.split("(")[0].strip() for line in lines] == [
-        ":- WatermarkAssigner",
-        ":  +- TableSourceScan",
-        "+- WatermarkAssigner",
-        "+- TableSourceScan",
-    ]
-
-
 def test_plan_speaks_json(retally: Retally, spec: Path) -> None:
     code, out, _ = retally("plan", str(spec), "--json")
     plan = json.loads(out)
@@ -159,22 +132,6 @@ def test_plan_speaks_json(retally: Retally, spec: Path) -> None:
     assert [node["id"] for node in plan["nodes"]][:3] == ["source", "watermark", "minibatch"]
     assert all(line.endswith(")") for line in plan["topology"])
     assert len(plan["topology"]) == len(plan["nodes"])
-
-
-def test_the_plan_of_a_query_without_groups_has_one_bucket_to_go_to(
-    retally: Retally, spec: Path
-) -> None:
-    query = "SELECT COUNT(*) FROM t WHERE cnt > 3"
-    text = spec.read_text().splitlines()
-    text[3] = f"query: {query}"
-    spec.write_text("\n".join(text))
-    _, out, _ = retally("plan", str(spec), "--json")
-    nodes = {node["id"]: node["attributes"] for node in json.loads(out)["nodes"]}
-    assert nodes["aggregate"]["select"] == ["COUNT_RETRACT(*) AS count"]
-    assert nodes["exchange"]["distribution"] == "single"
-    assert nodes["calc"]["where"] == "cnt > 3"
-    line = next(each for each in json.loads(out)["topology"] if "GlobalGroupAggregate" in each)
-    assert "GroupAggregate(select=[COUNT_RETRACT(*) AS" in line
 
 
 def test_the_plan_says_what_an_aggregate_keeps_and_reads(retally: Retally, spec: Path) -> None:

@@ -145,12 +145,6 @@ def test_latency_is_an_interval_of_processing_time() -> None:
     assert kinds(outputs(steps)) == ["+I", "flushed 3", "-U", "+U", "flushed 1"]
 
 
-def test_rows_that_where_removes_do_not_fill_a_bundle(spark: object) -> None:
-    steps = [row("+I", "a", "1"), row("+I", "b", "1"), row("+I", "b", "2"), row("+I", "a", "2")]
-    query = "SELECT k, COUNT(*) AS n FROM t WHERE k = 'a' GROUP BY k"
-    assert kinds(outputs(steps, query=query, minibatch={"size": 2})) == ["+I", "flushed 2"]
-
-
 def test_a_bundle_is_in_the_order_of_partition_and_offset() -> None:
     """Partition 0's accumulate stands before partition 1's retraction, whatever arrived first."""
 
@@ -182,45 +176,6 @@ def test_on_the_event_clock_results_wait_for_the_watermark_that_passes_the_bound
         "flushed 1",
         "watermark 8",
     ]
-
-
-def test_watermarks_below_a_boundary_are_swallowed_with_and_without_rows() -> None:
-    """Interval 5, as in Flink; what is still held back goes on at the end of the input."""
-    came = (2, 3, 4, 5, 6, 10, 12, 15, 16, 19, 20, 21)
-    went = ["watermark 4", "watermark 10", "watermark 15", "watermark 19", "watermark 21"]
-    steps: list[dict[str, Any]] = [{"watermark": time} for time in came]
-    found = outputs(steps, minibatch=EVENT_CLOCK)
-    assert (kinds(found), found[-1]) == (went, END)
-    fed = [each for step in steps for each in (row("+I", "a", "1"), step)]
-    found = outputs(fed, minibatch=EVENT_CLOCK)
-    assert [each for each in kinds(found) if each.startswith("w")] == went
-    bundles = [each["flushed"] for each in found if "flushed" in each]
-    assert bundles == [3, 3, 2, 2, 2]
-    assert found[-2:] == [{"watermark": 21}, END]
-
-
-def test_size_ends_a_bundle_of_the_event_clock_as_well() -> None:
-    one = row("+I", "a", "1")
-    steps = [one, one, one, {"watermark": 2}, {"watermark": 7}]
-    found = outputs(steps, minibatch={**EVENT_CLOCK, "size": 2})
-    assert kinds(found) == ["+I", "flushed 2", "-U", "+U", "flushed 1", "watermark 7"]
-
-
-def test_a_flush_and_the_end_of_the_input_end_a_bundle_of_the_event_clock() -> None:
-    steps = [row("+I", "a", "1"), {"flush": True}, {"watermark": 1}, row("+I", "a", "1")]
-    found = outputs(steps, minibatch=EVENT_CLOCK)
-    assert kinds(found) == ["+I", "flushed 1", "-U", "+U", "flushed 1", "watermark 1"]
-    assert found[-1] == END
-
-
-def test_a_maximal_watermark_drops_what_the_event_clock_held_back() -> None:
-    steps: list[dict[str, Any]] = [{"watermark": 2}, {"watermark": WATERMARK_MAX}]
-    assert outputs(steps, minibatch=EVENT_CLOCK) == [END]
-
-
-def test_a_row_that_comes_and_goes_while_results_are_withheld_is_never_seen() -> None:
-    steps = [row("+I", "a", "1"), {"watermark": 2}, row("-D", "a", "1"), {"watermark": 9}]
-    assert kinds(outputs(steps, minibatch=EVENT_CLOCK)) == ["flushed 2", "watermark 9"]
 
 
 # --- what is refused ----------------------------------------------------------------------------
@@ -263,12 +218,6 @@ def test_a_message_with_a_row_that_fails_its_expression_is_rejected_whole(spark:
         "a": 3,
         "b": 1,
     }
-
-
-def test_a_row_that_where_removes_does_not_fail(spark: object) -> None:
-    query = "SELECT k, SUM(6 / v) AS s FROM t WHERE v <> 0 GROUP BY k"
-    found = outputs([row("+I", "a", "0"), row("+I", "a", "2")], query=query)
-    assert kinds(found) == ["+I", "flushed 1"]
 
 
 def test_on_error_fail_stops_at_the_first_bad_message_after_what_came_before() -> None:
@@ -377,19 +326,6 @@ def test_wrong_specs_and_queries_are_refused_before_any_step() -> None:
         replay(spec(minibatch={"size": 0}), never())
     with pytest.raises(QueryError, match="line 1"):
         replay(spec(query="SELECT nothing FROM t"), never())
-
-
-def test_a_group_expires_while_the_clock_passes_its_ttl() -> None:
-    each = {"minibatch": {"size": 1}}
-    steps = [row("+I", "a", "1"), {"clock": 999}, row("+I", "b", "2"), {"clock": 1}]
-    found = outputs(steps, **each, state={"ttl": "1s"})
-    assert kinds(found) == ["+I", "flushed 1", "+I", "flushed 1", "-D"]
-    assert found[-2] == {"op": "-D", "row": {"k": "a", "sum_v": 1, "top": 1, "count": 1}}
-    found = outputs(
-        [*steps, row("+I", "a", "3")], **each, state={"ttl": "1s", "emit_expired": False}
-    )
-    assert kinds(found) == ["+I", "flushed 1"] * 3
-    assert found[-3]["row"] == {"k": "a", "sum_v": 3, "top": 3, "count": 1}
 
 
 def test_a_bundle_is_written_when_its_latency_has_passed_and_its_groups_live_from_then_on() -> None:
@@ -507,13 +443,6 @@ def test_every_type_goes_to_spark_and_back(spark: object) -> None:
         "octets": "AP8=",
     }
     assert rows == [{**dict.fromkeys(columns), "n_rows": 1}, typed]
-
-
-def test_nan_and_the_infinities_go_to_spark_and_back(spark: object) -> None:
-    query = "SELECT k, MAX(v) AS top, MIN(v) AS low, SUM(v * 2) AS s FROM t GROUP BY k"
-    steps = [row("+I", "a", "NaN"), row("+I", "a", "-Infinity"), row("-D", "a", "NaN")]
-    found = outputs(steps, columns={"k": "STRING", "v": "DOUBLE"}, query=query)
-    assert found[0]["row"] == {"k": "a", "top": "-Infinity", "low": "-Infinity", "s": "-Infinity"}
 
 
 # --- the command's face -------------------------------------------------------------------------

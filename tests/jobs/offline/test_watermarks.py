@@ -116,20 +116,6 @@ def test_a_partition_that_is_removed_no_longer_holds_the_others() -> None:
     assert outputs(again) == [{"watermark": 9}, {"watermark": 39}]
 
 
-def test_topics_meet_in_a_valve_and_partitions_may_have_names() -> None:
-    steps: Steps = [
-        {"add": "a/0"},
-        {"add": "b/0"},
-        {"event": ["a/0", 10]},
-        {"event": ["b/0", 20]},
-        PERIODIC,
-        {"event": ["a/0", 15]},
-        PERIODIC,
-    ]
-    found = list(watermarks(spec({"topics": ["a", "b"]}), steps))
-    assert found == [{"watermark": 9}, {"watermark": 14}]
-
-
 # --- what is refused ------------------------------------------------------------------------------
 
 

@@ -149,34 +149,6 @@ def test_a_window_is_emitted_once_when_the_watermark_reaches_its_last_millisecon
     ]
 
 
-def test_windows_are_emitted_in_the_order_of_time_before_their_watermark() -> None:
-    steps = [row("+I", "a", 4, 2_000), row("+I", "a", 1, 0), row("+I", "a", 2, 1_000), at(2_500)]
-    assert lines(outputs(steps, **FINAL)) == [
-        "+I a 1 0",
-        "+I a 2 1000",
-        "watermark 2500",
-        "+I a 4 2000",
-    ]
-
-
-def test_what_came_and_went_before_the_end_of_its_window_is_not_emitted() -> None:
-    steps = [row("+I", "a", 1, 0), {"flush": True}, row("-D", "a", 1, 0), at(5_000)]
-    assert lines(outputs(steps, **FINAL)) == ["watermark 5000"]
-    steps = [row("+I", "a", 1, 0), at(5), row("-D", "a", 1, 0), at(6), row("+I", "a", 7, 1)]
-    assert lines(outputs(steps, **FINAL)) == ["watermark 5", "watermark 6", "+I a 7 0"]
-
-
-def test_a_hopping_window_is_emitted_when_it_ends() -> None:
-    steps = [row("+I", "a", 1, 500), at(999), row("+I", "a", 2, 1_500), at(1_999)]
-    assert lines(outputs(steps, HOP, **FINAL)) == [
-        "+I a 1 -1000",
-        "watermark 999",
-        "+I a 3 0",
-        "watermark 1999",
-        "+I a 2 1000",
-    ]
-
-
 def test_a_bundle_of_the_event_clock_waits_and_so_do_its_windows() -> None:
     steps = [row("+I", "a", 1, 0), at(1_500), row("+I", "a", 2, 900), at(9_999)]
     clock = {"clock": "event", "interval": "10s"}
@@ -203,12 +175,6 @@ def test_a_row_of_a_closed_window_is_late_and_changes_nothing() -> None:
         "offset": 8,
     }
     assert [each["flushed"] for each in found if "flushed" in each] == [1, 1]
-
-
-def test_a_row_is_late_from_the_watermark_that_closes_its_window_on() -> None:
-    steps = [at(998), row("+I", "a", 1, 0), at(999), row("+I", "a", 2, 0)]
-    expected = ["watermark 998", "+I a 1 0", "watermark 999", "late +1 a 2 0"]
-    assert lines(outputs(steps, **FINAL)) == expected
 
 
 def test_a_late_retraction_goes_although_its_update_does_not() -> None:
@@ -246,19 +212,6 @@ def test_allowed_lateness_keeps_a_window_open_and_its_result_changes() -> None:
         "watermark 1498",
         "-D b 3 0",
         "watermark 1499",
-        "late +1 a 4 0",
-    ]
-
-
-def test_changes_with_lateness_close_windows_too() -> None:
-    steps = [row("+I", "a", 1, 0), at(998), row("-D", "a", 1, 0), row("+I", "a", 2, 0), at(999)]
-    steps += [row("+I", "a", 4, 0)]
-    assert lines(outputs(steps, allowed_lateness="0s")) == [
-        "+I a 1 0",
-        "watermark 998",
-        "-U a 1 0",
-        "+U a 2 0",
-        "watermark 999",
         "late +1 a 4 0",
     ]
 

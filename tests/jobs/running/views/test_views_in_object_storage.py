@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jobs.edge.process.broker import Broker
-from jobs.table.files import live_files, open_table
 from schemas.directory.paths import JobDirectory
 from schemas.table.object_path import ObjectPath
-from schemas.table.view_path import split_part
 from tests.support.histories.products import history
 from tests.support.jobs.running_job import produce
 from tests.support.jobs.shop_views import make_shop_views, views_must_be_exact
@@ -47,35 +44,5 @@ def test_views_in_object_storage_are_exact_over_a_kill_and_a_rewind(
     job.ask("rewind", "items", "--to", saved["name"], "--brokers", broker.address)
     views_must_be_exact(job, made[:80], published=False)
     job.must_run()
-    (audited,) = job.ask("audit", "items", "--brokers", broker.address)
-    assert audited["verdict"] == "equal"
-
-
-def test_views_in_object_storage_come_and_go_over_kills(
-    broker: Broker, topic: str, storage: Storage, tmp_path: Path
-) -> None:
-    job = make_shop_views(broker.address, topic, tmp_path)
-    job.options, job.warm = ("--tables", f"s3://{BUCKET}/views"), False  # it needs the keys
-    made = history(27, 120).messages
-    produce(broker.address, topic, ((each.partition, each.value) for each in made[:80]))
-    last = job.spec["views"].pop("view-2")
-    job.must_run()
-    produce(broker.address, topic, ((each.partition, each.value) for each in made[80:]))
-    job.spec["views"]["view-2"] = last
-    assert "--replay" in job.evolve(code=1)
-    again = ("--replay", "--brokers", broker.address)
-    for _ in range(2):  # in the first of two epochs of the shadow job, and in that of the job
-        job.evolve(*again, failpoints="after_commit=kill@2", code=-signal.SIGKILL)
-    job.must_run()  # and deletes what the killed one has left
-    views_must_be_exact(job, made)
-    table = JobDirectory(job.data, "items").table
-    assert isinstance(table, ObjectPath)
-    assert table.parent.list_directories() == [table.name], "a shadow table is left"
-
-    del job.spec["views"]["view-0"]
-    assert "removed: view-0" in job.evolve()
-    job.must_run()
-    parts = {file.part for file in live_files(open_table(table))}
-    assert {split_part(part)[0] for part in parts} == {"", "view-1", "view-2"}
     (audited,) = job.ask("audit", "items", "--brokers", broker.address)
     assert audited["verdict"] == "equal"
