@@ -6,7 +6,9 @@ They are forked off a server that has imported what they need, so that one costs
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -15,7 +17,13 @@ Say = Callable[[object], None]
 
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload(
-    ["pytest", "hypothesis", "jobs.edge.state.hot_state", "jobs.edge.state.columnar_state"]
+    [
+        "pytest",
+        "hypothesis",
+        "jobs.edge.state.hot_state",
+        "jobs.edge.state.columnar_state",
+        "tests.support.tables.folded_table",
+    ]
 )
 
 
@@ -24,13 +32,23 @@ class Fork:
 
     def __init__(self, function: Callable[..., None], *arguments: Any) -> None:
         self._said, theirs = _FORKED.Pipe(duplex=False)
-        self._process = _FORKED.Process(target=_call, args=(theirs, function, *arguments))
+        self._process = _FORKED.Process(
+            target=_call, args=(theirs, dict(os.environ), function, *arguments)
+        )
         self._process.start()
         theirs.close()
 
     def read(self) -> Any:
         """Wait for the next that the process says."""
         return self._said.recv()
+
+    def read_all(self) -> list[Any]:
+        """Wait for the end of the process, and return what it has said since the last read."""
+        found = []
+        with suppress(EOFError):
+            while True:
+                found.append(self.read())
+        return found
 
     def kill(self) -> int:
         self._process.kill()
@@ -44,5 +62,11 @@ class Fork:
         return code
 
 
-def _call(said: Connection, function: Callable[..., None], *arguments: Any) -> None:
+def _call(
+    said: Connection,
+    environment: dict[str, str],
+    function: Callable[..., None],
+    *arguments: Any,
+) -> None:
+    os.environ.update(environment)  # that of the server is as old as the server
     function(said.send, *arguments)

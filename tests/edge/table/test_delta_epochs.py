@@ -7,9 +7,9 @@ failpoint, full disks from a limit of the kernel.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import textwrap
+import resource
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +30,8 @@ from jobs.table.parts import ACCUMULATORS, EPOCHS
 from schemas.limits import CLAIM_TRIES_MAX
 from schemas.table.epoch import EpochRow
 from tests.support.epoch_rows import epoch_row
+from tests.support.forks import Fork, Say
 from tests.support.tables.folded_table import FoldedTable, a_plan, entries, insert, rival_of
-
-CHECKOUT = Path(__file__).resolve().parents[3]
-
-
-def in_child(body: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        child(body, *arguments), cwd=CHECKOUT, text=True, capture_output=True, timeout=120
-    )
-
-
-def child(body: str, *arguments: object) -> list[str]:
-    return [sys.executable, "-c", textwrap.dedent(body), *map(str, arguments)]
-
 
 # --- one commit, or none ----------------------------------------------------------------------
 
@@ -182,38 +170,24 @@ def test_a_claim_that_comes_too_late_each_time_is_fenced(
     assert made.table.newest() == theirs[-1], "the other one goes on"
 
 
-COMMITTER = """
-    import sys
-    from pathlib import Path
-    from jobs.core.fold.program import Program
-    from jobs.edge.table.delta_epochs import EpochTable, Fenced
-    from jobs.edge.table.epoch_files import TableLayout
-    from tests.support.tables.folded_table import a_plan, epoch_row
-
-    table = EpochTable.open(Path(sys.argv[1]), TableLayout(Program(a_plan())))
-    epoch = table.newest().epoch
-    try:
-        while True:
-            table.commit_epoch(epoch_row(epoch + 1), ())
-            epoch += 1
-            print(epoch, flush=True)
-    except Fenced:
-        pass
-"""
+def commit_without_a_pause(say: Say, root: Path) -> None:
+    table = EpochTable.open(root, TableLayout(Program(a_plan())))
+    newest = table.newest()
+    assert newest is not None
+    with suppress(Fenced):
+        for epoch in count(newest.epoch + 1):
+            table.commit_epoch(epoch_row(epoch), ())
+            say(epoch)
 
 
 def test_a_claim_ends_a_process_that_commits_without_a_pause(made: FoldedTable) -> None:
     ours = rival_of(made.table)
-    with subprocess.Popen(
-        child(COMMITTER, made.root), cwd=CHECKOUT, text=True, stdout=subprocess.PIPE
-    ) as committer:
-        assert committer.stdout is not None
-        first = committer.stdout.readline()
-        assert ours.claim()
-        said, _ = committer.communicate(timeout=120)
-    assert committer.returncode == 0
+    committer = Fork(commit_without_a_pause, made.root)
+    first = committer.read()
+    assert ours.claim()
+    assert committer.wait() == 0
     newest = ours.newest()
-    assert newest is not None and newest.epoch == int((first + said).split()[-1])
+    assert newest is not None and newest.epoch == [first, *committer.read_all()][-1]
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 3])
@@ -231,81 +205,52 @@ def test_a_table_begins_with_epoch_zero(tmp_path: Path) -> None:
     table.commit_epoch(epoch_row(0), ())
 
 
-RACER = """
-    import sys
-    from pathlib import Path
-    from jobs.core.fold.program import Program
-    from jobs.edge.table.delta_epochs import EpochTable, Fenced
-    from jobs.edge.table.epoch_files import TableLayout
-    from tests.support.tables.folded_table import a_plan, epoch_row
-
-    root, rounds = Path(sys.argv[1]), int(sys.argv[2])
-    layout = TableLayout(Program(a_plan()))
-    refused = 0
+def race(say: Say, root: Path, last: int) -> None:
+    """Commit epochs up to the last one; say those that were committed, and how often it lost."""
+    layout, refused = TableLayout(Program(a_plan())), 0
     while True:
         table = EpochTable.open(root, layout)
         newest = table.newest()
+        assert newest is not None
         try:
-            while newest.epoch < rounds:
-                row = epoch_row(newest.epoch + 1)
+            for epoch in range(newest.epoch + 1, last + 1):
+                row = epoch_row(epoch)
                 table.commit_epoch(row, ())
-                print("committed", row.epoch, row.uuid)
-                newest = row
+                say((epoch, row.uuid))
             break
         except Fenced:
             refused += 1
-    print("refused", refused)
-"""
+    say(refused)
 
 
 def test_two_racing_processes_lose_no_commit(made: FoldedTable) -> None:
-    rounds = 60
-    racers = [
-        subprocess.Popen(
-            child(RACER, made.root, rounds), cwd=CHECKOUT, text=True, stdout=subprocess.PIPE
-        )
-        for _ in range(2)
-    ]
-    said = [racer.communicate(timeout=120)[0] for racer in racers]
-    assert [racer.returncode for racer in racers] == [0, 0]
-    committed = [
-        (int(words[1]), words[2])
-        for text in said
-        for words in map(str.split, text.splitlines())
-        if words[0] == "committed"
-    ]
-    refused = sum(int(text.split()[-1]) for text in said)
+    last = 60
+    racers = [Fork(race, made.root, last) for _ in range(2)]
+    said = [each for racer in racers for each in racer.read_all()]
+    assert [racer.wait() for racer in racers] == [0, 0]
+    committed = [each for each in said if isinstance(each, tuple)]
     rows = epoch_rows(made.root, live_files(open_table(made.root)))
     assert [(row.epoch, row.uuid) for row in rows[2:]] == sorted(committed)
-    assert len(committed) == rounds - 1
-    assert refused > 0, "they never met; nothing has been tested"
+    assert len(committed) == last - 1
+    assert sum(each for each in said if isinstance(each, int)) > 0, "they never met"
 
 
 # --- failing disks ----------------------------------------------------------------------------
 
 
-FULL_DISK = """
-    import resource, sys
-    from pathlib import Path
-    from jobs.core.fold.program import Program
-    from jobs.edge.table.delta_epochs import CommitFailed, EpochTable
-    from jobs.edge.table.epoch_files import TableLayout
-    from tests.support.tables.folded_table import a_plan, epoch_row
-
-    root, bytes_max = Path(sys.argv[1]), int(sys.argv[2])
+def commit_on_a_full_disk(say: Say, root: Path, bytes_max: int, what: str) -> None:
     table = EpochTable.open(root, TableLayout(Program(a_plan())))
     big = {str(number): number for number in range(20_000)}
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, resource.RLIM_INFINITY))
     try:
-        if sys.argv[3] == "row":
+        if what == "row":
             table.commit_epoch(epoch_row(2, counters=big), ())
         else:
             table.commit([], table.live_files() * 9, uuid="u", what="compaction")
-    except CommitFailed as error:
-        print("failed", error)
+    except CommitFailed:
+        say("failed")
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     table.commit_epoch(epoch_row(2), ())
-"""
 
 
 @pytest.mark.parametrize(("bytes_max", "what"), [(8_000, "row"), (600, "log")])
@@ -313,9 +258,9 @@ def test_a_write_that_fails_fails_the_commit_and_the_next_try_goes_on(
     made: FoldedTable, bytes_max: int, what: str
 ) -> None:
     before = entries(made.root)
-    done = in_child(FULL_DISK, made.root, bytes_max, what)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("failed "), done.stdout
+    child = Fork(commit_on_a_full_disk, made.root, bytes_max, what)
+    assert child.read() == "failed"
+    assert child.wait() == 0
     assert len(entries(made.root)) == len(before) + 1, "only the second try is in the log"
     assert [row.epoch for row in epoch_rows(made.root, live_files(open_table(made.root)))] == [
         0,

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
-import textwrap
 import time
 import urllib.error
 from collections.abc import Iterator
@@ -20,10 +17,12 @@ import pytest
 
 from jobs.changing.clone import CannotClone, clone
 from jobs.changing.savepoint import create_savepoint
+from jobs.core.fold.program import Program
 from jobs.core.job.cloning import clone_spec
 from jobs.edge.process.job_directory import list_jobs
 from jobs.edge.table.compaction import Merge
-from jobs.edge.table.delta_epochs import CommitUnknown, EpochTable
+from jobs.edge.table.delta_epochs import CommitUnknown, EpochTable, Fenced
+from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.file_writer import (
     file_name,
     write_file,
@@ -40,8 +39,10 @@ from schemas.directory.paths import JobDirectory, discard
 from schemas.spec.file import load_spec
 from schemas.table.object_path import ObjectPath, TablePath
 from schemas.types.sql_types import INT, STRING
+from tests.support.epoch_rows import epoch_row
+from tests.support.forks import Fork, Say
 from tests.support.object_storage import BUCKET, Storage
-from tests.support.tables.folded_table import FoldedTable, insert
+from tests.support.tables.folded_table import FoldedTable, a_plan, insert
 from tests.support.tables.maintained_job import MaintainedJob
 from tests.support.tables.written_table import Live, WrittenTable, result
 
@@ -166,49 +167,31 @@ def test_a_file_whose_reply_is_lost_is_there_once_and_whole(
     assert (made.table.root / name).stat().st_size == file.size
 
 
-RACER = """
-    import sys
-    from jobs.core.fold.program import Program
-    from jobs.edge.table.delta_epochs import EpochTable, Fenced
-    from jobs.edge.table.epoch_files import TableLayout
-    from schemas.table.object_path import ObjectPath
-    from tests.support.tables.folded_table import a_plan, epoch_row
-
-    root, last = ObjectPath.of(sys.argv[1]), int(sys.argv[2])
-    layout, refused = TableLayout(Program(a_plan())), 0
-    EpochTable.require_own_version = lambda self: None  # only the storage is to decide
+def race(say: Say, root: ObjectPath, last: int) -> None:
+    """Commit epochs up to the last one; only the storage decides who does."""
+    EpochTable.require_own_version = lambda self: None  # type: ignore[method-assign]
+    layout = TableLayout(Program(a_plan()))
     table = EpochTable.open(root, layout)
-    while (newest := table.newest()).epoch < last:
+    while (newest := table.newest()) is not None and newest.epoch < last:
         row = epoch_row(newest.epoch + 1)
         try:
             table.commit_epoch(row, ())
-            print("committed", row.epoch, row.uuid, flush=True)
+            say((row.epoch, row.uuid))
         except Fenced:
-            refused += 1
+            say("refused")
             table = EpochTable.open(root, layout)
-    print("refused", refused)
-"""
 
 
 def test_two_processes_that_race_lose_no_commit_and_repeat_none(made: FoldedTable) -> None:
     last, root = 10, made.table.root
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(RACER), str(root), str(last)],
-            cwd=CHECKOUT,
-            text=True,
-            stdout=subprocess.PIPE,
-        )
-        for _ in range(2)
-    ]
-    said = [racer.communicate(timeout=120)[0] for racer in racers]
-    assert [racer.returncode for racer in racers] == [0, 0]
-    lines = [line.split() for text in said for line in text.splitlines()]
-    committed = [(int(words[1]), words[2]) for words in lines if words[0] == "committed"]
+    racers = [Fork(race, root, last) for _ in range(2)]
+    said = [each for racer in racers for each in racer.read_all()]
+    assert [racer.wait() for racer in racers] == [0, 0]
+    committed = [each for each in said if each != "refused"]
     rows = epoch_rows(root, live_files(open_table(root)))
     assert [(row.epoch, row.uuid) for row in rows[2:]] == sorted(committed)
     assert len(committed) == last - 1
-    assert sum(int(words[1]) for words in lines if words[0] == "refused") > 0, "they never met"
+    assert "refused" in said, "they never met"
 
 
 def test_an_epoch_takes_as_many_requests_whatever_the_log_has(
