@@ -58,11 +58,10 @@ from jobs.running.job_table import (
 )
 from jobs.running.maintenance import Maintenance
 from jobs.running.mirror import Mirrors
-from jobs.running.pipeline import Pipeline
+from jobs.running.pipeline import Pipeline, make_pipeline
 from jobs.running.shadow_job import discard_left_shadow
 from jobs.running.source_query import QuerySettings, SourceQuery
 from jobs.running.source_topics import SourceTopics, read_ends
-from jobs.running.views_pipeline import make_pipeline
 from schemas.directory.failure import forget_failure
 from schemas.directory.start import READY, StartReport
 from schemas.directory.waiting import forget_waiting
@@ -408,7 +407,7 @@ class Job:
         With the event clock, and in a chain, this watermark may end a bundle or a window.
         """
         clock = pipeline.clock
-        waits = pipeline.due_work.withholds or clock.follows
+        waits = pipeline.withholds or clock.follows
         if waits and clock.time.wakes_at is not None:
             time.sleep(max(0, clock.time.wakes_at - clock.now) / 1_000)
         with pipeline.between_epochs():

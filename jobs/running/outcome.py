@@ -5,8 +5,9 @@ range reports, dedupe reports, fold reports ──► checks pass? ──► fil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -36,7 +37,6 @@ _RANGE_COUNTERS = (
     "quarantined",
     "scanned",
     "rows",
-    "shipped",
     "event_times_missing",
     "damaged_texts",
 )
@@ -79,12 +79,22 @@ class Outcome:
         """The positions of rows whose expressions fail, with the reasons."""
         return [position for fold in self.folds for position in fold.failing]
 
+    def failing_of(self, view: int) -> tuple[tuple[int, str], ...]:
+        """The same, of one view."""
+        return tuple(chain.from_iterable(each.failing for each in self._folds_of(view)))
+
+    def timers_of(self, view: int) -> Iterator[dict[str, int]]:
+        """The earliest timers that the fold tasks of a view found."""
+        return (fold.timers for fold in self._folds_of(view))
+
+    def _folds_of(self, view: int) -> list[FoldReport]:
+        return [fold for fold in self.folds if fold.view == view]
+
     @property
-    def files(self) -> list[AddedFile]:
-        """All files that the tasks wrote."""
-        written = [file for fold in self.folds for file in fold.files]
-        written += [file for dedupe in self.dedupes for file in dedupe.files]
-        return written + [file for report in self.ranges for file in report.quarantine]
+    def shared_files(self) -> list[AddedFile]:
+        """The files that belong to no view: images and quarantine."""
+        images = [file for dedupe in self.dedupes for file in dedupe.files]
+        return images + [file for report in self.ranges for file in report.quarantine]
 
     @property
     def latest_ms(self) -> int | None:
@@ -133,16 +143,8 @@ class Outcome:
         if len(set(seen)) != len(seen) or not planned.issuperset(seen):
             raise BrokenLaw(f"reports of {seen} do not match the planned ranges {sorted(planned)}")
 
-    def sum_counters(self, plan: Plan, newest: EpochRow) -> dict[str, Any]:
-        """Return the counters of a data epoch after `newest`; raise BrokenLaw if rows got lost."""
-        counters = self.sum_range_counters()
-        if plan.primary_key:
-            counters |= self._sum_dedupe_counters(counters["rows"])
-        counters["where_filtered"] = self.count_filtered(plan, counters["shipped"])
-        return counters | self.sum_fold_counters(plan, newest)
-
-    def sum_range_counters(self) -> dict[str, Any]:
-        """Return the counters of the messages that were read."""
+    def sum_range_counters(self, plan: Plan) -> dict[str, Any]:
+        """Return the counters of the messages that were read; raise BrokenLaw if rows got lost."""
         counters: dict[str, Any] = {
             name: sum(getattr(report, name) for report in self.ranges) for name in _RANGE_COUNTERS
         }
@@ -150,6 +152,8 @@ class Outcome:
             counters["appended_ms"] = self.appended_ms
         counters["truncations"] = sum(len(report.truncations) for report in self.ranges)
         counters["decode_seconds"] = max((each.seconds for each in self.ranges), default=0.0)
+        if plan.primary_key:
+            counters |= self._sum_dedupe_counters(counters["rows"])
         return counters
 
     def count_repeats(self, newest: EpochRow) -> dict[str, Any]:
@@ -180,22 +184,24 @@ class Outcome:
         stored = known.forget_old(max(times, default=None)).to_json()
         return {"truncations": stored} if stored else {}
 
-    def count_filtered(self, plan: Plan, shipped: int) -> int:
-        """Return how many of the shipped rows WHERE removed; raise BrokenLaw if rows got lost."""
+    def count_shipped(self, view: int) -> int:
+        """Return how many rows went to the fold tasks of a view."""
+        if self.dedupes:
+            return sum(done.derived for done in self.dedupes)
+        return sum(each.views[view] if each.views else each.shipped for each in self.ranges)
+
+    def count_filtered(self, plan: Plan, view: int) -> int:
+        """Return how many of its rows WHERE of a view removed; raise BrokenLaw if rows got lost."""
         return rows_conserved(
-            shipped,
-            sum(fold.arrived for fold in self.folds),
+            self.count_shipped(view),
+            sum(fold.arrived for fold in self._folds_of(view)),
             filters=plan.where is not None,
             copies=plan.copies_per_row,
         )
 
-    def of_view(self, number: int) -> Outcome:
-        """Return the outcome with the folds of one view only."""
-        return Outcome(self.ranges, [], [fold for fold in self.folds if fold.view == number])
-
     def _sum_dedupe_counters(self, rows: int) -> dict[str, Any]:
         """Return the counters of dedupe; raise unless the tasks received all decoded `rows`."""
-        names = ("taken", "duplicates", "unknown_retractions", "derived", *DEDUPE_ERRORS)
+        names = ("taken", "duplicates", "unknown_retractions", *DEDUPE_ERRORS)
         counts: dict[str, Any]
         counts = {name: sum(getattr(done, name) for done in self.dedupes) for name in names}
         if counts.pop("taken") != rows:
@@ -203,31 +209,32 @@ class Outcome:
         doubtful = [key for done in self.dedupes for key in done.doubtful_keys]
         if doubtful:
             counts["doubtful_keys"] = doubtful[:DOUBTFUL_KEYS_NAMED_MAX]
-        return counts | {"shipped": counts.pop("derived")}
+        return counts
 
-    def sum_fold_counters(self, plan: Plan, newest: EpochRow) -> dict[str, Any]:
-        """Return the counters of the fold tasks in an epoch after `newest`."""
+    def sum_fold_counters(self, plan: Plan, view: int, newest: EpochRow) -> dict[str, Any]:
+        """Return the counters of the fold tasks of a view in an epoch after `newest`."""
         counters: dict[str, Any] = {}
-        for fold in self.folds:
+        folds = self._folds_of(view)
+        for fold in folds:
             for name, count in fold.counters.items():
                 counters[name] = counters.get(name, 0) + count
         if "late_windows" in counters:  # a late row has one copy per window
             counters["late"] = counters.pop("late_copies") // plan.copies_per_row
-        counters["changelog_rows"] = sum(fold.changelog_rows for fold in self.folds)
+        counters["changelog_rows"] = sum(fold.changelog_rows for fold in folds)
         # The longest fold task, a part of compute_seconds; the rest is planning and moving rows.
-        counters["fold_seconds"] = max((fold.seconds for fold in self.folds), default=0.0)
-        counters["groups"] = newest.groups + sum(fold.groups_delta for fold in self.folds)
+        counters["fold_seconds"] = max((fold.seconds for fold in folds), default=0.0)
+        counters["groups"] = newest.groups + sum(fold.groups_delta for fold in folds)
         below_zero = newest.counts.groups_below_zero
-        below_zero += sum(fold.below_zero_delta for fold in self.folds)
+        below_zero += sum(fold.below_zero_delta for fold in folds)
         if below_zero:
             counters["groups_below_zero"] = below_zero
         if plan.primary_key:
             images = sum(done.rows_delta for done in self.dedupes)
             counters["images"] = (newest.counts.images or 0) + images
-        dropped = [key for fold in self.folds for key in fold.dropped_keys]
+        dropped = [key for fold in folds for key in fold.dropped_keys]
         if dropped:
             counters["dropped_keys"] = dict(dropped[:DROPPED_KEYS_NAMED_MAX])
-        keys = [key for fold in self.folds for key in fold.keys_below_zero]
+        keys = [key for fold in folds for key in fold.keys_below_zero]
         if keys:
             counters["keys_below_zero"] = keys[:KEYS_BELOW_ZERO_NAMED_MAX]
         return counters | newest.repeated_counters

@@ -2,75 +2,65 @@
 
     Spark's Kafka source calls foreachBatch with the end offsets of the epoch
        │ one offset range per partition (large ones are split), one task per range
-       ├─ DecodeTask: read records, decode, consolidate ─► weighted rows, one report per range
+       ├─ DecodeTask: read records, decode; for each view: evaluate, consolidate ─► one parcel per
+       │  fold task; one report per range
+       │    (a small epoch needs one fold task, and its EpochTask does everything, in one stage)
        │    (with dedupe: last changes ─ shuffle by primary key ─► DedupeTask ─► signed rows)
-       ├─ project: casts, WHERE, group and argument expressions, as Spark Columns
-       │    (if they are plain columns of the source: DecodeTask packs one parcel per fold task;
-       │    a small epoch needs one fold task, and its EpochTask does everything, in one stage)
+       │    (windows that close, and a few functions: rows ─► Spark Columns ─► rows)
        ▼ shuffle by bucket
-       ├─ FoldTask: per bucket, fold the rows into the hot state ─► changelog and state files
+       ├─ FoldTask of each view: per bucket, fold the rows into the hot state ─► changelog and state
        ▼ driver
        1  check: one report per range, every message accounted for, limits kept; or raise
        2  ONE Delta commit: all files and the epoch row (offsets, counters, files)
        3  call `on_commit`: the publisher starts on this epoch while the next one runs
 
-A crash before 2 leaves files that no commit refers to; after 2 the epoch is done. If only time has
-passed, the driver runs an epoch without data: same offsets, `TimeTask` instead of the stages above,
-and the same commit.
+A job has at least one view; "" is its own query. A crash before 2 leaves files that no commit
+refers to; after 2 the epoch is done. If only time has passed, the driver runs an epoch without
+data: same offsets, `TimeTask` instead of the stages above, and the same commit.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 from pyspark import RDD
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from jobs.core.fold.rules import rules_of
-from jobs.core.job.window_rules import closing_of
+from jobs.core.job.views import reading_plan
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.truncations import Truncations
-from jobs.core.time.due_work import DueWork, Work
+from jobs.core.time.due_work import Work
 from jobs.edge.kafka.offset_ranges import (
     OffsetRange,
     advance_offsets,
-    count_planned_records,
     ranges_between,
     split_ranges,
 )
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.rows.late_rows import LATE
+from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.rows.weighted_rows import (
-    BUCKET,
-    POSITION,
-    REPORT,
-    SPARK_PARCELS,
-    TARGET,
+    Parcelling,
     parcelling_of,
 )
-from jobs.edge.spark.bucket_column import bucket_column, change_bucket_column
-from jobs.edge.spark.expressions import project
 from jobs.edge.spark.task_errors import collect_rows
-from jobs.edge.spark.weighted_schema import IMAGE_COLUMNS, OWN_COLUMNS, weighted_schema
-from jobs.edge.state.bucket_states import CommittedEpoch, find_recent_epochs, stamp_of
+from jobs.edge.state.bucket_states import hot_state_of, stamp_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.due_changes import write_sorted
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.file_writer import AddedFile, by_part, file_name
 from jobs.edge.tasks.decode import DecodeTask
-from jobs.edge.tasks.dedupe import ROW_BUCKET, DedupeTask
-from jobs.edge.tasks.epoch import EpochTask
-from jobs.edge.tasks.fold import FAILURE, OUTPUT_SCHEMA, FoldTask, TimeTask
+from jobs.edge.tasks.decode_views import ViewInputs
+from jobs.edge.tasks.dedupe import DedupeTask
+from jobs.edge.tasks.fold import OUTPUT_SCHEMA, FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.fold_views import ViewsFold
 from jobs.edge.tasks.range_reading import SourceRules
@@ -79,11 +69,17 @@ from jobs.running.epoch_size import EpochSize, run_in_halves
 from jobs.running.input_limits import InputLimits
 from jobs.running.outcome import EpochTooLarge, Outcome
 from jobs.running.phases import Phases
+from jobs.running.stages import Stages
 from jobs.running.subtable import Subtable
+from jobs.running.views import VIEWS, RunningView, sum_views
 from jobs.table.parts import CHANGELOG
-from schemas.limits import FOLD_TASK_ROWS, RECENT_EPOCHS_MAX, SMALL_RANGE_RECORDS, TASK_BYTES_MAX
+from schemas.limits import TASK_BYTES_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
+from schemas.table.view_path import place_name
+
+# The positions of rows whose expressions fail, with the reasons, by the number of the view.
+Failing = Mapping[int, tuple[tuple[int, str], ...]]
 
 
 class Pipeline:
@@ -92,68 +88,67 @@ class Pipeline:
     def __init__(
         self,
         spec: JobSpec,
-        plan: Plan,
+        plans: Mapping[str, Plan],
         table: EpochTable,
         newest: EpochRow,
         *,
+        caches: Mapping[str, Path],  # directories of the hot states of the views
         spark: SparkSession,
         connection: Mapping[str, str],  # librdkafka options of the source
-        cache: Path,
         cores: int,
         on_commit: Callable[[EpochRow, Sequence[AddedFile]], None],
         clock: JobClock,
         check_source: Callable[[], None] = lambda: None,
     ) -> None:
         self.spec = spec
-        self.plan = plan
+        self.plan = reading_plan(plans)  # has the columns of all views
         self.table = table
         self.newest = newest
         self.spark = spark
         self.connection = connection
-        self.cache = cache
-        self.cores = cores
         self.on_commit = on_commit
         self.clock = clock
         self.check_source = check_source
-        self.closing = closing_of(spec, plan)
-        self.due_work = DueWork(
-            spec.minibatch,
-            spec.state.ttl_ms,
-            newest.time.due_work,
-            fresh=newest.fresh,
-            closing=self.closing,
-        )
-        self.due_work.observe_watermark(clock.time.watermark)
         self.topics: dict[str, TopicIdentity] = dict(newest.topics)
-        self.recent_epochs: deque[CommittedEpoch] = deque(
-            find_recent_epochs(table, newest), maxlen=RECENT_EPOCHS_MAX
-        )
+        specs, files = spec.view_specs, table.live_files()
+        self.views = [
+            RunningView.of(number, name, specs[name], plan, table.root, caches[name], files, newest)
+            for number, (name, plan) in enumerate(plans.items())
+        ]
+        self.stages = Stages(spark, self.plan, self.views, cores)
+        self._observe_watermark()
         self._epoch_lock = threading.RLock()
         self._limits = InputLimits(spec)
         self._size = EpochSize()
         self.task_bytes_max = TASK_BYTES_MAX
-        self._rules = SourceRules.of(spec, plan)
+        self._rules = SourceRules.of(spec, self.plan)
         self.phases = Phases()
 
     @property
     def subtables(self) -> list[Subtable]:
-        """The subtables whose files are merged on their own: one, or one for each view."""
-        return [Subtable("", self.plan, self.table.root)]
+        """The subtables whose files are merged on their own: the views, and what they share."""
+        shared = [] if self.views[0].name == "" else [Subtable("", self.plan, self.table.root)]
+        return shared + [Subtable(view.name, view.plan, view.root) for view in self.views]
 
     @property
     def kept_names(self) -> set[str]:
         """The names in the table of the state files that a hot state may still need."""
-        return {name for epoch in self.recent_epochs for _, name in epoch.files}
+        return {
+            place_name(name, view.name)
+            for view in self.views
+            for epoch in view.recent_epochs
+            for _, name in epoch.files
+        }
 
-    # A Column belongs to no DataFrame, and each of its nodes costs a call to the JVM: built once.
+    @property
+    def withholds(self) -> bool:
+        """Whether changes wait for the end of a bundle."""
+        return any(view.due_work.withholds for view in self.views)
 
-    @cached_property
-    def _bucket(self) -> Column:
-        return bucket_column(self.plan, self.spec.state.buckets)
-
-    @cached_property
-    def _reported(self) -> Column:
-        return F.col(REPORT).isNotNull()
+    @property
+    def _has_views(self) -> bool:
+        """Whether the job has views with names, which share its table and its messages."""
+        return self.spec.views is not None
 
     @contextmanager
     def between_epochs(self) -> Iterator[None]:
@@ -208,7 +203,7 @@ class Pipeline:
         times = self._rules.times
         whole = [each for each in planned if times[each.topic].in_order]
         parts = [each for each in planned if not times[each.topic].in_order]
-        return tuple(sorted((*whole, *split_ranges(tuple(parts), self.cores))))
+        return tuple(sorted((*whole, *split_ranges(tuple(parts), self.stages.cores))))
 
     def pass_time(self) -> EpochRow | None:
         """Run an epoch without data if any work is due; return its row, or None."""
@@ -219,7 +214,8 @@ class Pipeline:
 
     def _is_due(self) -> bool:
         """Return whether time alone makes an epoch due."""
-        return self.due_work.due(self.clock.now) is not None
+        now = self.clock.now
+        return any(view.due_work.due(now) is not None for view in self.views)
 
     def _run(self, ranges: tuple[OffsetRange, ...], ends: Offsets) -> EpochRow:
         """Compute one epoch, check it and commit it; without `ranges`, an epoch without data."""
@@ -227,22 +223,26 @@ class Pipeline:
         epoch, uuid = self.newest.epoch + 1, uuid4().hex
         if ranges:
             horizons = self.clock.horizons
-            outcome = self._compute(ranges, epoch, uuid, (), horizons)
+            outcome = self._compute(ranges, epoch, uuid, {}, horizons)
             if outcome.failing:  # rare: compute again, with those messages in quarantine
                 uuid = uuid4().hex
-                outcome = self._compute_without(outcome, ranges, epoch, uuid, horizons)
+                failing = self._find_failing(outcome, ranges, epoch, uuid, horizons)
+                outcome = self._compute(ranges, epoch, uuid, failing, horizons)
                 outcome.require_none_failing()
             self.check_source()
             outcome.check_reports(ranges)
             self._limits.check(outcome.ranges)
-            counters = self._count_data(outcome)
+            counters = outcome.sum_range_counters(self.plan)
         else:
-            outcome = Outcome()
-            counters = self._do_due_work(outcome, epoch, uuid)
+            outcome, counters = self._do_due_work(epoch, uuid), {}
+        own = {view.name: view.count(outcome, data=bool(ranges)) for view in self.views}
+        if ranges:
+            for view in self.views:
+                view.due_work.observe_fold(counters["rows"], outcome.timers_of(view.number))
         counters |= outcome.count_repeats(self.newest)
         self.clock.observe(outcome.ranges, ends)
         self._observe_watermark()
-        counters |= self.phases.end("judge")
+        counters |= self._unite(own) | self.phases.end("judge")
         committed_ms = now_ms()
         if (latest := outcome.latest_ms) is not None:  # from the newest row's time to this commit
             counters["event_lag_ms"] = committed_ms - latest
@@ -257,52 +257,54 @@ class Pipeline:
             offsets=advance_offsets(self.newest.offsets, ends),
             topics=self.topics,
             watermarks=self._snapshot_time() | outcome.remember_truncations(self.newest),
-            counters=self._finish_counters(counters),
+            counters=counters,
             files=by_part(files),
         )
         self.table.commit_epoch(row, files, durable=self.spec.durable)
         self.phases.lap("commit")
         self.newest = row
-        self._extend_recent_epochs(row)
+        for view in self.views:
+            view.extend(row)
         self.on_commit(row, files)
         return row
 
-    def _count_data(self, outcome: Outcome) -> dict[str, Any]:
-        """Return the counters of an epoch with data, after the checks; observe its timers."""
-        counters = outcome.sum_counters(self.plan, self.newest)
-        self.due_work.observe_fold(counters["rows"], (fold.timers for fold in outcome.folds))
-        return counters
-
-    def _do_due_work(self, outcome: Outcome, epoch: int, uuid: str) -> dict[str, Any]:
-        """Fold the due work, if there is any, and return the counters of the epoch."""
-        work = self.due_work.due(self.clock.now)
-        if work is not None:
-            self._fold_time(outcome, work, self._make_fold_task(epoch, uuid, work.now_ms))
-            self.due_work.complete(work, (fold.timers for fold in outcome.folds))
-        return outcome.sum_fold_counters(self.plan, self.newest)
+    def _do_due_work(self, epoch: int, uuid: str) -> Outcome:
+        """Fold the due work of each view, if there is any."""
+        outcome = Outcome()
+        for view in self.views:
+            work = view.due_work.due(self.clock.now)
+            if work is not None:
+                fold = self._make_fold_task(view, epoch, uuid, work.now_ms)
+                self._fold_time(outcome, work, fold)
+                view.due_work.complete(work, outcome.timers_of(view.number))
+        return outcome
 
     def _observe_watermark(self) -> None:
-        self.due_work.observe_watermark(self.clock.time.watermark)
+        for view in self.views:
+            view.due_work.observe_watermark(self.clock.time.watermark)
 
     def _list_files(self, outcome: Outcome) -> list[AddedFile]:
-        return outcome.files
+        views = (view.list_files(outcome) for view in self.views)
+        return [*outcome.shared_files, *chain.from_iterable(views)]
 
-    def _finish_counters(self, counters: dict[str, Any]) -> dict[str, Any]:
-        return counters
-
-    def _extend_recent_epochs(self, row: EpochRow) -> None:
-        self.recent_epochs.append(CommittedEpoch.of(row))
+    def _unite(self, own: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """Return the counters of all views as the epoch row has them."""
+        if not self._has_views:
+            return own[""]
+        shares = {view.name: view.share(own[view.name]) for view in self.views}
+        return sum_views(own) | {VIEWS: shares}
 
     def _snapshot_time(self) -> dict[str, Any]:
         """Return the `watermarks` of the epoch row, for readers and for the next start."""
-        snapshot, due_work = self.clock.snapshot(), self.due_work.snapshot()
-        agenda = {} if due_work is None else {"agenda": msgspec.to_builtins(due_work)}
-        return snapshot | agenda
+        snapshot = self.clock.snapshot()
+        if self._has_views:  # the due work of each is in its share
+            return snapshot
+        return snapshot | self.views[0].snapshot_time()
 
     def _fold_time(self, outcome: Outcome, work: Work, fold: FoldTask) -> None:
         """Add to the outcome what the due work gives in every bucket, without rows."""
         task = TimeTask(fold, work.release)
-        numbers = self.spark.range(0, fold.buckets, 1, min(self.cores, fold.buckets))
+        numbers = self.spark.range(0, fold.buckets, 1, min(self.stages.cores, fold.buckets))
         folds = [
             msgspec.json.decode(payload, type=FoldReport)
             for _, payload in collect_rows(numbers.mapInArrow(task, OUTPUT_SCHEMA))
@@ -337,23 +339,25 @@ class Pipeline:
             touches_groups=any(each.state.ttl_ms for each in self.spec.view_specs.values()),
         )
 
-    def _make_fold_task(self, epoch: int, uuid: str, now: int) -> FoldTask:
+    def _make_fold_task(self, view: RunningView, epoch: int, uuid: str, now: int) -> FoldTask:
+        rules = rules_of(view.spec, withhold=view.due_work.withholds, closing=view.closing)
         return FoldTask(
-            self.plan,
-            self.table.root,
-            self.cache,
+            view.plan,
+            view.root,
+            view.cache,
             epoch,
             uuid,
             base=stamp_of(self.newest),
             version=self.table.version,
-            recent_epochs=tuple(self.recent_epochs),
-            rules=rules_of(self.spec, withhold=self.due_work.withholds, closing=self.closing),
+            recent_epochs=tuple(view.recent_epochs),
+            rules=rules,
             now_ms=now,
-            watermark=self.due_work.watermark,
+            watermark=view.due_work.watermark,
             in_order=self._rules.in_order,
             durable=self.spec.durable,
             bytes_max=self.task_bytes_max,
-            buckets=self.spec.state.buckets,
+            buckets=view.spec.state.buckets,
+            view=view.number,
         )
 
     def _compute(
@@ -361,40 +365,66 @@ class Pipeline:
         ranges: tuple[OffsetRange, ...],
         epoch: int,
         uuid: str,
-        failing: tuple[tuple[int, str], ...],
+        failing: Failing,
         horizons: Mapping[str, int],
     ) -> Outcome:
         """Run all stages over `ranges` in Spark; messages at `failing` go to quarantine."""
-        fold = self._make_fold_task(epoch, uuid, self.due_work.advance(self.clock.now))
+        now, targets = self.clock.now, self.stages.count_tasks(ranges)
+        folds = tuple(
+            self._make_fold_task(view, epoch, uuid, view.due_work.advance(now))
+            for view in self.views
+        )
+        parcellings = self._parcel(targets)
         decode = replace(
             self._make_decode_task(ranges, epoch, uuid, horizons),
-            deadline=fold.deadline,
-            failing=failing,
+            failing=tuple(chain.from_iterable(failing.values())),
             bytes_max=self.task_bytes_max,
-            parcelling=parcelling_of(
-                self.plan,
-                self.spec.state.buckets,
-                self._count_tasks(ranges),
-                with_heads=self.spec.drops_early,
-                closes=self.closing is not None,
-            ),
         )
-        parcelling = decode.parcelling
-        if parcelling is None:
-            return self._collect(self._shuffle_rows(decode).mapInArrow(fold, OUTPUT_SCHEMA))
-        return self._collect(self._plan_parcels(decode, fold, parcelling.targets))
+        if self._has_views:
+            inputs = zip(self.views, folds, parcellings, strict=True)
+            decode = replace(decode, views=tuple(self._inputs(*each, failing) for each in inputs))
+        else:
+            decode = replace(decode, deadline=folds[0].deadline, parcelling=parcellings[0])
+        if all(parcellings):
+            return self._collect(self.stages.plan_parcels(decode, ViewsFold(folds, targets)))
+        if self._has_views:
+            with self.stages.plan_branches(decode, folds) as planned:
+                return self._collect(planned)
+        dedupe = self._make_dedupe_task(decode) if self.plan.primary_key else None
+        return self._collect(self.stages.plan_rows(decode, dedupe, folds[0]))
 
-    def _compute_without(
-        self,
-        outcome: Outcome,
-        ranges: tuple[OffsetRange, ...],
-        epoch: int,
-        uuid: str,
-        horizons: Mapping[str, int],
-    ) -> Outcome:
-        """Compute an epoch again, with the messages of its failing rows in quarantine."""
-        failing = self._find_failing(outcome, ranges, epoch, uuid, horizons)
-        return self._compute(ranges, epoch, uuid, failing, horizons)
+    def _parcel(self, targets: int) -> list[Parcelling | None]:
+        """Return how the rows of each view are sent; None of all if Spark evaluates one's."""
+        found = [
+            parcelling_of(
+                view.plan,
+                view.spec.state.buckets,
+                targets,
+                with_heads=self.spec.drops_early,
+                closes=view.closing is not None,
+            )
+            for view in self.views
+        ]
+        if None in found:
+            return [None for _ in found]
+        numbered = ((number, each) for number, each in enumerate(found) if each is not None)
+        return [replace(each, first=number * targets) for number, each in numbered]
+
+    def _inputs(
+        self, view: RunningView, fold: FoldTask, parcelling: Parcelling | None, failing: Failing
+    ) -> ViewInputs:
+        """Return a view as the decode task needs it."""
+        names = [column.name for column in self.plan.used]
+        return ViewInputs(
+            view.number,
+            view.name,
+            view.plan,
+            view.root,
+            tuple(names.index(column.name) for column in view.plan.used),
+            fold.deadline,
+            parcelling,
+            failing.get(view.number, ()),
+        )
 
     def _collect(self, planned: DataFrame | RDD[tuple[str, bytes]]) -> Outcome:
         """Run the planned stages, and return the reports of their tasks."""
@@ -414,59 +444,21 @@ class Pipeline:
             )
         return outcome
 
-    def _plan_parcels(
-        self, decode: DecodeTask, fold: FoldTask | ViewsFold, targets: int
-    ) -> DataFrame | RDD[tuple[str, bytes]]:
-        """Return the epoch's reports: of one stage, without SQL, if one task can do all of it.
-
-        Otherwise the rows of each fold task are sent as parcels, which Spark does not evaluate.
-        """
-        if targets == 1:
-            ranges = self.spark.sparkContext.parallelize(range(len(decode.ranges)), 1)
-            return ranges.mapPartitions(EpochTask(decode, fold))
-        sent = self._number_ranges(decode.ranges).mapInArrow(decode, SPARK_PARCELS)
-        target = F.col(TARGET) % targets  # those of a second view follow the first one's
-        return sent.repartitionById(targets, target).mapInArrow(fold, OUTPUT_SCHEMA)
-
-    def _shuffle_rows(self, decode: DecodeTask) -> DataFrame:
-        """Evaluate the expressions of the decoded rows in Spark, and send them to fold tasks."""
-        own_columns = OWN_COLUMNS if decode.deadline is None else (*OWN_COLUMNS, LATE)
-        if self.plan.primary_key:
-            weighted = self._dedupe(self._decode(decode, IMAGE_COLUMNS), decode)
-        else:
-            weighted = self._decode(decode, own_columns)
-        projected = project(weighted, self.plan, own_columns, keep=self._reported)
-        return self._shuffle(projected.withColumn(BUCKET, self._bucket), BUCKET, decode.ranges)
-
-    def _decode(self, decode: DecodeTask, own_columns: Sequence[str]) -> DataFrame:
-        schema = weighted_schema(self.plan.image, own_columns)
-        return self._number_ranges(decode.ranges).mapInArrow(decode, schema)
-
-    def _number_ranges(self, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """Return a frame of the ranges' numbers; small ranges share a task."""
-        count = len(ranges)
-        small = count_planned_records(ranges) <= count * SMALL_RANGE_RECORDS
-        return self.spark.range(0, count, 1, min(count, self.cores) if small else count)
-
-    def _dedupe(self, images: DataFrame, decode: DecodeTask) -> DataFrame:
-        """Shuffle changes by primary key, and return the signed rows that follow from them."""
-        dedupe = DedupeTask(
-            self.plan,
-            self.table.root,
-            self.cache,
+    def _make_dedupe_task(self, decode: DecodeTask) -> DedupeTask:
+        view = self.views[0]
+        return DedupeTask(
+            view.plan,
+            view.root,
+            view.cache,
             decode.epoch,
             decode.uuid,
             base=stamp_of(self.newest),
             version=self.table.version,
-            recent_epochs=tuple(self.recent_epochs),
+            recent_epochs=tuple(view.recent_epochs),
             truncations=Truncations.of_json(self.newest.time.truncations),
             durable=self.spec.durable,
             bytes_max=self.task_bytes_max,
         )
-        bucket = change_bucket_column(self.plan, self.spec.state.buckets)
-        rows = images.withColumn(ROW_BUCKET, bucket)
-        shuffled = self._shuffle(rows, ROW_BUCKET, decode.ranges)
-        return shuffled.mapInArrow(dedupe, weighted_schema(self.plan.used, OWN_COLUMNS))
 
     def _find_failing(
         self,
@@ -475,26 +467,26 @@ class Pipeline:
         epoch: int,
         uuid: str,
         horizons: Mapping[str, int],
-    ) -> tuple[tuple[int, str], ...]:
+    ) -> Failing:
         """Return the positions and reasons of all failing rows of an epoch.
 
         With dedupe only last images were evaluated. Earlier images that fail must be found too:
         with the last ones in quarantine, the earlier ones would count.
         """
         if not self.plan.primary_key:
-            return tuple(outcome.failing)
+            return {view.number: outcome.failing_of(view.number) for view in self.views}
         decode = replace(self._make_decode_task(ranges, epoch, uuid, horizons), probing=True)
-        projected = project(self._decode(decode, IMAGE_COLUMNS), self.plan, OWN_COLUMNS)
-        failing = projected.where(F.col(FAILURE).isNotNull()).select(POSITION, FAILURE)
-        return tuple((position, reason) for position, reason in failing.collect())
+        return {0: self.stages.find_failing(decode)}
 
-    def _shuffle(
-        self, bucketed: DataFrame, bucket: str, ranges: Sequence[OffsetRange]
-    ) -> DataFrame:
-        """Shuffle by bucket into a few tasks; each task gets several buckets."""
-        target: Column = F.col(bucket)
-        return bucketed.repartitionById(self._count_tasks(ranges), target)
 
-    def _count_tasks(self, ranges: Sequence[OffsetRange]) -> int:
-        """Return the number of fold tasks for these ranges."""
-        return max(1, min(self.cores, -(-count_planned_records(ranges) // FOLD_TASK_ROWS)))
+def make_pipeline(
+    spec: JobSpec,
+    plans: Mapping[str, Plan],
+    paths: JobDirectory,
+    table: EpochTable,
+    newest: EpochRow,
+    **options: Any,
+) -> Pipeline:
+    """Return the pipeline of a job, with its hot states where they belong."""
+    caches = {name: hot_state_of(paths.at_view(name), table.handle) for name in plans}
+    return Pipeline(spec, plans, table, newest, caches=caches, **options)

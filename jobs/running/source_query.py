@@ -130,7 +130,7 @@ class SourceQuery:
                     if self._is_stopping() or number != self._number:
                         raise Stopping
                     if self._settings.elastic:
-                        pipeline.cores = spark.sparkContext.defaultParallelism
+                        pipeline.stages.cores = spark.sparkContext.defaultParallelism
                     pipeline.run_epoch(read_planned_ends(spark))
             except Stopping:
                 raise

@@ -14,7 +14,7 @@ from jobs.core.fold.window_closing import Closing
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.time.due_work import DueWork
-from jobs.edge.state.bucket_states import CommittedEpoch, find_recent_epochs_of
+from jobs.edge.state.bucket_states import CommittedEpoch, find_recent_epochs
 from jobs.edge.table.file_writer import AddedFile
 from jobs.running.outcome import Outcome
 from jobs.table.files import LiveFile, files_of_view
@@ -71,7 +71,7 @@ class RunningView:
                 closing=closing,
             ),
             closing,
-            deque(find_recent_epochs_of(root, seen, own), maxlen=RECENT_EPOCHS_MAX),
+            deque(find_recent_epochs(root, seen, own), maxlen=RECENT_EPOCHS_MAX),
         )
 
     def extend(self, row: EpochRow) -> None:
@@ -81,16 +81,14 @@ class RunningView:
 
     def count(self, outcome: Outcome, *, data: bool) -> dict[str, Any]:
         """Return the view's counters of an epoch; raise BrokenLaw if rows of it got lost."""
-        own = outcome.of_view(self.number)
         counters: dict[str, Any] = {}
         if data:
-            shipped = sum(report.views[self.number] for report in own.ranges if report.views)
-            filtered = own.count_filtered(self.plan, shipped)
-            counters = {"shipped": shipped, "where_filtered": filtered}
+            counters["where_filtered"] = outcome.count_filtered(self.plan, self.number)
+            counters["shipped"] = outcome.count_shipped(self.number)
             refused = sum(each.count for each in self.refusals(outcome))
             if refused:
                 counters[REFUSED] = refused
-        return counters | own.sum_fold_counters(self.plan, self.newest)
+        return counters | outcome.sum_fold_counters(self.plan, self.number, self.newest)
 
     def refusals(self, outcome: Outcome) -> list[Any]:
         """Return what the view refused of each range."""
@@ -111,10 +109,13 @@ class RunningView:
             "buckets": self.spec.state.buckets,
             "counters": dict(counters),
         }
+        time = self.snapshot_time()
+        return share | ({"time": time} if time else {})
+
+    def snapshot_time(self) -> dict[str, Any]:
+        """Return what the next start needs of the due work."""
         snapshot = self.due_work.snapshot()
-        if snapshot is not None:
-            share["time"] = {"agenda": msgspec.to_builtins(snapshot)}
-        return share
+        return {} if snapshot is None else {"agenda": msgspec.to_builtins(snapshot)}
 
 
 def sum_views(views: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -28,8 +28,7 @@ from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.outcome import Outcome
-from jobs.running.pipeline import Pipeline
-from jobs.running.views_pipeline import ViewsPipeline
+from jobs.running.pipeline import Failing, Pipeline
 from jobs.table.files import LiveFile, files_of_view
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, QUARANTINE
 from schemas.table.epoch import EpochRow
@@ -90,7 +89,7 @@ class StateFiles:
 
 
 class SimulatedPipeline(Pipeline):
-    """The pipeline of one query, with tasks of its own."""
+    """The pipeline, with tasks of its own."""
 
     world: World
 
@@ -99,29 +98,12 @@ class SimulatedPipeline(Pipeline):
         ranges: tuple[OffsetRange, ...],
         epoch: int,
         uuid: str,
-        failing: tuple[tuple[int, str], ...],
-        horizons: Mapping[str, int],
-    ) -> Outcome:
-        fold = self._make_fold_task(epoch, uuid, self.due_work.advance(self.clock.now))
-        return ran(self.world, [fold], ranges)
-
-
-class SimulatedViews(ViewsPipeline):
-    """The pipeline of several views, with the same tasks."""
-
-    world: World
-
-    def _compute(
-        self,
-        ranges: tuple[OffsetRange, ...],
-        epoch: int,
-        uuid: str,
-        failing: tuple[tuple[int, str], ...],
+        failing: Failing,
         horizons: Mapping[str, int],
     ) -> Outcome:
         now = self.clock.now
         folds = [
-            self._make_view_fold(view, epoch, uuid, view.due_work.advance(now))
+            self._make_fold_task(view, epoch, uuid, view.due_work.advance(now))
             for view in self.views
         ]
         return ran(self.world, folds, ranges)

@@ -7,7 +7,7 @@
                      after every turn a Judge reads table and topic as anybody may
 
 A job has one query or several views (tests/simulation/jobs.py).
-Real: `Pipeline.run_epoch`, also that of `ViewsPipeline`, and all of their judging,
+Real: `Pipeline.run_epoch` and all of its judging,
 `EpochTable.commit_epoch` and `commit`, `BucketStates` and `catch_up`, `check_starts` and
 `require_same_topics`, `JobPublisher` with what it sends again, `PublisherProcess` and `Session`,
 the decoder, consolidation, program and fold of the core, clock and agenda. Fake: the neighbours
@@ -163,22 +163,9 @@ class Driver:
             "check_source": lambda: require_same_topics(admin, self.identities),
         }
         caches = {name: Path("cache", name) for name in job.plans}
-        self.pipeline: tasks.SimulatedPipeline | tasks.SimulatedViews
-        if job.spec.views is None:
-            self.pipeline = tasks.SimulatedPipeline(
-                job.spec, job.plan, table, newest, cache=caches[""], **options
-            )
-        else:
-            self.pipeline = tasks.SimulatedViews(
-                job.spec,
-                job.plan,
-                table,
-                newest,
-                plans=job.plans,
-                caches=caches,
-                cache=Path("cache"),
-                **options,
-            )
+        self.pipeline = tasks.SimulatedPipeline(
+            job.spec, job.plans, table, newest, caches=caches, **options
+        )
         self.pipeline.world = world
         self.pipeline.topics = {**self.identities, **self.publishing.identities()}
 

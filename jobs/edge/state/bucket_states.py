@@ -26,7 +26,6 @@ from jobs.core.fold.state import Stamp, Upserts
 from jobs.edge.state.catch_up import BucketState, catch_up
 from jobs.edge.state.hot_records import Layout
 from jobs.edge.state.hot_state import HotState, open_shared
-from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.table.epoch_rows import epoch_rows
 from jobs.table.files import LiveFile, live_files, open_table
@@ -63,18 +62,13 @@ def hot_state_of(paths: JobDirectory, handle: DeltaTable) -> Path:
     return paths.hot_state(str(handle.metadata().id))
 
 
-def find_recent_epochs(table: EpochTable, newest: EpochRow) -> list[CommittedEpoch]:
-    """Return the recent epochs up to the newest whose state files all exist.
+def find_recent_epochs(
+    root: TablePath, files: Sequence[LiveFile], newest: EpochRow
+) -> list[CommittedEpoch]:
+    """Return the recent epochs of a view up to the newest whose state files all exist.
 
     With them an older hot state catches up instead of being rebuilt.
     """
-    return find_recent_epochs_of(table.root, live_files(table.handle), newest)
-
-
-def find_recent_epochs_of(
-    root: TablePath, files: Sequence[LiveFile], newest: EpochRow
-) -> list[CommittedEpoch]:
-    """Return the same for a view, of its root and the files that it sees."""
     rows = epoch_rows(root, files, since=newest.epoch - RECENT_EPOCHS_MAX)
     recent_epochs = [CommittedEpoch.of(row) for row in rows if row.generation == newest.generation]
     incomplete = [

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from jobs.edge.tasks.decode import DecodeTask
-from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_views import ViewsFold
 from schemas.types.arrow_values import to_list
 
@@ -24,7 +23,7 @@ class EpochTask:
     """The function of the only stage; a value, so that Spark can send it to the worker."""
 
     decode: DecodeTask
-    fold: FoldTask | ViewsFold
+    fold: ViewsFold
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[tuple[str, bytes]]:
         """Yield the reports of all ranges and of the fold, each with its kind."""

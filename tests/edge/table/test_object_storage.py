@@ -397,7 +397,7 @@ def test_a_table_is_maintained_where_it_is(
         whole = there()
         job.maintenance.sweep()
         assert there() == whole, "nothing is old enough"
-        job.pipeline.recent_epochs.clear()
+        job.pipeline.views[0].recent_epochs.clear()
         monkeypatch.setattr(maintenance, "ORPHAN_AGE_SECONDS_MIN", -60)
         job.maintenance.sweep()
         assert orphan in whole - there()

@@ -440,7 +440,7 @@ def test_whatever_happens_to_the_hot_state_the_changelog_is_the_same(
     def forget_line() -> None:
         """As if it had been away for longer than anyone remembers."""
         pipeline = shaken.restart()
-        pipeline.recent_epochs.clear()
+        pipeline.views[0].recent_epochs.clear()
 
     happens: dict[int, list[Callable[[], object]]] = {
         2: [lambda: shutil.rmtree(shaken.cache)],

@@ -37,8 +37,7 @@ from jobs.edge.table.job_specs import write_specs
 from jobs.edge.table.reading import TableReader
 from jobs.running.clock import JobClock
 from jobs.running.job_table import open_table as open_job_table
-from jobs.running.pipeline import Pipeline
-from jobs.running.views_pipeline import make_pipeline
+from jobs.running.pipeline import Pipeline, make_pipeline
 from jobs.table.epoch_rows import epoch_rows
 from jobs.table.files import live_files, open_table
 from jobs.table.parts import CHANGELOG, LATE, QUARANTINE
@@ -155,7 +154,7 @@ class EpochsByHand:
 
     def release(self) -> EpochRow:
         """End the bundle of the event clock, wherever its boundary is."""
-        self.pipeline.due_work._ending = True
+        self.pipeline.views[0].due_work._ending = True
         return self.time_epoch()
 
     # --- looking ------------------------------------------------------------------------------

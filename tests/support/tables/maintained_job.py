@@ -61,12 +61,12 @@ class MaintainedJob:
         assert newest is not None
         self.pipeline = Pipeline(
             self.spec,
-            self.made.plan,
+            {"": self.made.plan},
             table,
             newest,
             spark=cast(SparkSession, None),
             connection={},  # no epoch here has data
-            cache=hot_state_of(self.place, table.handle),
+            caches={"": hot_state_of(self.place, table.handle)},
             cores=1,
             on_commit=lambda row, files: None,
             clock=JobClock(self.spec, {}, newest, read_log_ends=dict),

@@ -95,14 +95,14 @@ def test_what_left_the_table_lately_is_still_there_for_readers_of_before(
     job: MaintainedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job.epochs(3)
-    job.pipeline.recent_epochs.clear()
+    job.pipeline.views[0].recent_epochs.clear()
     aged_by(job, 10 * limits.ORPHAN_AGE_SECONDS_MIN)  # when they were written tells nothing
     files = tuple(job.live(CHANGELOG))
     job.made.merge(Merge(CHANGELOG, 1, files))
     before = left(job)
     job.maintenance.sweep()
     job.begin()  # a new process knows it from the log
-    job.pipeline.recent_epochs.clear()
+    job.pipeline.views[0].recent_epochs.clear()
     job.maintenance.sweep()
     assert left(job) == before
     job.made.table._removed = {file.path: now_ms() - 2 * HOUR_MS for file in files}
@@ -120,11 +120,11 @@ def test_files_of_the_line_are_kept_for_hot_states_that_lag(job: MaintainedJob) 
     job.made.table._removed = {}
     row = job.made.newest
     lines = [epoch_row(1, files={ACCUMULATORS: sorted(names)}), row]
-    job.pipeline.recent_epochs.clear()
-    job.pipeline.recent_epochs.extend(CommittedEpoch.of(each) for each in lines)
+    job.pipeline.views[0].recent_epochs.clear()
+    job.pipeline.views[0].recent_epochs.extend(CommittedEpoch.of(each) for each in lines)
     job.maintenance.sweep()
     assert names <= left(job)
-    job.pipeline.recent_epochs.clear()
+    job.pipeline.views[0].recent_epochs.clear()
     job.maintenance.sweep()
     assert not names & left(job)
 
@@ -136,7 +136,7 @@ def test_files_that_a_savepoint_pins_are_kept_until_it_goes(job: MaintainedJob) 
     for part in (ACCUMULATORS, MULTISETS):
         job.made.merge(Merge(part, 1, tuple(job.live(part))))
     aged_by(job, 10 * limits.ORPHAN_AGE_SECONDS_MIN)
-    job.pipeline.recent_epochs.clear()
+    job.pipeline.views[0].recent_epochs.clear()
     job.made.table._removed = {}
     job.maintenance.sweep()
     assert pinned <= left(job)
@@ -153,7 +153,7 @@ def test_multiset_files_of_the_newest_epochs_are_kept_for_explanations(
     names = {file.epoch_max: file.path for file in job.live(MULTISETS)}
     job.made.merge(Merge(MULTISETS, 1, tuple(job.live(MULTISETS))))
     aged_by(job, 10 * limits.ORPHAN_AGE_SECONDS_MIN)
-    job.pipeline.recent_epochs.clear()
+    job.pipeline.views[0].recent_epochs.clear()
     job.made.table._removed = {}
     job.maintenance.sweep()
     assert set(names.values()) <= left(job)

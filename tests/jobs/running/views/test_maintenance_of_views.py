@@ -21,7 +21,7 @@ from jobs.edge.table.job_specs import write_specs
 from jobs.running.clock import JobClock
 from jobs.running.job_table import unite_schemas
 from jobs.running.maintenance import Maintenance
-from jobs.running.views_pipeline import make_pipeline
+from jobs.running.pipeline import make_pipeline
 from jobs.table.files import live_files, open_table
 from jobs.table.parts import CHANGELOG, EPOCHS
 from jobs.table.version import TableVersion
