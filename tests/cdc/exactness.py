@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.cdc.database import SCHEMA
 from tests.cdc.source import Source
 from tests.cdc.workload import COLUMNS, Query, queries
 from tests.support.database_rows import differences
@@ -81,7 +82,12 @@ def job_of(
     topics = [source.topic(table) for table in tables]
     spec = {
         "name": name,
-        "source": {"topics": topics, "table": "|".join(tables), "format": source.format},
+        "source": {
+            "topics": topics,
+            "database": SCHEMA,
+            "table": "|".join(tables),
+            "format": source.format,
+        },
         "query": views[first].text,
         "minibatch": {"size": 500, "max_rows": 1_500},
         "state": {"buckets": 4},

@@ -145,8 +145,11 @@ def test_a_plain_job_that_read_what_canal_repeats_is_never_vouched_for(
         problems = job.compare(suite(canal, "repeats without dedupe"))
         audit = job.audit()
         assert audit["verdict"] == "undecided" if problems else "equal", (audit, problems[:5])
+        noticed = sum(epoch.counts.source_repeats for epoch in job.run.epochs())
+        assert noticed or not lost_position, "the job has not noticed that canal was set back"
     assert problems
     assert audit["odd"]["repeated_messages"] > 1_000
+    assert audit["odd"]["source_repeats"] == noticed
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["same-keys", "moved-keys"])
@@ -225,3 +228,41 @@ def test_a_truncate_stops_a_job_with_the_place_and_the_ways_out(
     code, output = job.run.run()
     assert code != 0
     assert re.search(r"TRUNCATE.*partition 0, offset \d+|partition 0.*TRUNCATE", output), output
+
+
+def test_an_applied_truncate_leaves_the_rows_of_the_database_even_if_canal_repeats_it(
+    canal: Canal, tmp_path: Path
+) -> None:
+    tally = suite(canal, "TRUNCATE applied, canal's position lost, dedupe: pk")
+    workload = filled(canal, "cleared", moves=True)
+    sent = canal.count("cleared")
+    job = load_job(canal, "cleared", tmp_path, **DEDUPE, on_truncate="apply")
+    job.run.must_run()
+    for at_rest in (False, True):  # between two runs of the job, and with nothing behind it
+        canal.database.run(workload.transactions(20))
+        truncate(canal, workload)
+        if not at_rest:
+            canal.database.run(workload.transactions(TRANSACTIONS // 4))
+            canal.catch_up()
+        job.run.must_run()
+        assert not job.compare(suite(canal, "after a TRUNCATE"))
+    assert job.run.ask("results", job.run.spec["name"]) == []
+    canal.database.run(workload.transactions(50))
+    tally.plan("canal's position lost")
+    canal.kill()
+    canal.set_back()
+    canal.start()
+    canal.catch_up()
+    tally.fire("canal's position lost")
+    job.run.must_run()
+    tally.inputs = canal.count("cleared")
+    assert tally.inputs > 2 * sent, "canal has not repeated the history"
+    assert sum(epoch.counts.truncations for epoch in job.run.epochs()) == 4
+    job.check(tally)
+
+
+def truncate(canal: Canal, workload: Workload) -> None:
+    """Empty a table in a second in which nobody else changes it, and let canal read this."""
+    canal.database.run(f"DO SLEEP(1.1); TRUNCATE TABLE {workload.table}; DO SLEEP(1.1)")
+    canal.catch_up()
+    workload.keys.clear()

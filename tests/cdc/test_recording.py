@@ -12,11 +12,12 @@ from tests.cdc.artifacts import CACHE
 from tests.cdc.canal import Canal
 from tests.cdc.recorder import recorded
 from tests.cdc.workload import COLUMNS, Workload, queries, table_definition
-from tests.support.recordings import DIRECTORY
+from tests.support.recordings import DIRECTORY, Recording
 
 pytestmark = [pytest.mark.cdc, pytest.mark.broker, pytest.mark.timeout(600)]
 SEED = 40
 TRANSACTIONS = 60
+DEDUPE = {"primary_key": ["id"], "dedupe": "pk"}
 
 
 def test_a_recording_folds_to_the_rows_of_the_database(
@@ -44,11 +45,32 @@ def test_a_recording_folds_to_the_rows_of_the_database(
         canal.catch_up()
     made.append(recorded(canal, "again3", queries("again3")["customer"], COLUMNS, repeats=True))
 
+    save(made, canal, request)
+    for recording in made:
+        for seed in range(3):
+            assert not recording.problems(seed, **DEDUPE), recording.table
+            assert recording.repeats or not recording.problems(seed), recording.table
+
+
+def test_a_recording_with_a_truncate_folds_to_the_rows_of_the_database(
+    canal: Canal, request: pytest.FixtureRequest
+) -> None:
+    workload = Workload("cleared3", SEED, moves=True)
+    canal.create_table(table_definition(workload.table))
+    canal.database.run(workload.transactions(TRANSACTIONS))
+    canal.database.run("DO SLEEP(1.1); TRUNCATE TABLE cleared3; DO SLEEP(1.1)")
+    canal.catch_up()
+    workload.keys.clear()
+    canal.database.run(workload.transactions(TRANSACTIONS))
+    canal.catch_up()
+    made = recorded(canal, "cleared3", queries("cleared3")["customer"], COLUMNS)
+    save([made], canal, request)
+    assert made.truncates
+    for seed in range(3):
+        assert not made.problems(seed, **DEDUPE)
+
+
+def save(made: list[Recording], canal: Canal, request: pytest.FixtureRequest) -> None:
     home = DIRECTORY if request.config.getoption("--rewrite") else CACHE / "recordings"
     for recording in made:
         recording.save(home / f"{canal.database.kind}-{recording.table.rstrip('3')}.json.gz")
-    sections = {"primary_key": ["id"], "dedupe": "pk"}
-    for recording in made:
-        for seed in range(3):
-            assert not recording.problems(seed, **sections), recording.table
-            assert recording.repeats or not recording.problems(seed), recording.table

@@ -43,16 +43,22 @@ class Recording:
         path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
     @property
+    def truncates(self) -> bool:
+        """Whether the table was emptied by a TRUNCATE, which only `dedupe: pk` can apply."""
+        return any('"type":"TRUNCATE"' in text for texts in self.partitions for text in texts)
+
+    @property
     def count(self) -> int:
         return sum(map(len, self.partitions))
 
     def spec(self, **sections: Any) -> dict[str, Any]:
         return {
             "name": "recorded",
-            "source": {"topic": "recorded", "table": self.table},
+            "source": {"topic": "recorded", "database": "shop", "table": self.table},
             "columns": dict(self.columns),
             "query": self.query,
             "minibatch": {"size": 100},
+            "on_truncate": "apply" if self.truncates else "stop",
             **sections,
         }
 

@@ -8,26 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import duckdb
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.fold.in_memory import Bundle, MemoryFold
-from jobs.core.fold.rules import Rules
+from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.rows.projection import row_projection
-from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row
-from schemas.types.sql_types import SqlType
 from tests.support.examples import examples
-from tests.support.histories.moved_keys import Message, histories, interleavings
+from tests.support.histories.moved_keys import (
+    Message,
+    Reader,
+    histories,
+    interleavings,
+    recompute,
+)
 
-COLUMNS = {
-    "id": SqlType.parse("INT"),
-    "k": SqlType.parse("STRING"),
-    "v": SqlType.parse("INT"),
-}
 QUERY = (
     "SELECT k, COUNT(*) AS n, COUNT(v) AS some, SUM(v) AS total, MAX(v) AS top, MIN(v) AS low, "
     "COUNT(DISTINCT v) AS kinds FROM t GROUP BY k"
@@ -39,25 +36,21 @@ RULES = {
 }
 
 
-def recompute(query: str, rows: list[Row]) -> list[Row]:
-    """Return the result of the query over the live rows, as DuckDB has it."""
-    types = pa.schema([("id", pa.int32()), ("k", pa.string()), ("v", pa.int32())])
-    t = pa.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows], types)
-    with duckdb.connect() as database:
-        database.register("t", t)
-        return sorted(database.execute(query).fetchall(), key=repr)
+def fold_of(reader: Reader, rules: Rules = DEFAULT_RULES) -> MemoryFold:
+    projection = row_projection(reader.plan)
+    assert projection is not None
+    return MemoryFold(reader.plan, projection, rules=rules)
 
 
 def fold_all(
-    memory_fold: MemoryFold, bundles: list[list[Message]], *, release: bool
+    memory_fold: MemoryFold, reader: Reader, bundles: list[list[Message]], *, release: bool = False
 ) -> dict[Any, Row]:
     """Return the folded changelog of a history that is read in these bundles."""
     table: dict[Any, Row] = {}
     for offset, messages in enumerate(bundles):
         bundle = Bundle()
         for message in messages:
-            used = [(sign, row[1:]) for sign, row in message.changes]  # k and v
-            bundle.add(message.partition, offset, used)
+            bundle.add(message.partition, offset, reader.read(message))
         outcomes = [memory_fold.fold(bundle.consolidate())]
         if release:
             outcomes.append(memory_fold.pass_time(release=True))
@@ -70,19 +63,18 @@ def fold_all(
 
 
 @pytest.mark.hypothesis
+@pytest.mark.parametrize("dedupe", [False, True], ids=["plain", "dedupe"])
 @pytest.mark.parametrize("rules", RULES)
 @examples(60)
 @given(data=st.data())
 def test_the_results_are_those_of_the_live_rows_in_any_order_of_partitions(
-    rules: str, data: st.DataObject
+    rules: str, dedupe: bool, data: st.DataObject
 ) -> None:
     history = data.draw(histories())
     bundles = data.draw(interleavings(history.messages))
-    plan = parse_query(QUERY, COLUMNS)
-    projection = row_projection(plan)
-    assert projection is not None
-    memory_fold = MemoryFold(plan, projection, rules=RULES[rules])
-    table = fold_all(memory_fold, bundles, release=rules == "withheld")
+    reader = Reader(QUERY, dedupe=dedupe)
+    memory_fold = fold_of(reader, RULES[rules])
+    table = fold_all(memory_fold, reader, bundles, release=rules == "withheld")
     folded = sorted(((*key, *row) for key, row in table.items()), key=repr)
     assert folded == recompute(QUERY, history.rows)
 
@@ -93,11 +85,9 @@ def test_the_results_are_those_of_the_live_rows_in_any_order_of_partitions(
 def test_nothing_is_left_of_rows_that_are_gone(data: st.DataObject) -> None:
     history = data.draw(histories(delete_all=True))
     bundles = data.draw(interleavings(history.messages))
-    plan = parse_query(QUERY, COLUMNS)
-    projection = row_projection(plan)
-    assert projection is not None
-    memory_fold = MemoryFold(plan, projection)
-    assert fold_all(memory_fold, bundles, release=False) == {}
+    reader = Reader(QUERY, dedupe=False)
+    memory_fold = fold_of(reader)
+    assert fold_all(memory_fold, reader, bundles) == {}
     assert not memory_fold.state._groups
     assert not memory_fold.state._multisets
 
@@ -108,11 +98,7 @@ def test_nothing_is_left_of_rows_that_are_gone(data: st.DataObject) -> None:
 def test_having_hides_and_shows_groups_in_any_order_of_partitions(data: st.DataObject) -> None:
     query = f"{QUERY} HAVING COUNT(*) > 1 AND SUM(v) < 20"
     history = data.draw(histories())
-    plan = parse_query(query, COLUMNS)
-    projection = row_projection(plan)
-    assert projection is not None
-    table = fold_all(
-        MemoryFold(plan, projection), data.draw(interleavings(history.messages)), release=False
-    )
+    reader = Reader(query, dedupe=False)
+    table = fold_all(fold_of(reader), reader, data.draw(interleavings(history.messages)))
     folded = sorted(((*key, *row) for key, row in table.items()), key=repr)
     assert folded == recompute(query, history.rows)

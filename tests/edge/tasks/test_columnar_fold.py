@@ -17,10 +17,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from jobs.core.fold.columnar.query import why_not_columnar
 from jobs.core.fold.fold import FoldResult, fold
-from jobs.core.fold.in_memory import MemoryFold
+from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.kernels.apply_records import apply_records, copy_living
 from jobs.core.kernels.fold_rows import gather_rows, merge_groups
@@ -40,6 +42,7 @@ from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, STATE
 from schemas.types.sql_types import SqlType
 from tests.support.histories.change_scripts import Script, scripts
+from tests.support.histories.moved_keys import Reader, histories, interleavings, recompute
 from tests.support.histories.scripted_bundles import bundles_of, plan_of, rules_of_script
 from tests.support.sampling import quick
 from tests.support.tables.folded_table import BUCKETS, FoldedTable, a_plan
@@ -73,6 +76,8 @@ QUERIES = [
     "FROM t GROUP BY name",
     "SELECT name FROM t GROUP BY name",
 ]
+RESULT_NAMES = ("k", "n", "total", "top", "low")
+RESULTS = "SELECT k, COUNT(*) AS n, SUM(v) AS total, MAX(v) AS top, MIN(v) AS low FROM t GROUP BY k"
 Weighted = tuple[tuple[Any, ...], tuple[Any, ...], int, int]  # group, arguments, weight, position
 
 
@@ -261,6 +266,55 @@ def test_both_folds_write_the_same_files_for_each_script(
             assert written(made, found, part) == written(made, wanted, part), (number, part)
         line.append(made.epoch(rows, uuid=f"epoch-{number}"))
     assert len(line) > 1
+
+
+@pytest.mark.parametrize("dedupe", [False, True], ids=["plain", "dedupe"])
+@pytest.mark.parametrize("in_arrays", [False, True], ids=["general", "arrays"])
+@settings(
+    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_a_fold_has_the_live_rows_in_any_order_of_partitions(
+    in_arrays: bool,
+    dedupe: bool,
+    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(columnar_fold, "has_kernels", lambda: in_arrays)
+    history, reader = data.draw(histories()), Reader(RESULTS, dedupe=dedupe)
+    bundles = data.draw(interleavings(history.messages))
+    projection = row_projection(reader.plan)
+    assert projection is not None
+    home = tmp_path_factory.mktemp("interleaved")
+    made, line = HeadedTable(home / "epochs", reader.plan), []
+    table: dict[str | None, tuple[Any, ...]] = {}
+    for number, messages in enumerate(bundles):
+        line.append(made.newest)
+        bundle = Bundle()
+        for message in messages:
+            bundle.add(message.partition, number, reader.read(message))
+        groups, arguments, positions, weights = MemoryFold(reader.plan, projection).weigh(
+            bundle.consolidate()
+        )
+        rows: list[Any] = [
+            (group, (argument,), weight, position)
+            for group, argument, weight, position in zip(
+                groups, arguments, weights, positions, strict=True
+            )
+        ]
+        if not rows:
+            continue
+        report = run(made, line, home / "hot", as_arrow(reader.plan, rows), f"epoch-{number}")
+        for row in written(made, report, CHANGELOG):
+            key, *values = (row[name] for name in RESULT_NAMES)
+            if row["op"] in ("+I", "+U"):
+                table[key] = tuple(values)
+            elif row["op"] == "-D":
+                del table[key]
+        made.epoch(rows, uuid=f"epoch-{number}")
+    folded = sorted(((key, *values) for key, values in table.items()), key=repr)
+    assert folded == recompute(RESULTS, history.rows)
 
 
 def test_results_that_an_earlier_spec_withheld_are_released_before(

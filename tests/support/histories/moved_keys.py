@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import duckdb
+import pyarrow as pa
 from hypothesis import strategies as st
 
+from jobs.core.job.job_plan import plan_of
+from jobs.core.rows.dedupe import LastImages
 from jobs.core.values.change import Row
+from schemas.spec.file import load_spec
 
 PARTITIONS = 3
 KEYS = 5
+COLUMNS = {"id": "INT", "k": "STRING", "v": "INT"}
 GROUPS = ("a", "b", "c")
 
 
@@ -22,6 +29,7 @@ GROUPS = ("a", "b", "c")
 class Message:
     partition: int
     changes: tuple[tuple[int, Row], ...]
+    time: int  # of its statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +49,7 @@ def histories(draw: st.DrawFn, *, delete_all: bool = False) -> History:
     def change(key: int, before: Row | None, after: Row | None) -> None:
         images = ((-1, before), (1, after))
         changes = tuple((sign, image) for sign, image in images if image is not None)
-        messages.append(Message(key % PARTITIONS, changes))
+        messages.append(Message(key % PARTITIONS, changes, len(messages)))
 
     def move(old: int, new: int) -> None:
         before = live.pop(old)
@@ -69,6 +77,32 @@ def histories(draw: st.DrawFn, *, delete_all: bool = False) -> History:
         for key in list(live):
             change(key, live.pop(key), None)
     return History(tuple(messages), list(live.values()))
+
+
+def recompute(query: str, rows: list[Row]) -> list[Row]:
+    """Return the result of the query over the live rows, as DuckDB has it."""
+    types = pa.schema([("id", pa.int32()), ("k", pa.string()), ("v", pa.int32())])
+    t = pa.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows], types)
+    with duckdb.connect() as database:
+        database.register("t", t)
+        return sorted(database.execute(query).fetchall(), key=repr)
+
+
+class Reader:
+    """Returns the changes that are folded: those of the messages, or with `dedupe: pk` derived."""
+
+    def __init__(self, query: str, *, dedupe: bool) -> None:
+        spec: dict[str, Any] = {"name": "moved", "source": {"topic": "t"}, "query": query}
+        keyed = {"primary_key": ["id"], "dedupe": "pk"} if dedupe else {}
+        self.plan = plan_of(load_spec(spec | {"columns": COLUMNS} | keyed))
+        self._image = [list(COLUMNS).index(column.name) for column in self.plan.image]
+        self._images = LastImages(self.plan, keys_change=True) if dedupe else None
+
+    def read(self, message: Message) -> list[tuple[int, Row]]:
+        rows = [(sign, tuple(row[at] for at in self._image)) for sign, row in message.changes]
+        if self._images is None:
+            return rows
+        return self._images.derive(rows, message.time, message.partition)
 
 
 @st.composite
