@@ -271,20 +271,39 @@ RULES: list[tuple[Rule, tuple[str, ...]]] = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one walk through all files finds; each is parsed once, and its tree is let go."""
+
+    breaches: dict[Rule, list[Breach]]
+    imports: dict[str, set[str]]  # of each module of the product
+    own_columns: set[str]
+
+
 @pytest.fixture(scope="module")
-def breaches() -> dict[Rule, list[Breach]]:
-    """All breaches of each rule; each file is parsed once."""
-    found: dict[Rule, list[Breach]] = {rule: [] for rule, _ in RULES}
+def found() -> Found:
+    found = Found({rule: [] for rule, _ in RULES}, {}, set())
     for source in sources(*OURS):
         for rule, folders in RULES:
             if source.within(*folders):
-                found[rule] += rule(source)
+                found.breaches[rule] += rule(source)
+        if source.within("schemas", "jobs", "service"):
+            found.imports[source.module] = {name for _, name in imported(source)}
+        if source.within("jobs"):
+            found.own_columns.update(own_columns(source))
     return found
 
 
+def own_columns(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and re.fullmatch("__[a-z_]*[a-z]", text):
+            yield text
+
+
 @pytest.mark.parametrize("rule", [rule for rule, _ in RULES], ids=lambda rule: rule.__name__)
-def test_no_file_breaks_the_rule(rule: Rule, breaches: dict[Rule, list[Breach]]) -> None:
-    assert not breaches[rule], "\n".join(["", *map(str, breaches[rule])])
+def test_no_file_breaks_the_rule(rule: Rule, found: Found) -> None:
+    assert not found.breaches[rule], "\n".join(["", *map(str, found.breaches[rule])])
 
 
 BROKEN: list[tuple[Rule, str, str]] = [
@@ -331,14 +350,11 @@ def test_a_breach_is_seen(rule: Rule, path: str, text: str) -> None:
     assert list(rule(Source(path, text)))
 
 
-def test_no_files_import_each_other_in_a_circle() -> None:
-    found = list(sources("schemas", "jobs", "service"))
-    modules = {source.module for source in found}
+def test_no_files_import_each_other_in_a_circle(found: Found) -> None:
     graph: dict[str, set[str]] = {}
-    for source in found:
-        names = {name for _, name in imported(source) if name in modules}
+    for module, names in found.imports.items():
         # A module of a package is imported through the package.
-        graph[source.module] = {n for n in names if not below(source.module, n)}
+        graph[module] = {n for n in names & found.imports.keys() if not below(module, n)}
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
@@ -362,15 +378,8 @@ def test_no_folder_has_too_many_modules() -> None:
     assert {folder: n for folder, n in counts.items() if n > FOLDER_MODULES_MAX} == {}
 
 
-def test_columns_of_our_own_are_refused_as_columns_of_a_source() -> None:
-    used = {
-        node.value
-        for source in sources("jobs")
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if re.fullmatch("__[a-z_]*[a-z]", node.value)
-    }
-    assert used - {UNAVAILABLE} == OWN_COLUMNS
+def test_columns_of_our_own_are_refused_as_columns_of_a_source(found: Found) -> None:
+    assert found.own_columns - {UNAVAILABLE} == OWN_COLUMNS
 
 
 def test_a_file_that_fits_again_leaves_the_list_of_the_outgrown() -> None:
