@@ -99,6 +99,7 @@ class JobProgress:
     messages_one_by_one: int = 0  # of these
     lag: int | None = None  # records, a few seconds ago
     published: int | None = None
+    mirrors: Mirrors | None = None
     # Of the messages read, those that one view refused; the others may have taken them.
     refused: Counter[str] = field(default_factory=Counter)
 
@@ -233,7 +234,7 @@ class Job:
                 pipeline.topics |= publisher.identities()
                 pipeline.phases.take_published = publisher.take_published
             maintenance = Maintenance(pipeline, paths.home)
-            mirrors = Mirrors(spark, pipeline, paths).start() if mirrored else None
+            mirrors = self.progress.mirrors = Mirrors(spark, pipeline, paths).start()
             try:
                 with watch_executors(spark, self.master, paths.waiting, self._failure):
                     if self.epoch_loop is not None:
@@ -243,12 +244,10 @@ class Job:
                     self._drive(
                         query, pipeline, topics, starts, goal, admin, publisher, maintenance
                     )
-                    if mirrors is not None and self.until_caught_up:
-                        mirrors.refresh()
+                    mirrors.finish(whole=self.until_caught_up)
             finally:
                 maintenance.close()
-                if mirrors is not None:
-                    mirrors.close()
+                mirrors.close()
 
     # --- set-up -------------------------------------------------------------------------------
 

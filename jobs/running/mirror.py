@@ -2,12 +2,13 @@
 
     changelog of the epochs since the last refresh ─► newest row of each key ─► MERGE into results
 
-Each view of a job may have a mirror. All mirrors share a thread. A mirror is refreshed at most
-as often as the spec says, with a pause after each refresh, so that all of them take at most
-MIRROR_SHARE_MAX of the time. Each commit has the epoch of the results and the
-fingerprint of the query. Repeating a refresh changes nothing, so a crash does no harm. If the query
-has changed, a refresh replaces the whole table. A refresh rewrites files; those that it replaces
-stay for an hour, for readers of an older version.
+Each view of a job may have a mirror. All mirrors share a thread. A mirror is refreshed at most as
+often as the spec says, with a pause after each refresh, so that all of them take at most
+MIRROR_SHARE_MAX of the time. Waiting for the running epoch and the first refresh, which loads
+Delta's classes, do not count. A run that has refreshed a mirror does so once more at its end. Each
+commit has the epoch of the results and the fingerprint of the query. Repeating a refresh changes
+nothing, so a crash does no harm. If the query has changed, a refresh replaces the whole table. A
+refresh rewrites files; those that it replaces stay for an hour, for readers of an older version.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import logging
 import shutil
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -27,10 +29,14 @@ from pyspark.sql import functions as F
 
 from jobs.running.pipeline import Pipeline
 from jobs.running.subtable import Subtable
-from jobs.table.files import files_of_view, live_files
+from jobs.table.files import LiveFile, files_of_view, live_files
 from jobs.table.parts import ACCUMULATORS, CHANGELOG
 from schemas.directory.paths import JobDirectory
-from schemas.limits import MIRROR_REPLACED_SECONDS, MIRROR_SHARE_MAX, STOP_SECONDS_MAX
+from schemas.limits import (
+    MIRROR_REPLACED_SECONDS,
+    MIRROR_SHARE_MAX,
+    STOP_SECONDS_MAX,
+)
 from schemas.table.object_path import TablePath
 
 log = logging.getLogger(__name__)
@@ -41,31 +47,53 @@ _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 class Mirrors:
     """Refreshes the mirrors of a job in turn, from `start` to `close`."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, paths: JobDirectory) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        paths: JobDirectory,
+    ) -> None:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
         specs = pipeline.spec.view_specs
-        wanted = [subtable for subtable in pipeline.subtables if subtable.view in specs]
         self.mirrors = [
-            Mirror(spark, pipeline, subtable, paths.at_view(subtable.view).results, every)
-            for subtable in wanted
-            if (every := specs[subtable.view].mirror_ms) is not None
+            Mirror(spark, pipeline, subtable, paths.at_view(subtable.view).results, every_ms)
+            for subtable in pipeline.subtables
+            if subtable.view in specs and (every_ms := specs[subtable.view].mirror_ms) is not None
         ]
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the oldest mirror; None until this run has refreshed one."""
+        return min((each.epoch for each in self.mirrors if each.epoch is not None), default=None)
 
     def start(self) -> Self:
         """Start the thread that refreshes the tables."""
-        self._thread.start()
+        if self.mirrors:
+            self._thread.start()
         return self
 
     def close(self) -> None:
         """Stop the thread after the running refresh."""
         self._end.set()
-        self._thread.join(STOP_SECONDS_MAX)
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS_MAX)
 
-    def refresh(self) -> None:
-        """Bring all tables to the newest epoch."""
+    def finish(self, *, whole: bool) -> None:
+        """Bring the mirrors of this run to its last epoch; all mirrors if `whole`."""
+        self.close()
         for mirror in self.mirrors:
-            mirror.refresh()
+            if whole or mirror.epoch is not None:
+                try:
+                    self._refresh(mirror)
+                except Exception as error:
+                    if whole:
+                        raise
+                    log.warning("cannot refresh the results mirror at the end: %s", error)
+
+    def _refresh(self, mirror: Mirror) -> None:
+        epoch = mirror.refresh()
+        log.debug("results mirror %s has epoch %d", mirror.path, epoch)
 
     def _run(self) -> None:
         due = {mirror: time.monotonic() + mirror.every for mirror in self.mirrors}
@@ -75,16 +103,19 @@ class Mirrors:
                 return
             began = time.monotonic()
             try:
-                epoch = mirror.refresh()
-                log.debug("results mirror %s has epoch %d", mirror.path, epoch)
+                self._refresh(mirror)
             except Exception as error:
                 if self._end.is_set():
                     return
                 log.warning("cannot refresh the results mirror, trying again: %s", error)
-            ended = time.monotonic()
-            rested = ended + (ended - began) * (1 / MIRROR_SHARE_MAX - 1)
+            rested = time.monotonic() + find_rest(mirror.seconds)
             due[mirror] = began + mirror.every
             due = {each: max(at, rested) for each, at in due.items()}
+
+
+def find_rest(seconds: float) -> float:
+    """Return the seconds without a refresh after one that took so long."""
+    return seconds * (1 / MIRROR_SHARE_MAX - 1)
 
 
 class Mirror:
@@ -103,6 +134,8 @@ class Mirror:
         self.group = [named.name for named in subtable.plan.group]
         self.columns = [*subtable.plan.output, *subtable.plan.unselected]
         self.plan = subtable.plan.fingerprint
+        self.epoch: int | None = None  # of the newest refresh of this run
+        self.seconds = 0.0  # what the newest refresh took, if it counts
         self._refreshing = threading.Lock()
         self._delete_at = 0.0  # on the monotonic clock
 
@@ -111,6 +144,9 @@ class Mirror:
         with self._refreshing:
             try:
                 epoch = self._refresh()
+                if self.epoch is None:
+                    self.seconds = 0.0  # Delta's classes were loaded
+                self.epoch = epoch
             finally:
                 shutil.rmtree(self._copies, ignore_errors=True)
             if time.monotonic() >= self._delete_at:
@@ -122,9 +158,17 @@ class Mirror:
         with self.pipeline.between_epochs():
             files = files_of_view(live_files(self.pipeline.table.reader()), self.subtable.view)
             newest = self.pipeline.newest.epoch
+        began = time.monotonic()
+        try:
+            self._bring_to(newest, files)
+        finally:
+            self.seconds = time.monotonic() - began
+        return newest
+
+    def _bring_to(self, newest: int, files: Sequence[LiveFile]) -> None:
         copied = self.read_epoch()
         if copied == newest:
-            return newest
+            return
         state = self.pipeline.spec.view_specs[self.subtable.view].state
         silent = state.ttl_ms > 0 and not state.emit_expired  # groups expire without a -D
         first_kept = min((f.epoch_min for f in files if f.part == CHANGELOG), default=newest + 1)
@@ -133,7 +177,6 @@ class Mirror:
         else:
             names = [f.path for f in files if f.part == CHANGELOG and f.epoch_max > copied]
             self._merge(names, copied, newest)
-        return newest
 
     def read_epoch(self) -> int | None:
         """Return the epoch whose results the table has; None if it has another query's results."""

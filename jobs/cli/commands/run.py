@@ -140,6 +140,8 @@ def describe_progress(name: str, progress: JobProgress, rate: _RateMeter | None)
         parts.append(f"lag {progress.lag:,}")
     if progress.published is not None:
         parts.append(f"published {progress.published}")
+    if progress.mirrors is not None and progress.mirrors.epoch is not None:
+        parts.append(f"mirror at epoch {progress.mirrors.epoch}")
     if progress.messages_one_by_one:
         parts.append(f"{progress.messages_one_by_one:,} decoded one by one")
     held, window_at = newest.time.held_by, newest.time.next_window_at

@@ -15,6 +15,7 @@ from schemas.directory.paths import JobDirectory
 from tests.support.histories.products import history
 from tests.support.jobs.running_job import RunningJob, produce
 from tests.support.jobs.shop_views import make_shop_views
+from tests.support.service.served import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -46,6 +47,29 @@ def test_each_mirror_has_the_results_of_its_view(
     job.must_run()
     assert not mirror_of(job, "view-2").exists()
     must_mirror(job, "view-0")
+
+
+def test_a_stopped_job_leaves_its_mirrors_at_its_last_epoch(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    job = make_shop_views(broker.address, topic, tmp_path)
+    job.spec["views"]["view-0"]["mirror"] = "100ms"
+    messages = [(each.partition, each.value) for each in history(25, 160).messages]
+    produce(broker.address, topic, messages[:80])
+    process = job.start(caught_up=False)
+    try:
+        # After a refresh the mirror rests for 19 times as long.
+        eventually(lambda: DeltaTable.is_deltatable(str(mirror_of(job, "view-0"))), 240)
+        epoch = job.epochs()[-1].epoch
+        produce(broker.address, topic, messages[80:])
+        eventually(lambda: job.epochs()[-1].epoch > epoch, 120)
+        process.terminate()
+        assert process.wait(120) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert must_mirror(job, "view-0") == job.epochs()[-1].epoch
+    assert not mirror_of(job, "view-1").exists()
 
 
 def mirror_of(job: RunningJob, view: str) -> Path:
