@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from fastapi import Request
 from jobs.core.job.job_plan import plan_of
 from jobs.core.suggestion.spec_text import Suggestion, suggest_spec
 from jobs.table.files import UNREADABLE
+from schemas.directory.mirror import read_mirror_report
 from schemas.limits import INDEX_POLL_SECONDS, SETTLE_SECONDS_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
@@ -378,6 +380,7 @@ class Runtime:
             "source_repeats": newest.counters.get("source_repeated"),
             "lag": self.lags.compute_lag(job, newest),
             "rates": live_table.compute_rates(),
+            "mirror": describe_mirror(live_table.paths.mirror, newest.epoch),
             "table": live_table.problem,
         }
 
@@ -393,6 +396,18 @@ class Runtime:
         counts = [each.counts.groups for each in newest if each is not None]
         known = [each for each in counts if each is not None]
         return sum(known) if known else None
+
+
+def describe_mirror(path: Path, newest_epoch: int) -> dict[str, Any] | None:
+    """Return the epoch and the age of a mirror; None if there is none."""
+    report = read_mirror_report(path)
+    if report is None:
+        return None
+    return {
+        "epoch": report.epoch,
+        "refreshed_at": format_instant(report.refreshed_at),
+        "age_ms": report.age_ms(newest_epoch, now_ms()),
+    }
 
 
 def view_name(job: str, view: str) -> str:

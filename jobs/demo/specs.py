@@ -16,6 +16,7 @@ from jobs.demo.shop import TABLE_COLUMNS, Truth
 SOURCE_TOPIC, SINK_TOPIC, PARTITIONS = "shop.product", "items-changes", 4
 WINDOW_SECONDS = 10
 _MINIBATCH = {"size": 5000, "latency": "1s"}
+_MIRROR = "off"  # the first one comes after a minute, and the demo should start fast
 
 ITEMS: dict[str, Any] = {
     "name": "items",
@@ -24,6 +25,7 @@ ITEMS: dict[str, Any] = {
     "query": "SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n, MIN(created) AS oldest "
     "FROM product GROUP BY name",
     "minibatch": _MINIBATCH,
+    "mirror": _MIRROR,
     "sink": {"topic": SINK_TOPIC, "partitions": PARTITIONS},
 }
 AGES: dict[str, Any] = {
@@ -40,6 +42,7 @@ AGES: dict[str, Any] = {
     f"FROM items GROUP BY TUMBLE(oldest, INTERVAL '{WINDOW_SECONDS}' SECOND)",
     "watermark": {"time": {"column": "oldest"}},
     "minibatch": _MINIBATCH,
+    "mirror": _MIRROR,
     "sink": {"topic": "ages-changes", "partitions": 1},
 }
 SPECS = (ITEMS, AGES)

@@ -207,11 +207,12 @@ class Job:
         remove_dropped_mirrors(self.spec, paths)
         discard_left_shadow(paths, newest)
         publisher = self._start_publisher(plans, table, newest)
-        mirrored = any(view.mirror_ms is not None for view in self.spec.view_specs.values())
+        endless = not self.until_caught_up and self.epoch_loop is None
+        intervals = self.spec.find_mirror_intervals(endless=endless)
         self._begin("spark")
         publishing = nullcontext() if publisher is None else closing(publisher)
         session = open_session(
-            self.spec.name, self.data, self.master, self.jobs_per_driver, delta=mirrored
+            self.spec.name, self.data, self.master, self.jobs_per_driver, delta=bool(intervals)
         )
         with session as spark, publishing:
             self._begin("state")
@@ -234,7 +235,8 @@ class Job:
                 pipeline.topics |= publisher.identities()
                 pipeline.phases.take_published = publisher.take_published
             maintenance = Maintenance(pipeline, paths.home)
-            mirrors = self.progress.mirrors = Mirrors(spark, pipeline, paths).start()
+            mirrors = Mirrors(spark, pipeline, paths, intervals, self.jobs_per_driver).start()
+            self.progress.mirrors = mirrors
             try:
                 with watch_executors(spark, self.master, paths.waiting, self._failure):
                     if self.epoch_loop is not None:

@@ -3,9 +3,9 @@
     changelog of the epochs since the last refresh ─► newest row of each key ─► MERGE into results
 
 Each view of a job may have a mirror. All mirrors share a thread. A mirror is refreshed at most as
-often as the spec says, with a pause after each refresh, so that all of them take at most
-MIRROR_SHARE_MAX of the time. Waiting for the running epoch and the first refresh, which loads
-Delta's classes, do not count. A run that has refreshed a mirror does so once more at its end. Each
+often as the spec says, and rests so long that all of them keep their share of the processor and of
+the time (MirrorShare). Waiting for the running epoch and the first refresh, which loads Delta's
+classes, do not count. A run that has refreshed a mirror does so once more at its end. Each
 commit has the epoch of the results and the fingerprint of the query. Repeating a refresh changes
 nothing, so a crash does no harm. If the query has changed, a refresh replaces the whole table. A
 refresh rewrites files; those that it replaces stay for an hour, for readers of an older version.
@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -27,14 +29,19 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from jobs.edge.machine.processor_time import read_processor_seconds
+from jobs.edge.table.epoch_files import now_ms
+from jobs.running.mirror_share import MirrorShare
 from jobs.running.pipeline import Pipeline
 from jobs.running.subtable import Subtable
 from jobs.table.files import LiveFile, files_of_view, live_files
 from jobs.table.parts import ACCUMULATORS, CHANGELOG
+from schemas.directory.mirror import MirrorReport, write_mirror_report
 from schemas.directory.paths import JobDirectory
 from schemas.limits import (
+    MIRROR_CHECK_SECONDS,
+    MIRROR_DEFAULT_GROUPS_MAX,
     MIRROR_REPLACED_SECONDS,
-    MIRROR_SHARE_MAX,
     STOP_SECONDS_MAX,
 )
 from schemas.table.object_path import TablePath
@@ -52,20 +59,31 @@ class Mirrors:
         spark: SparkSession,
         pipeline: Pipeline,
         paths: JobDirectory,
+        intervals: Mapping[str, int],
+        jobs_per_driver: int = 1,
     ) -> None:
+        """Mirror the views of `intervals`, which are in ms."""
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
-        specs = pipeline.spec.view_specs
+        self.mirrors: list[Mirror] = []
+        if not intervals:
+            return
+        jvm = spark.sparkContext._jvm
+        assert jvm is not None
+        pid = jvm.java.lang.ProcessHandle.current().pid()
+        spent = partial(read_processor_seconds, os.getpid(), pid)
+        self._share = MirrorShare(spent, jobs=jobs_per_driver)
         self.mirrors = [
-            Mirror(spark, pipeline, subtable, paths.at_view(subtable.view).results, every_ms)
+            Mirror(spark, pipeline, subtable, paths.at_view(subtable.view), every_ms, self._share)
             for subtable in pipeline.subtables
-            if subtable.view in specs and (every_ms := specs[subtable.view].mirror_ms) is not None
+            if (every_ms := intervals.get(subtable.view)) is not None
         ]
 
     @property
-    def epoch(self) -> int | None:
-        """The epoch of the oldest mirror; None until this run has refreshed one."""
-        return min((each.epoch for each in self.mirrors if each.epoch is not None), default=None)
+    def oldest(self) -> MirrorReport | None:
+        """The report of the oldest mirror; None until this run has refreshed one."""
+        reports = [each.report for each in self.mirrors if each.report is not None]
+        return min(reports, key=lambda each: each.epoch, default=None)
 
     def start(self) -> Self:
         """Start the thread that refreshes the tables."""
@@ -83,7 +101,7 @@ class Mirrors:
         """Bring the mirrors of this run to its last epoch; all mirrors if `whole`."""
         self.close()
         for mirror in self.mirrors:
-            if whole or mirror.epoch is not None:
+            if whole or mirror.report is not None:
                 try:
                     self._refresh(mirror)
                 except Exception as error:
@@ -101,72 +119,80 @@ class Mirrors:
             mirror = min(due, key=lambda each: due[each])
             if self._end.wait(max(0.0, due[mirror] - time.monotonic())):
                 return
-            began = time.monotonic()
+            if not self._share.allows():
+                due[mirror] = time.monotonic() + MIRROR_CHECK_SECONDS
+                continue
+            due[mirror] = time.monotonic() + mirror.every
             try:
-                self._refresh(mirror)
+                if not mirror.is_left_out:
+                    self._refresh(mirror)
             except Exception as error:
                 if self._end.is_set():
                     return
                 log.warning("cannot refresh the results mirror, trying again: %s", error)
-            rested = time.monotonic() + find_rest(mirror.seconds)
-            due[mirror] = began + mirror.every
-            due = {each: max(at, rested) for each, at in due.items()}
-
-
-def find_rest(seconds: float) -> float:
-    """Return the seconds without a refresh after one that took so long."""
-    return seconds * (1 / MIRROR_SHARE_MAX - 1)
 
 
 class Mirror:
     """The table `results` of one view."""
 
     def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, subtable: Subtable, path: Path, every_ms: int
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        subtable: Subtable,
+        paths: JobDirectory,  # of the view
+        every_ms: int,
+        share: MirrorShare,
     ) -> None:
         self.spark = spark.newSession()  # its settings have the metadata of its commits
         self.spark.conf.set("spark.sql.shuffle.partitions", "1")
         self.pipeline = pipeline
         self.subtable = subtable
-        self.path = path
-        self._copies = path.with_name(f"{path.name}.reading")
+        self.path = paths.results
+        self._report_path = paths.mirror
+        self._share = share
+        self._copies = self.path.with_name(f"{self.path.name}.reading")
         self.every = every_ms / 1_000
         self.group = [named.name for named in subtable.plan.group]
         self.columns = [*subtable.plan.output, *subtable.plan.unselected]
         self.plan = subtable.plan.fingerprint
-        self.epoch: int | None = None  # of the newest refresh of this run
-        self.seconds = 0.0  # what the newest refresh took, if it counts
+        self.report: MirrorReport | None = None  # of the newest refresh of this run
         self._refreshing = threading.Lock()
         self._delete_at = 0.0  # on the monotonic clock
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether nobody asked for the mirror, and the first copy of so many groups costs much."""
+        spec = self.pipeline.spec.view_specs[self.subtable.view]
+        return spec.mirror_ms is None and self.pipeline.newest.groups > MIRROR_DEFAULT_GROUPS_MAX
 
     def refresh(self) -> int:
         """Bring the table to the newest epoch, and return this epoch."""
         with self._refreshing:
-            try:
-                epoch = self._refresh()
-                if self.epoch is None:
-                    self.seconds = 0.0  # Delta's classes were loaded
-                self.epoch = epoch
-            finally:
-                shutil.rmtree(self._copies, ignore_errors=True)
+            with self.pipeline.between_epochs():
+                files = files_of_view(live_files(self.pipeline.table.reader()), self.subtable.view)
+                newest = self.pipeline.newest.epoch
+            copied = None if self.report is None else self.report.epoch
+            if copied != newest:
+                with self._share.measure(counts=copied is not None):
+                    self._bring_to(newest, files, self.read_epoch() if copied is None else copied)
+            self.report = MirrorReport(epoch=newest, refreshed_at=now_ms())
+            write_mirror_report(self._report_path, self.report)
             if time.monotonic() >= self._delete_at:
                 self._delete_at = time.monotonic() + MIRROR_REPLACED_SECONDS
                 delete_replaced_files(self.path)
-            return epoch
+            return newest
 
-    def _refresh(self) -> int:
-        with self.pipeline.between_epochs():
-            files = files_of_view(live_files(self.pipeline.table.reader()), self.subtable.view)
-            newest = self.pipeline.newest.epoch
-        began = time.monotonic()
+    def _bring_to(self, newest: int, files: Sequence[LiveFile], copied: int | None) -> None:
         try:
-            self._bring_to(newest, files)
+            self._copy(newest, files, copied)
+        except BaseException:
+            self.report = None  # the next refresh looks what the table has
+            raise
         finally:
-            self.seconds = time.monotonic() - began
-        return newest
+            shutil.rmtree(self._copies, ignore_errors=True)
 
-    def _bring_to(self, newest: int, files: Sequence[LiveFile]) -> None:
-        copied = self.read_epoch()
+    def _copy(self, newest: int, files: Sequence[LiveFile], copied: int | None) -> None:
         if copied == newest:
             return
         state = self.pipeline.spec.view_specs[self.subtable.view].state

@@ -2,10 +2,11 @@
 
 DIR/jobs/<name>/epochs          the table, the source of truth
                /epochs.url      the URL of the table instead, if it is in object storage
-               /results         the mirror, if the spec has one
+               /results         the mirror, unless the spec turns it off
+               /mirror.json     when the mirror was refreshed last
                /spec.yaml       the spec of the last run
                /views/<view>.yaml  the spec of each view, as of a job with this view only
-               /views/<view>/results  the mirror of a view, if it has one
+               /views/<view>/results, mirror.json  those of a view
                /spec.next.yaml  the spec that an evolve is about to activate
                /savepoints      named epochs
                /next            the shadow job, which reads the topic again for another query
@@ -82,6 +83,11 @@ class JobDirectory:
     @property
     def results(self) -> Path:
         return (self.view_specs / self.view if self.view else self.home) / "results"
+
+    @property
+    def mirror(self) -> Path:
+        """When `results` was refreshed last."""
+        return self.results.with_name("mirror.json")
 
     @property
     def spec(self) -> Path:

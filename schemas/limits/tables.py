@@ -58,8 +58,18 @@ MAINTENANCE_EVERY_SECONDS = 2.0
 SWEEP_EVERY_SECONDS = 600.0
 # Sooner after a start: a job that fails again and again leaves files at each attempt.
 FIRST_SWEEP_SECONDS = 30.0
-# Fraction of the wall time that refreshing the results mirror may take.
+# How often the results mirror is refreshed without the key `mirror`: dashboards look each minute.
+MIRROR_DEFAULT_MS = 60_000
+# With more groups a job has a mirror only if its spec says so: the first copy takes long.
+MIRROR_DEFAULT_GROUPS_MAX = 1_000_000
+# What refreshing the mirrors of a job may take of the job's processor time, or of one core if that
+# is more: a job that does little disturbs nobody. And of the time, so that 99 of 100 changes wait
+# for no refresh.
 MIRROR_SHARE_MAX = 0.05
+MIRROR_CORE_SHARE = 0.01
+MIRROR_TIME_SHARE_MAX = 0.01
+# How often a mirror that is due asks whether it has rested enough.
+MIRROR_CHECK_SECONDS = 5.0
 # How long files of the mirror that a refresh has replaced stay, for readers of an older version.
 MIRROR_REPLACED_SECONDS = 3_600.0
 

@@ -38,6 +38,7 @@ from schemas.spec.values import (
     DurationOrZero,
     ElsewhereError,
     JobName,
+    MirrorEvery,
     MisplacedError,
     Section,
     SinkTopic,
@@ -130,7 +131,7 @@ class View(Section):
     allowed_lateness_ms: DurationOrZero | None = Field(default=None, alias="allowed_lateness")
     state: State = State()
     sink: Sink | None = None
-    mirror_ms: Duration | None = Field(default=None, alias="mirror")
+    mirror_ms: MirrorEvery | None = Field(default=None, alias="mirror")
 
 
 class JobSpec(Section):
@@ -155,7 +156,7 @@ class JobSpec(Section):
     sink: Sink | None = None
     # More queries over the same rows, by name; every epoch commits the results of all of them.
     views: dict[ViewName, View] | None = Field(default=None, validate_default=True)
-    mirror_ms: Duration | None = Field(default=None, alias="mirror")
+    mirror_ms: MirrorEvery | None = Field(default=None, alias="mirror")
     retention_ms: Duration = Field(default=7 * 86_400_000, alias="retention")
     on_error: Literal["quarantine", "fail"] = "quarantine"
     max_bad_fraction: float = Field(default=0.5, gt=0, le=1, allow_inf_nan=False)
@@ -417,6 +418,17 @@ class JobSpec(Section):
     def main(self) -> JobSpec:
         """The spec of the job's own query, or of its first view."""
         return next(iter(self.view_specs.values()))
+
+    def find_mirror_intervals(self, *, endless: bool) -> dict[str, int]:
+        """Return how often the mirror of each view is refreshed, in ms, if it has one.
+
+        Without the key, only an endless run has a mirror: one that ends when it has caught up
+        mostly ends before the first refresh.
+        """
+        default = limits.MIRROR_DEFAULT_MS if endless else 0
+        views = self.view_specs.items()
+        every = {name: default if of.mirror_ms is None else of.mirror_ms for name, of in views}
+        return {name: ms for name, ms in every.items() if ms}
 
     def document(self) -> dict[str, Any]:
         """Return the spec as a user writes it, with every default, ready for YAML and JSON."""

@@ -208,6 +208,13 @@ IdleAfter = Annotated[
     PlainSerializer(lambda ms: duration_text(ms) if ms else "never", return_type=str),
     _DURATION_SCHEMA,
 ]
+# 0 is `off`, which YAML reads as false: no mirror, not even the default one.
+MirrorEvery = Annotated[
+    int,
+    BeforeValidator(lambda value: 0 if value is False or value == "off" else _duration(value)),
+    PlainSerializer(lambda ms: duration_text(ms) if ms else "off", return_type=str),
+    _DURATION_SCHEMA,
+]
 Count = Annotated[int, BeforeValidator(parse_count)]
 JobName = Annotated[
     str,

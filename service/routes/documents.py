@@ -70,6 +70,14 @@ class SourceRepeats(msgspec.Struct, frozen=True):
     count: int
 
 
+class Mirror(msgspec.Struct, frozen=True):
+    """The plain table for BI tools."""
+
+    epoch: int
+    refreshed_at: str
+    age_ms: int  # 0 if it has the newest epoch
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     revision: int
@@ -99,6 +107,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     source_repeats: SourceRepeats | None = None  # the source sends messages again after a crash
     lag: Lag | None
     rates: Rates | None
+    mirror: Mirror | None = None
     table: str | None  # why the table cannot be read
     spec: dict[str, Any] | None = None
     pending: dict[str, Any] | None = None  # a spec pending approval

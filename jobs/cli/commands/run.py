@@ -17,6 +17,7 @@ from jobs.cli.parser import require_local_master
 from jobs.cli.spec_reading import load_job
 from jobs.edge.machine.data_directory import require_writable
 from schemas.spec.connections import load_connections
+from schemas.spec.duration import duration_text
 from schemas.spec.values import instant_text
 
 if TYPE_CHECKING:
@@ -140,8 +141,10 @@ def describe_progress(name: str, progress: JobProgress, rate: _RateMeter | None)
         parts.append(f"lag {progress.lag:,}")
     if progress.published is not None:
         parts.append(f"published {progress.published}")
-    if progress.mirrors is not None and progress.mirrors.epoch is not None:
-        parts.append(f"mirror at epoch {progress.mirrors.epoch}")
+    if progress.mirrors is not None and (mirror := progress.mirrors.oldest) is not None:
+        seconds = mirror.age_ms(newest.epoch, int(time.time() * 1_000)) // 1_000
+        age = f"{duration_text(seconds * 1_000)} old" if seconds else "current"
+        parts.append(f"mirror at epoch {mirror.epoch}, {age}")
     if progress.messages_one_by_one:
         parts.append(f"{progress.messages_one_by_one:,} decoded one by one")
     held, window_at = newest.time.held_by, newest.time.next_window_at

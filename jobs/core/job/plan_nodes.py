@@ -267,7 +267,7 @@ def _describe_aggregate(spec: JobSpec, plan: Plan) -> Attributes:
 
 
 def _describe_table(spec: JobSpec) -> Attributes:
-    mirror = spec.mirror_ms
+    mirror = spec.find_mirror_intervals(endless=True).get("")
     return {
         "job": spec.name,
         "durable": spec.durable,

@@ -47,11 +47,12 @@ def remove_dropped_mirrors(spec: JobSpec, paths: JobDirectory) -> None:
     found = [path.parent.name for path in paths.view_specs.glob("*/results")]
     for view in (*found, ""):
         if view not in known:
-            mirror = paths.at_view(view).results
-            shutil.rmtree(mirror, ignore_errors=True)
+            dropped = paths.at_view(view)
+            shutil.rmtree(dropped.results, ignore_errors=True)
+            dropped.mirror.unlink(missing_ok=True)
             if view:
                 with suppress(OSError):  # a file of somebody else is in it
-                    mirror.parent.rmdir()
+                    dropped.results.parent.rmdir()
 
 
 def take_next_spec(paths: JobDirectory) -> None:

@@ -53,7 +53,8 @@ def test_a_stopped_job_leaves_its_mirrors_at_its_last_epoch(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     job = make_shop_views(broker.address, topic, tmp_path)
-    job.spec["views"]["view-0"]["mirror"] = "100ms"
+    for view in job.spec["views"]:
+        job.spec["views"][view]["mirror"] = "100ms" if view == "view-0" else "off"
     messages = [(each.partition, each.value) for each in history(25, 160).messages]
     produce(broker.address, topic, messages[:80])
     process = job.start(caught_up=False)
