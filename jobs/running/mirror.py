@@ -176,6 +176,8 @@ class Mirror:
             if copied != newest:
                 with self._share.measure(counts=copied is not None):
                     self._bring_to(newest, files, self.read_epoch() if copied is None else copied)
+            if not self.path.exists():  # of a job without groups; the next refresh is the first
+                return newest
             self.report = MirrorReport(epoch=newest, refreshed_at=now_ms())
             write_mirror_report(self._report_path, self.report)
             if time.monotonic() >= self._delete_at:
