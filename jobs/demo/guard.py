@@ -16,8 +16,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from jobs.edge.machine.processor_time import read_processor_seconds
-
 _SCANS, _PAUSE_SECONDS = 5, 0.5  # a later scan finds a job that was starting at the first
 
 
@@ -74,13 +72,5 @@ def find_processes(data: str) -> list[int]:
     return found
 
 
-<<<<<<< HEAD
-=======
-def measure_cpu_seconds(data: str) -> float:
-    """Return the processor time of our processes with `data` in their arguments, and of theirs."""
-    return read_processor_seconds(*find_processes(data))
-
-
->>>>>>> a9dcc703 (mirror: on by default for jobs that go on, within its share)
 if __name__ == "__main__":
     main(sys.argv[1])
