@@ -67,7 +67,7 @@ class JobClock:
         """`read_followed` returns new progress of the job that writes a topic."""
         self._strategies = {topic: spec.strategies[topic] for topic in partitions}
         self._latency_ms = spec.minibatch.latency_ms
-        self._read_log_ends = read_log_ends
+        self.read_log_ends = read_log_ends
         self._groups = groups
         self._read_followed = read_followed
         self._followed = {
@@ -231,7 +231,7 @@ class JobClock:
         """Return the partitions with unread records at the broker."""
         return {
             TopicPartition(topic, int(text))
-            for topic, partitions in self._read_log_ends().items()
+            for topic, partitions in self.read_log_ends().items()
             for text, end in partitions.items()
             if end > self._ends.get(topic, {}).get(text, 0)
         }

@@ -1,9 +1,10 @@
-"""How many records an epoch reads: fewer after one that did not fit, or lost a worker.
+"""How many records an epoch reads: fewer after one that did not fit, or could not be read.
 
     range ──a worker dies──► its first half, then the rest ──► ... ──► one record ──► the job stops
+            or reads nothing
 
-A message that ends the worker that reads it would end each later one too. Halves find it in some
-twenty deaths, and commit all that is before it.
+A message that ends the worker that reads it, or takes the client too long to unpack, would do so at
+each start. Halves find it in some twenty attempts, and commit all that is before it.
 """
 
 from __future__ import annotations
@@ -19,44 +20,51 @@ from jobs.edge.kafka.offset_ranges import (
     halve_ends,
     ranges_between,
 )
+from jobs.edge.kafka.range_consumer import RangeTimedOut
 from jobs.edge.spark.spark_failure import WorkerLost
 from jobs.running.outcome import InputRefused
-from schemas.limits import WORKER_DEATHS_MAX
+from schemas.limits import MESSAGE_ATTEMPTS_MAX
 from schemas.table.epoch import EpochRow, Offsets
 
 log = logging.getLogger(__name__)
 
 
-class MessageKills(InputRefused):
-    """A worker dies of one message, each time; the message names it, and how to go on."""
+class PoisonMessage(InputRefused):
+    """No attempt gets past one message; the text names it, and how to go on."""
 
 
 def run_in_halves(
-    starts: Callable[[], Offsets], ends: Offsets, run: Callable[[Offsets], EpochRow]
+    starts: Callable[[], Offsets],
+    ends: Offsets,
+    run: Callable[[Offsets], EpochRow],
+    require_brokers: Callable[[], object] = lambda: None,
 ) -> EpochRow:
-    """Run epochs up to `ends`, and halves of what a worker dies of; return the last row.
+    """Run epochs up to `ends`, and halves of what cannot be read; return the last row.
 
-    Raises MessageKills if WORKER_DEATHS_MAX workers died of one record.
+    Raises PoisonMessage if MESSAGE_ATTEMPTS_MAX attempts at one record lost a worker, or got
+    nothing from brokers that answer; `require_brokers` raises if they do not.
     """
-    for _ in range(WORKER_DEATHS_MAX):
+    for _ in range(MESSAGE_ATTEMPTS_MAX):
         try:
             return run(ends)
-        except WorkerLost as lost:
-            cause = lost
+        except (WorkerLost, RangeTimedOut) as failed:
+            cause = failed
+        if isinstance(cause, RangeTimedOut):
+            require_brokers()
         planned = ranges_between(starts(), ends)
         if not planned:
             raise cause
-        log.warning("a worker died of %s: %s", ", ".join(map(str, planned)), cause)
+        log.warning("cannot read %s: %s", ", ".join(map(str, planned)), cause)
         half = halve_ends(starts(), ends)
         if half is not None:
-            run_in_halves(starts, half, run)
-            return run_in_halves(starts, ends, run)
+            run_in_halves(starts, half, run, require_brokers)
+            return run_in_halves(starts, ends, run, require_brokers)
     (only,) = planned
-    raise MessageKills(
-        f"{WORKER_DEATHS_MAX} workers died of one message, topic {only.topic}, partition "
-        f"{only.partition}, offset {only.start} ({cause}); give the job more memory than the "
-        "unpacked message has, or skip it, which loses its rows: retally offsets JOB --set "
-        f"{only.topic}/{only.partition}={only.end}"
+    raise PoisonMessage(
+        f"{MESSAGE_ATTEMPTS_MAX} attempts failed at one message, topic {only.topic}, partition "
+        f"{only.partition}, offset {only.start}, or at another of its batch ({cause}); give the "
+        "job more memory than the unpacked batch has, or skip the message, which loses its rows: "
+        f"retally offsets JOB --set {only.topic}/{only.partition}={only.end}"
     ) from cause
 
 

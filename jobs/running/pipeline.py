@@ -186,7 +186,9 @@ class Pipeline:
             part = self._size.cut(starts, ends)
             planned = ranges_between(starts, part)
             try:
-                row = run_in_halves(lambda: self.newest.offsets, part, self._run_up_to)
+                row = run_in_halves(
+                    lambda: self.newest.offsets, part, self._run_up_to, self.clock.read_log_ends
+                )
             except EpochTooLarge:
                 if not self._size.halve(planned):
                     raise
@@ -208,9 +210,7 @@ class Pipeline:
     def pass_time(self) -> EpochRow | None:
         """Run an epoch without data if any work is due; return its row, or None."""
         with self._epoch_lock:
-            if not self._is_due():
-                return None
-            return self._run((), self.newest.offsets)
+            return self._run((), self.newest.offsets) if self._is_due() else None
 
     def _is_due(self) -> bool:
         """Return whether time alone makes an epoch due."""

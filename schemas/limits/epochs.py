@@ -19,8 +19,9 @@ RANGE_RECORDS_AT_ONCE = 4_000
 RANGE_FETCH_BYTES = 1024 * 1024
 RANGE_QUEUE_KIB = 2_048
 
-# Workers that may die of one record before the job stops: others could have been killed by hand.
-WORKER_DEATHS_MAX = 3
+# Attempts at one record that lose a worker, or get nothing, before the job stops: a worker could
+# have been killed by hand.
+MESSAGE_ATTEMPTS_MAX = 3
 
 # Ranges with fewer records on average share a task: starting a task costs more than reading them.
 SMALL_RANGE_RECORDS = 5_000

@@ -26,7 +26,7 @@ def test_a_message_that_every_worker_dies_of_stops_the_job_by_name(
     assert code == 1 and job.fired("decode_task"), output
     failure = read_failure(JobDirectory(job.data, "items").failure)
     assert failure is not None and (failure.code, failure.retryable) == ("input-refused", False)
-    named = f"3 workers died of one message, topic {topic}, partition 0, offset 0 ("
+    named = f"3 attempts failed at one message, topic {topic}, partition 0, offset 0, "
     assert failure.reason.startswith(named) and "retally offsets" in failure.reason
     assert named in output.splitlines()[-1]
 
