@@ -162,9 +162,11 @@ class Mirror:
 
     @property
     def is_left_out(self) -> bool:
-        """Whether nobody asked for the mirror, and the first copy of so many groups costs much."""
+        """Whether nobody asked for the mirror, and its first copy would cost much."""
         spec = self.pipeline.spec.view_specs[self.subtable.view]
-        return spec.mirror_ms is None and self.pipeline.newest.groups > MIRROR_DEFAULT_GROUPS_MAX
+        if spec.mirror_ms is not None or self.path.exists():
+            return False
+        return self.pipeline.newest.groups > MIRROR_DEFAULT_GROUPS_MAX
 
     def refresh(self) -> int:
         """Bring the table to the newest epoch, and return this epoch."""

@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from jobs.edge.machine.processor_time import read_processor_seconds
+from jobs.running.mirror import Mirror
 from jobs.running.mirror_share import MirrorShare
 from schemas import limits
 from schemas.directory.mirror import MirrorReport, read_mirror_report, write_mirror_report
@@ -44,6 +47,26 @@ views:
   n: {query: SELECT MIN(v) AS m FROM t, mirror: off}
 """
     assert spec_of(views).find_mirror_intervals(endless=True) == {"": 60_000, "top": 60_000}
+
+
+@pytest.mark.parametrize(
+    ("text", "groups", "made", "left_out"),
+    [
+        ("", limits.MIRROR_DEFAULT_GROUPS_MAX, False, False),
+        ("", limits.MIRROR_DEFAULT_GROUPS_MAX + 1, False, True),
+        ("", limits.MIRROR_DEFAULT_GROUPS_MAX + 1, True, False),
+        ("mirror: 1m\n", limits.MIRROR_DEFAULT_GROUPS_MAX + 1, False, False),
+    ],
+)
+def test_only_the_first_copy_of_many_groups_needs_the_key(
+    text: str, groups: int, made: bool, left_out: bool, tmp_path: Path
+) -> None:
+    mirror = Mirror.__new__(Mirror)
+    mirror.path = tmp_path if made else tmp_path / "absent"
+    mirror.subtable = cast(Any, SimpleNamespace(view=""))
+    newest = SimpleNamespace(groups=groups)
+    mirror.pipeline = cast(Any, SimpleNamespace(spec=spec_of(text), newest=newest))
+    assert mirror.is_left_out is left_out
 
 
 def test_the_document_of_a_spec_without_the_key_does_not_change() -> None:
