@@ -368,6 +368,7 @@ class Runtime:
                 "groups_below_zero": 0,
                 "lag": None,
                 "rates": None,
+                "mirror": None,
                 "table": problem,
             }
         return {

@@ -151,6 +151,8 @@ def resolve_epoch(snapshot: IndexSnapshot, as_of: str | None) -> int:
     kind, text = found.groups()
     if kind == "epoch":
         epoch = _parse_number(text)
+        if epoch < 0:
+            raise _make_problem("an epoch is 0 or greater")
         Results.require_known_epoch(epoch, snapshot.epoch)
         return epoch
     if kind == "time":

@@ -89,7 +89,8 @@ async def _wait_until_included(
                 if record is None
                 else "the record at offset {2} of {0}/{1}".format(*record)
             )
-            detail = f"{wanted} was not reached within {seconds:g} s; the newest epoch is {now}"
+            newest = "there is no epoch yet" if now is None else f"the newest epoch is {now}"
+            detail = f"{wanted} was not reached within {seconds:g} s; {newest}"
             raise Problem("epoch-not-reached", 412, detail, newest=now)
         await live_table.wait_for_epoch(left)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from schemas.directory.mirror import MirrorReport, write_mirror_report
 from service.moments import format_instant, now_ms
-from tests.support.service.served import Served
+from tests.support.service.served import SPEC, Served, problem
 from tests.support.service.tables import WatchedTable
 
 
@@ -30,3 +30,13 @@ def test_a_job_says_how_old_its_mirror_is(served: Served) -> None:
     document, page = see()
     assert isinstance(document, dict) and 3_600_000 <= document["age_ms"] < 3_700_000
     assert "Mirror" in page and "1 h old" in page
+
+
+def test_a_job_without_an_epoch_has_a_page_and_says_that_it_has_none(served: Served) -> None:
+    with served.client() as client:
+        assert client.put("/v1/jobs/fresh", content=SPEC).status_code == 201
+        assert client.get("/jobs/fresh").status_code == 200
+        assert client.get("/v1/jobs/fresh").json()["mirror"] is None
+        params = {"min_epoch": 0, "wait": 0.1}
+        late = client.get("/v1/jobs/fresh/results", params=params)
+        assert problem(late, 412, "epoch-not-reached")["detail"].endswith("there is no epoch yet")

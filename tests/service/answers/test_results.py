@@ -160,6 +160,7 @@ def test_what_cannot_be_asked_is_refused_with_its_parameter(
         ({"order": "rowid"}, "column-unknown"),
         ({"limit": 10_001}, "parameter-invalid"),
         ({"as_of": "yesterday"}, "parameter-invalid"),
+        ({"as_of": "epoch:-1"}, "parameter-invalid"),
         ({"cursor": "rubbish"}, "cursor-invalid"),
         ({"cursor": "\u00fc"}, "cursor-invalid"),
     ):
