@@ -42,7 +42,7 @@ from jobs.core.values.json_values import Json
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.source import find_topics
 from jobs.edge.process.job_directory import JobDirectory
-from jobs.edge.spark.expressions import spark_type
+from jobs.edge.spark.column_types import spark_type
 from jobs.edge.spark.session import session
 from jobs.edge.table.reading import TableReader
 from jobs.table.epoch_rows import describe_missing_start

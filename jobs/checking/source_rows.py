@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -33,12 +34,16 @@ from jobs.checking.dedupe_audit import (
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.formats.row_fields import KeyedDecode
 from jobs.core.plan.tree import Column, Plan
+from jobs.core.plan.walk import plan_can_fail
+from jobs.core.rows.consolidate import Integers, WeightedRows
 from jobs.core.rows.dedupe import NO_TRUNCATIONS, number_partition
 from jobs.core.rows.message_content import number_content
 from jobs.core.rows.truncations import Truncation, Truncations
 from jobs.core.values.change import Changes, RejectCode, Row, Truncated
 from jobs.edge.rows.columns import to_arrow
-from jobs.edge.spark.expressions import project, spark_type
+from jobs.edge.rows.evaluated_rows import evaluate_rows
+from jobs.edge.rows.range_rows import RangeRows
+from jobs.edge.spark.column_types import spark_type
 from jobs.edge.table.reading import TableReader
 from jobs.table.parts import QUARANTINE
 from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX
@@ -47,6 +52,7 @@ from schemas.table.epoch import Offsets
 from schemas.types.arrow_types import arrow_type
 
 _TIMES = "__weight"
+FAILED = "__failed"  # of an evaluated row
 CONTENT = "__content"  # of a message, at the first of its rows
 _TRUNCATIONS = pa.schema([(name, pa.int64()) for name in Truncation.__struct_fields__])
 
@@ -264,9 +270,49 @@ def find_repeated_messages(rows: DataFrame, plan: Plan) -> Doubts:
 
 
 def _project_rows(rows: DataFrame, plan: Plan) -> DataFrame:
-    projected = project(rows, plan, (MESSAGE, SIGN))
-    if "failure" not in projected.columns:
-        return projected
+    """Return the rows that WHERE leaves, without those of messages on which an expression fails."""
+    evaluate = EvaluateRows(plan)
+    evaluated = rows.mapInArrow(evaluate, evaluate.schema)
+    if not plan_can_fail(plan):
+        return evaluated.drop(FAILED)
     # If an expression fails on one row, the whole message is in quarantine.
-    failing = projected.where(F.col("failure").isNotNull()).select(MESSAGE).distinct()
-    return projected.join(failing, MESSAGE, "left_anti")
+    failing = evaluated.where(FAILED).select(MESSAGE).distinct()
+    return evaluated.where(~F.col(FAILED)).drop(FAILED).join(failing, MESSAGE, "left_anti")
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateRows:
+    """Evaluates the row expressions of a plan, as the job does: a row for each window and set.
+
+    A row that fails is there once, without values and with FAILED."""
+
+    plan: Plan
+
+    @property
+    def schema(self) -> StructType:
+        """Return the schema of evaluated rows: message, sign, FAILED, group, arguments."""
+        schema = StructType().add(MESSAGE, "string").add(SIGN, "long").add(FAILED, "boolean")
+        for letter, columns in (("g", self.plan.group), ("a", self.plan.arguments)):
+            for index, named in enumerate(columns):
+                schema = schema.add(f"{letter}{index}", spark_type(named.type))
+        return schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = [batch[each.name].cast(arrow_type(each.type)) for each in self.plan.used]
+            numbers = np.arange(batch.num_rows)
+            weighted = WeightedRows(numbers, numbers, np.ones(batch.num_rows, np.int64))
+            found = evaluate_rows(self.plan, RangeRows(columns, weighted.weights), weighted)
+            good = ~np.isin(found.weighted.positions, [row for row, _ in found.failures])
+            values = [column.filter(pa.array(good)) for column in found.rows.columns]
+            yield self._batch(batch, found.weighted.positions[good], values, failed=False)
+            failing = np.array([row for row, _ in found.failures], np.int64)
+            nothing = [pa.nulls(len(failing), column.type) for column in values]
+            yield self._batch(batch, failing, nothing, failed=True)
+
+    def _batch(
+        self, batch: pa.RecordBatch, rows: Integers, values: list[pa.Array], *, failed: bool
+    ) -> pa.RecordBatch:
+        own = [batch[name].take(pa.array(rows)) for name in (MESSAGE, SIGN)]
+        own.append(pa.repeat(pa.scalar(failed), len(rows)))
+        return pa.RecordBatch.from_arrays([*own, *values], self.schema.names)

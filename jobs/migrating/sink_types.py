@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jobs.core.evaluate.casts import why_no_cast
 from jobs.core.plan.tree import Named, Plan, WindowBound
 from jobs.core.plan.typing_rules import can_cast, cast_can_fail
 from jobs.core.plan.walk import walk
@@ -35,7 +34,7 @@ def cast_results(
             continue
         key, expression = keys.get(name), query.expressions[index]
         if key is None:
-            possible = why_no_cast(kind, wanted) is None
+            possible = kind != STRING
         else:  # a key that fails takes its row along; and the record's key would keep the group's
             possible = not (cast_can_fail(kind, wanted) or keyed)
             possible = possible and _stays_a_key(key, expression, query, plan)

@@ -1,10 +1,9 @@
 """Replay: a job on a list of steps, without Kafka and Delta.
 
-    steps ──► decode ──► row expressions (in Spark, once, if a function is only there)
-                  └────► InMemoryJob ──► changelog rows, watermarks, rejected messages, late rows
+    steps ──► decode ──► InMemoryJob ──► changelog rows, watermarks, rejected messages, late rows
 
-docs/replay.md describes the steps. Each output is one JSON object a line. Decoders, Spark's Columns
-and the fold are those of a running job.
+docs/replay.md describes the steps. Each output is one JSON object a line. Decoders, expressions and
+the fold are those of a running job.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from jobs.core.job.in_memory import (
     InMemoryJob,
     LateRowEvent,
     RejectedMessage,
-    RowEvaluation,
     RowExpander,
     WatermarkEvent,
     list_evaluated_rows,
@@ -33,7 +31,6 @@ from jobs.core.job.time_rules import TimeRules
 from jobs.core.job.views import find_type_conflicts, plans_of
 from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.projection import Projected, row_projection
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Op, Rejected, Row, Truncated
 from jobs.core.values.json_values import Json, renderer
 from jobs.offline.replay_time import ReplayTime, has_strategy
@@ -49,7 +46,6 @@ _KEYS = {  # the key of each kind of step -> its other keys
     "watermark": {"topic"},
     "flush": set[str](),
 }
-_ROW = "__row"
 
 
 class ReplayError(Exception):
@@ -142,30 +138,21 @@ class _Replay:
         if has_strategy(self.spec):
             arrived = list(arrived)
             time = self._time = _make_time(self.spec, self.plan, arrived)
-        projection = row_projection(self.rows.plan)
-        if projection is None:
-            arrived = list(arrived)
-            changed = (row for step in arrived for row in self._list_evaluated(step))
-            rows = dict.fromkeys(each for row in changed for each in self.rows.expand(row))
-            evaluated = evaluate_with_spark(self.spec.name, self.rows.plan, rows)
-        else:
-            evaluated = RowEvaluation(projection)
         job = InMemoryJob(
             self.spec,
             self.plan,
             self.rows,
-            evaluated,
             bundle_rows=self.spec.minibatch.size,
             time=time,
         )
         for step in arrived:
-            yield from map(self._convert, self._take(job, step, evaluated))
+            yield from map(self._convert, self._take(job, step))
         yield from map(self._convert, job.end())
 
-    def _take(self, job: InMemoryJob, step: Step, evaluated: RowEvaluation) -> Iterator[Event]:
+    def _take(self, job: InMemoryJob, step: Step) -> Iterator[Event]:
         match step:
             case Arrival():
-                why = self._find_reason(step, evaluated)
+                why = self._find_reason(step)
                 if why is None:
                     if self._time is not None and step.timed is not None:
                         self._time.arrive(step.topic_partition, step.timed, step.time)
@@ -197,7 +184,7 @@ class _Replay:
         for time in self._time.follow(topic, watermark):
             yield from job.observe_watermark(time)
 
-    def _find_reason(self, step: Arrival, evaluated: RowEvaluation) -> Rejected | None:
+    def _find_reason(self, step: Arrival) -> Rejected | None:
         """Return why a message is rejected, or None. It is rejected or taken as a whole."""
         if isinstance(step.decoded, ColumnGone):
             self._stop_without(step.decoded, step)
@@ -211,15 +198,12 @@ class _Replay:
             return None
         if isinstance(step.decoded, Rejected):
             return step.decoded
-        for row in self._list_evaluated(step):
-            if (reason := self.rows.failure(row, evaluated)) is not None:
+        for row in list_evaluated_rows(self.plan, _list_changes(step)):
+            if (reason := self.rows.failure(row)) is not None:
                 named = zip(self.plan.used, row, strict=True)
                 shown = ", ".join(f"{column.name} = {value!r}" for column, value in named)
                 return Rejected(f"{reason}; the row is {shown}")
         return None
-
-    def _list_evaluated(self, step: Step) -> Iterator[Row]:
-        return list_evaluated_rows(self.plan, _list_changes(step))
 
     def _stop_without(self, column: ColumnGone, step: Arrival) -> None:
         if self.spec.on_schema_change == "stop":
@@ -393,50 +377,3 @@ def _encode(step: Mapping[str, Any], name: str, what: str) -> bytes | None:
     if value is not None and not isinstance(value, bytes):
         raise ValueError(f"{name} is {what}, as a string (or null)")
     return value
-
-
-# --- row expressions ------------------------------------------------------------------------
-
-
-def evaluate_with_spark(name: str, plan: Plan, rows: Iterable[Row]) -> RowEvaluation:
-    """Evaluate the row expressions of a plan on distinct rows, in one Spark job.
-
-    A row expression reads one row only, so the bundle of a row does not matter.
-    """
-    import pyarrow as pa
-    from pyspark.sql import types as T
-
-    from jobs.core.plan.walk import plan_can_fail
-    from jobs.edge.rows.columns import to_arrow
-    from jobs.edge.spark.expressions import project, spark_type
-    from jobs.edge.spark.session import session
-    from schemas.types.arrow_values import from_arrow
-
-    distinct = list(rows)
-    if not distinct:
-        return RowEvaluation(dict[Row, Projected | None]().__getitem__)
-    columns = list(zip(*distinct, strict=True))
-    arrays = [
-        to_arrow(values, column.type) for values, column in zip(columns, plan.used, strict=True)
-    ]
-    numbers = pa.array(range(len(distinct)), pa.int64())
-    table = pa.Table.from_arrays([numbers, *arrays], [_ROW, *(c.name for c in plan.used)])
-    schema = T.StructType([T.StructField(_ROW, T.LongType())])
-    for column in plan.used:
-        schema.add(column.name, spark_type(column.type))
-    frame = session(name).createDataFrame(table, schema)
-    result = project(frame, plan, [_ROW]).toArrow()
-
-    numbers_back = result[_ROW].to_pylist()
-    group = [from_arrow(result[f"g{i}"], named.type) for i, named in enumerate(plan.group)]
-    arguments = [from_arrow(result[f"a{i}"], named.type) for i, named in enumerate(plan.arguments)]
-    failures = {}
-    if plan_can_fail(plan):  # the reasons are the last column
-        reasons = result.column(result.num_columns - 1).to_pylist()
-        failing = zip(numbers_back, reasons, strict=True)
-        failures = {distinct[number]: reason for number, reason in failing if reason is not None}
-    projected: dict[Row, Projected | None] = dict.fromkeys(distinct)
-    for at, number in enumerate(numbers_back):
-        key = tuple(values[at] for values in group)
-        projected[distinct[number]] = (key, tuple(values[at] for values in arguments))
-    return RowEvaluation(projected.__getitem__, failures)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -74,15 +73,6 @@ class Outcome:
         tasks = [*self.ranges, *self.dedupes, *self.folds]
         return any(task.too_large for task in tasks)
 
-    @property
-    def failing(self) -> list[tuple[int, str]]:
-        """The positions of rows whose expressions fail, with the reasons."""
-        return [position for fold in self.folds for position in fold.failing]
-
-    def failing_of(self, view: int) -> tuple[tuple[int, str], ...]:
-        """The same, of one view."""
-        return tuple(chain.from_iterable(each.failing for each in self._folds_of(view)))
-
     def timers_of(self, view: int) -> Iterator[dict[str, int]]:
         """The earliest timers that the fold tasks of a view found."""
         return (fold.timers for fold in self._folds_of(view))
@@ -107,14 +97,6 @@ class Outcome:
         """When the oldest record was appended; None without records, or if Kafka does not say."""
         times = (report.appended_ms for report in self.ranges)
         return min((time for time in times if time is not None), default=None)
-
-    def require_none_failing(self) -> None:
-        """Raise if a row fails: its task folded nothing, so a commit would lose other rows."""
-        if self.failing:
-            raise BrokenLaw(
-                f"{len(self.failing)} rows still fail with their messages in quarantine; "
-                f"the first: {self.failing[0][1]}"
-            )
 
     def check_reports(self, ranges: Sequence[OffsetRange]) -> None:
         """Raise unless the reports cover the planned ranges and every message that was read."""

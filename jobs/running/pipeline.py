@@ -2,11 +2,10 @@
 
     Spark's Kafka source calls foreachBatch with the end offsets of the epoch
        │ one offset range per partition (large ones are split), one task per range
-       ├─ DecodeTask: read records, decode; for each view: evaluate, consolidate ─► one parcel per
+       ├─ DecodeTask: read records, decode; for each view: consolidate, evaluate ─► one parcel per
        │  fold task; one report per range
+       │    (with dedupe: last changes ─ shuffle by primary key ─► DedupeTask, which evaluates)
        │    (a small epoch needs one fold task, and its EpochTask does everything, in one stage)
-       │    (with dedupe: last changes ─ shuffle by primary key ─► DedupeTask ─► signed rows)
-       │    (windows that close, and a few functions: rows ─► Spark Columns ─► rows)
        ▼ shuffle by bucket
        ├─ FoldTask of each view: per bucket, fold the rows into the hot state ─► changelog and state
        ▼ driver
@@ -78,9 +77,6 @@ from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.table.view_path import place_name
 
-# The positions of rows whose expressions fail, with the reasons, by the number of the view.
-Failing = Mapping[int, tuple[tuple[int, str], ...]]
-
 
 class Pipeline:
     """Runs the epochs of one job, one after the other."""
@@ -115,7 +111,7 @@ class Pipeline:
             RunningView.of(number, name, specs[name], plan, table.root, caches[name], files, newest)
             for number, (name, plan) in enumerate(plans.items())
         ]
-        self.stages = Stages(spark, self.plan, self.views, cores)
+        self.stages = Stages(spark, cores)
         self._observe_watermark()
         self._epoch_lock = threading.RLock()
         self._limits = InputLimits(spec)
@@ -222,13 +218,7 @@ class Pipeline:
         self.phases.begin()
         epoch, uuid = self.newest.epoch + 1, uuid4().hex
         if ranges:
-            horizons = self.clock.horizons
-            outcome = self._compute(ranges, epoch, uuid, {}, horizons)
-            if outcome.failing:  # rare: compute again, with those messages in quarantine
-                uuid = uuid4().hex
-                failing = self._find_failing(outcome, ranges, epoch, uuid, horizons)
-                outcome = self._compute(ranges, epoch, uuid, failing, horizons)
-                outcome.require_none_failing()
+            outcome = self._compute(ranges, epoch, uuid)
             self.check_source()
             outcome.check_reports(ranges)
             self._limits.check(outcome.ranges)
@@ -319,7 +309,7 @@ class Pipeline:
         failpoint("after_tasks")
 
     def _make_decode_task(
-        self, ranges: tuple[OffsetRange, ...], epoch: int, uuid: str, horizons: Mapping[str, int]
+        self, ranges: tuple[OffsetRange, ...], epoch: int, uuid: str
     ) -> DecodeTask:
         return DecodeTask(
             self.plan,
@@ -330,7 +320,8 @@ class Pipeline:
             epoch,
             uuid,
             durable=self.spec.durable,
-            horizons=horizons,
+            horizons=self.clock.horizons,
+            bytes_max=self.task_bytes_max,
             starts=self.clock.starts(ranges),
             memories=self.newest.counts.remember(each.topic_partition for each in ranges),
             now_ms=self.clock.now,
@@ -360,59 +351,38 @@ class Pipeline:
             view=view.number,
         )
 
-    def _compute(
-        self,
-        ranges: tuple[OffsetRange, ...],
-        epoch: int,
-        uuid: str,
-        failing: Failing,
-        horizons: Mapping[str, int],
-    ) -> Outcome:
-        """Run all stages over `ranges` in Spark; messages at `failing` go to quarantine."""
+    def _compute(self, ranges: tuple[OffsetRange, ...], epoch: int, uuid: str) -> Outcome:
+        """Run all stages over `ranges` in Spark."""
         now, targets = self.clock.now, self.stages.count_tasks(ranges)
         folds = tuple(
             self._make_fold_task(view, epoch, uuid, view.due_work.advance(now))
             for view in self.views
         )
-        parcellings = self._parcel(targets)
-        decode = replace(
-            self._make_decode_task(ranges, epoch, uuid, horizons),
-            failing=tuple(chain.from_iterable(failing.values())),
-            bytes_max=self.task_bytes_max,
-        )
+        parcellings = [
+            self._parcel(view, fold, targets) for view, fold in zip(self.views, folds, strict=True)
+        ]
+        decode, dedupe = self._make_decode_task(ranges, epoch, uuid), None
         if self._has_views:
             inputs = zip(self.views, folds, parcellings, strict=True)
-            decode = replace(decode, views=tuple(self._inputs(*each, failing) for each in inputs))
+            decode = replace(decode, views=tuple(self._inputs(*each) for each in inputs))
         else:
             decode = replace(decode, deadline=folds[0].deadline, parcelling=parcellings[0])
-        if all(parcellings):
-            return self._collect(self.stages.plan_parcels(decode, ViewsFold(folds, targets)))
-        if self._has_views:
-            with self.stages.plan_branches(decode, folds) as planned:
-                return self._collect(planned)
-        dedupe = self._make_dedupe_task(decode) if self.plan.primary_key else None
-        return self._collect(self.stages.plan_rows(decode, dedupe, folds[0]))
+            if self.plan.primary_key:
+                dedupe = self._make_dedupe_task(epoch, uuid, parcellings[0])
+        return self._collect(self.stages.plan(decode, dedupe, ViewsFold(folds, targets)))
 
-    def _parcel(self, targets: int) -> list[Parcelling | None]:
-        """Return how the rows of each view are sent; None of all if Spark evaluates one's."""
-        found = [
-            parcelling_of(
-                view.plan,
-                view.spec.state.buckets,
-                targets,
-                with_heads=self.spec.drops_early,
-                closes=view.closing is not None,
-            )
-            for view in self.views
-        ]
-        if None in found:
-            return [None for _ in found]
-        numbered = ((number, each) for number, each in enumerate(found) if each is not None)
-        return [replace(each, first=number * targets) for number, each in numbered]
+    def _parcel(self, view: RunningView, fold: FoldTask, targets: int) -> Parcelling:
+        """Return how the rows of a view are sent."""
+        parcelling = parcelling_of(
+            view.plan,
+            view.spec.state.buckets,
+            targets,
+            with_heads=self.spec.drops_early,
+            closes=fold.deadline is not None,
+        )
+        return replace(parcelling, first=view.number * targets)
 
-    def _inputs(
-        self, view: RunningView, fold: FoldTask, parcelling: Parcelling | None, failing: Failing
-    ) -> ViewInputs:
+    def _inputs(self, view: RunningView, fold: FoldTask, parcelling: Parcelling) -> ViewInputs:
         """Return a view as the decode task needs it."""
         names = [column.name for column in self.plan.used]
         return ViewInputs(
@@ -423,7 +393,6 @@ class Pipeline:
             tuple(names.index(column.name) for column in view.plan.used),
             fold.deadline,
             parcelling,
-            failing.get(view.number, ()),
         )
 
     def _collect(self, planned: DataFrame | RDD[tuple[str, bytes]]) -> Outcome:
@@ -444,39 +413,22 @@ class Pipeline:
             )
         return outcome
 
-    def _make_dedupe_task(self, decode: DecodeTask) -> DedupeTask:
+    def _make_dedupe_task(self, epoch: int, uuid: str, parcelling: Parcelling) -> DedupeTask:
         view = self.views[0]
         return DedupeTask(
             view.plan,
             view.root,
             view.cache,
-            decode.epoch,
-            decode.uuid,
+            epoch,
+            uuid,
             base=stamp_of(self.newest),
             version=self.table.version,
             recent_epochs=tuple(view.recent_epochs),
+            parcelling=parcelling,
             truncations=Truncations.of_json(self.newest.time.truncations),
             durable=self.spec.durable,
             bytes_max=self.task_bytes_max,
         )
-
-    def _find_failing(
-        self,
-        outcome: Outcome,
-        ranges: tuple[OffsetRange, ...],
-        epoch: int,
-        uuid: str,
-        horizons: Mapping[str, int],
-    ) -> Failing:
-        """Return the positions and reasons of all failing rows of an epoch.
-
-        With dedupe only last images were evaluated. Earlier images that fail must be found too:
-        with the last ones in quarantine, the earlier ones would count.
-        """
-        if not self.plan.primary_key:
-            return {view.number: outcome.failing_of(view.number) for view in self.views}
-        decode = replace(self._make_decode_task(ranges, epoch, uuid, horizons), probing=True)
-        return {0: self.stages.find_failing(decode)}
 
 
 def make_pipeline(

@@ -7,6 +7,8 @@ from __future__ import annotations
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 # Levels of nesting. Rows are flat, and a recursive parser runs out of stack at some 500 levels.
 MESSAGE_DEPTH_MAX = 64
+# Levels of a text that JSON functions read and print; each takes a few frames of the stack.
+JSON_DEPTH_MAX = 200
 # A message below this size cannot nest deep enough to overflow a parser's stack (512 levels), so
 # its brackets are not counted.
 SHORT_MESSAGE_BYTES_MAX = 1_024

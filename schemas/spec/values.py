@@ -73,7 +73,7 @@ OWN_COLUMNS = frozenset(
         "__position",
         "__reason",
         "__report",
-        "__row",
+        "__failed",
         "__row_bucket",
         "__sign",
         "__target",

@@ -206,7 +206,7 @@ EXAMPLES: dict[str, tuple[str, bytes | None]] = {
 }
 # Those that expressions, windows and clocks give: where they are written.
 WRITTEN = {
-    "…: division by zero": "jobs/edge/spark/expressions.py",
+    "…: division by zero": "jobs/core/evaluate/expressions.py",
     "…: the time is NULL": "jobs/core/rows/windows.py",
     "…: the window is not within the years 1 to 9999": "jobs/core/rows/windows.py",
     "the row's time lies in the future: …": "jobs/edge/tasks/range_reading.py",

@@ -7,7 +7,7 @@ folded on a view, remembered, files written and named); Arrow, Parquet and the s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.outcome import Outcome
-from jobs.running.pipeline import Failing, Pipeline
+from jobs.running.pipeline import Pipeline
 from jobs.table.files import LiveFile, files_of_view
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, QUARANTINE
 from schemas.table.epoch import EpochRow
@@ -93,14 +93,7 @@ class SimulatedPipeline(Pipeline):
 
     world: World
 
-    def _compute(
-        self,
-        ranges: tuple[OffsetRange, ...],
-        epoch: int,
-        uuid: str,
-        failing: Failing,
-        horizons: Mapping[str, int],
-    ) -> Outcome:
+    def _compute(self, ranges: tuple[OffsetRange, ...], epoch: int, uuid: str) -> Outcome:
         now = self.clock.now
         folds = [
             self._make_fold_task(view, epoch, uuid, view.due_work.advance(now))

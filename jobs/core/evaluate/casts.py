@@ -1,7 +1,4 @@
-"""Cast values of a group's result in plain Python.
-
-`jobs.edge.spark.expression_values` casts values of rows.
-"""
+"""Cast values, of rows and of a group's results."""
 
 from __future__ import annotations
 
@@ -10,8 +7,9 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from jobs.core.evaluate.text_casts import text_reader
+from jobs.core.evaluate.texts import double_text, float_text
 from jobs.core.values.exact_numbers import FLOAT_UNIT_BITS, round_to_double, round_to_float
-from jobs.core.values.json_values import converter
 from jobs.core.values.rounding import EvaluationError, check_integer_range, fit_decimal
 from schemas.types.sql_types import BIGINT, BOOLEAN, STRING, Kind, SqlType, integer_range
 
@@ -21,23 +19,12 @@ _INSTANTS = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
 _EPOCH = datetime(1970, 1, 1)
 
 
-def why_no_cast(source: SqlType, target: SqlType) -> str | None:
-    """Return why a cast over rows is not possible over a group's results, or None if it is."""
-    if source == STRING and target.kind is not Kind.BINARY:
-        return "only Spark can parse text, so CAST inside the aggregate"
-    if source.floating and target == STRING:
-        return "only Spark can print a FLOAT"
-    return None
-
-
 def cast_function(source: SqlType, target: SqlType) -> Conversion:
     """Return a function that casts a non-NULL value; it may raise EvaluationError."""
-    if source == STRING and target != STRING:
-        return _from_text(target)
+    if source == STRING:
+        return text_reader(target)
     if target == STRING:
         return _to_text(source)
-    if target.kind is Kind.BINARY:
-        return lambda value: value.encode()
     if source.kind in (Kind.DATE, *_INSTANTS):
         return _moment_cast(source, target)
     if target == BOOLEAN:
@@ -48,21 +35,6 @@ def cast_function(source: SqlType, target: SqlType) -> Conversion:
     if source.floating:
         return _from_float(source, target)
     return _from_exact(source.scale or 0, target)
-
-
-def _from_text(target: SqlType) -> Conversion:
-    """Return a parser of text by the rules of the source's values, in SQL's form or in ISO's."""
-    parse = parse_iso = converter(target)
-    if target.kind in _INSTANTS:
-        parse_iso = converter(target, "iso")
-
-    def convert(text: str) -> Any:
-        try:
-            return parse_iso(text) if "T" in text else parse(text)
-        except ValueError as error:
-            raise EvaluationError(str(error)) from None
-
-    return convert
 
 
 def _from_exact(scale: int, target: SqlType) -> Conversion:
@@ -136,6 +108,8 @@ def _to_text(source: SqlType) -> Conversion:
         return lambda value: (date(1970, 1, 1) + timedelta(days=value)).isoformat()
     if source.kind in _INSTANTS:
         return lambda value: stamp_text(value, source.precision or 0)
+    if source.floating:
+        return float_text if source.kind is Kind.FLOAT else double_text
     if source.scale:
         return lambda value: _decimal_text(value, source.scale or 0)
     return str

@@ -3,11 +3,8 @@
     SUM(a) / COUNT(*)  ──evaluator──►  row of the group ──► value, or EvaluationError
     price * quantity   ──evaluator──►  row of columns   ──► the same
 
-A group's results exist only in the fold task, and rows where they are decoded, so expressions over
-them are evaluated there. The rules are the same as in `jobs.edge.spark.expression_values`: exact
-decimals, halves away from zero, NULL for NULL operands, three-valued logic, and no evaluation of
-operands that SQL would skip. Expressions that cannot be the same in both (`why_not_evaluable`) are
-evaluated in Spark over rows, and the parser refuses them over results.
+Exact decimals, halves away from zero, NULL for NULL operands, three-valued logic, and no evaluation
+of operands that SQL would skip. Tests compare every kind of expression with Spark's.
 """
 
 from __future__ import annotations
@@ -16,9 +13,9 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from operator import add, eq, ge, gt, itemgetter, le, lt, mul, ne, sub
-from typing import Any, NamedTuple
+from typing import Any
 
-from jobs.core.evaluate.casts import cast_function, why_no_cast
+from jobs.core.evaluate.casts import cast_function
 from jobs.core.evaluate.functions import FUNCTIONS
 from jobs.core.plan.tree import (
     AggregateValue,
@@ -43,7 +40,7 @@ from jobs.core.plan.walk import node_can_fail, walk
 from jobs.core.values.exact_numbers import divide_half_up, to_float32
 from jobs.core.values.float_values import canonical_float
 from jobs.core.values.rounding import EvaluationError, fit_decimal, to_significant
-from schemas.types.sql_types import DECIMAL_PRECISION_MAX, STRING, Kind, SqlType, integer_range
+from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, integer_range
 
 Values = Sequence[Any]  # a group's key, then the values of its aggregates
 Evaluator = Callable[[Values], Any]
@@ -69,43 +66,15 @@ class NodeFailed(EvaluationError):
         self.operand = operand
 
 
-class NotEvaluable(NamedTuple):
-    """Why an expression cannot be evaluated over a group's results, and what to do instead."""
-
-    name: str  # of the function
-    message: str
-    hint: str | None = None
-
-
-def why_not_evaluable(
-    expression: Expression, *, parses_text: bool = False, packs: bool = False
-) -> NotEvaluable | None:
-    """Return why an expression cannot be evaluated over a group's results, or None if it can.
-
-    With `parses_text` casts of text are allowed; they follow the rules of the source's values. With
-    `packs` several values may be packed into one, the argument of an aggregate."""
+def why_not_evaluable(expression: Expression) -> str | None:
+    """Return why an expression cannot be evaluated over a group's results, or None if it can."""
     for each in walk(expression):
-        if packs and isinstance(each, Composite):
-            continue
-        if (
-            isinstance(each, Call)
-            and each.function not in FUNCTIONS
-            and each.function != "COALESCE"
-        ):
-            reason = f"{each.function} is possible over rows, not over aggregates"
-            hint = f"use it inside the aggregate, or GROUP BY {each.function}(...)"
-            return NotEvaluable(each.function, reason, hint)
-        if parses_text and isinstance(each, Cast) and each.operand.type == STRING:
-            continue
-        if isinstance(each, Cast) and (why := why_no_cast(each.operand.type, each.type)):
-            name = "TRY_CAST" if each.lenient else "CAST"
-            return NotEvaluable(
-                name, f"{name} from {each.operand.type} to {each.type} over aggregates: {why}"
-            )
+        if isinstance(each, Call) and each.function == "GROUPING":
+            return "GROUPING is possible in SELECT, not in an expression"
         if not isinstance(each, (*_NODES, *_NODES_MORE)):
-            return NotEvaluable("", f"{type(each).__name__} is not possible over aggregates")
+            return f"{type(each).__name__} is not possible over aggregates"
         if each.type.items:
-            return NotEvaluable("", f"{each.type} can only be selected, without an expression")
+            return f"{each.type} can only be selected, without an expression"
     return None
 
 

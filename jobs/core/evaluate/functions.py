@@ -1,9 +1,4 @@
-"""Scalar functions in plain Python.
-
-`jobs.edge.spark.scalar_functions` has all functions over rows. Functions that depend on character
-tables (UPPER), on the last digit of a logarithm, on time formats or on JSON exist only there, and
-the parser refuses them over aggregates.
-"""
+"""The scalar functions of `jobs.core.plan.scalar_functions` in plain Python."""
 
 from __future__ import annotations
 
@@ -15,6 +10,8 @@ from datetime import date, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
+from jobs.core.evaluate import json_texts, strict_math, texts
+from jobs.core.evaluate.moment_texts import moment_printer, moment_reader
 from jobs.core.plan.scalar_functions import UNITS_MONTHS, UNITS_US
 from jobs.core.plan.tree import Call, Constant
 from jobs.core.values.exact_numbers import divide_half_up, to_float32
@@ -265,6 +262,34 @@ def _date_trunc(call: Call) -> Function:
     return truncate
 
 
+def _date_format(call: Call) -> Function:
+    print_moment, unit = (
+        moment_printer(_constant(call, 1, "")),
+        _microseconds(call.arguments[0].type),
+    )
+    return lambda value: print_moment(value * unit)
+
+
+def _microseconds(sql_type: SqlType) -> int:
+    """Return the microseconds of a unit of this type's values."""
+    return _DAY_US if sql_type.kind is Kind.DATE else 1
+
+
+def _read_moment(call: Call) -> Function:
+    read, unit = moment_reader(_constant(call, 1, "")), _microseconds(call.type)
+    return lambda text: read(text) // unit
+
+
+def _stamp_of_number(call: Call) -> Function:
+    unit = UNITS_US["MILLISECOND" if _constant(call, 1, 0) else "SECOND"]
+
+    def to_stamp(number: int) -> int:
+        _check_day(number * unit // _DAY_US)
+        return number * unit
+
+    return to_stamp
+
+
 def _with_constants(make: Callable[[Call], Function]) -> Callable[[Call], Function]:
     """Ignore the arguments after the first: `make` has read these constants already."""
 
@@ -273,6 +298,14 @@ def _with_constants(make: Callable[[Call], Function]) -> Callable[[Call], Functi
         return lambda value, *_: function(value)
 
     return of
+
+
+def _with_path(make: Callable[[str], Function]) -> Callable[[Call], Function]:
+    return _with_constants(lambda call: make(_constant(call, 1, "")))
+
+
+def _of_floats(function: Function) -> Callable[[Call], Function]:
+    return lambda call: lambda *values: canonical_float(function(*values))
 
 
 def _same_for_all(function: Function) -> Callable[[Call], Function]:
@@ -289,6 +322,14 @@ FUNCTIONS: dict[str, Callable[[Call], Function]] = {
     "GREATEST": _extreme_of(max),
     "LEAST": _extreme_of(min),
     "SQRT": _same_for_all(_square_root),
+    "EXP": _of_floats(strict_math.exponential),
+    "LN": _of_floats(strict_math.natural_logarithm),
+    "LOG10": _of_floats(strict_math.logarithm_to_10),
+    "LOG2": _of_floats(strict_math.logarithm_to_2),
+    "LOG": _of_floats(strict_math.logarithm),
+    "POWER": _of_floats(strict_math.power),
+    "UPPER": _same_for_all(texts.upper),
+    "LOWER": _same_for_all(texts.lower),
     "TRIM": _same_for_all(lambda text: text.strip(" ")),
     "LTRIM": _same_for_all(lambda text, characters=" ": text.lstrip(characters)),
     "RTRIM": _same_for_all(lambda text, characters=" ": text.rstrip(characters)),
@@ -324,4 +365,11 @@ FUNCTIONS: dict[str, Callable[[Call], Function]] = {
     "TIMESTAMPADD": _timestampadd,
     "TIMESTAMPDIFF": _timestampdiff,
     "DATE_TRUNC": _date_trunc,
+    "DATE_FORMAT": _with_constants(_date_format),
+    "TO_DATE": _with_constants(_read_moment),
+    "TO_TIMESTAMP": _with_constants(_read_moment),
+    "TO_TIMESTAMP_LTZ": _with_constants(_stamp_of_number),
+    "JSON_VALUE": _with_path(json_texts.json_value),
+    "JSON_QUERY": _with_path(json_texts.json_query),
+    "JSON_EXISTS": _with_path(json_texts.json_exists),
 }

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,7 +20,7 @@ from jobs.core.fold.rules import rules_of
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.dedupe import LastImages, number_partition
-from jobs.core.rows.projection import Projection, RowFailed
+from jobs.core.rows.projection import RowFailed, row_projection
 from jobs.core.rows.truncations import Truncation
 from jobs.core.rows.windows import (
     no_window_reasons,
@@ -73,24 +73,6 @@ class BundleEnd:
 Event = ChangelogRow | WatermarkEvent | RejectedMessage | LateRowEvent | BundleEnd
 
 
-@dataclass(frozen=True, slots=True)
-class RowEvaluation:
-    """The row expressions of a plan: their projection, and why they fail on some rows."""
-
-    projection: Projection
-    failures: Mapping[Row, str] | None = None  # None: the projection raises RowFailed
-
-    def failure(self, row: Row) -> str | None:
-        """Return why an expression fails on a row; None if none does."""
-        if self.failures is not None:
-            return self.failures.get(row)
-        try:
-            self.projection(row)
-        except RowFailed as failed:
-            return str(failed)
-        return None
-
-
 class BundleTime(Protocol):
     """The time of a job whose bundles are the epochs of a running job."""
 
@@ -117,6 +99,7 @@ class RowExpander:
         plan = plan if self._numbered is None else with_set_numbers(plan)
         self._window = window = plan.window
         self.plan = plan if window is None else with_window_columns(plan, window)
+        self.project = row_projection(self.plan)
         self._windows_of = None if window is None else window_expander(plan, window)
 
     def expand(self, row: Row) -> list[Row]:
@@ -126,15 +109,16 @@ class RowExpander:
             return rows
         return [each for one in rows for each in self._windows_of(one) or [without_window(one)]]
 
-    def failure(self, row: Row, evaluated: RowEvaluation) -> str | None:
+    def failure(self, row: Row) -> str | None:
         """Return why a row cannot be folded. A row in no window fails, unless WHERE removes it."""
         expanded = self.expand(row)
-        for each in expanded:
-            if (reason := evaluated.failure(each)) is not None:
-                return reason
+        try:
+            first, *_ = map(self.project, expanded)
+        except RowFailed as failed:
+            return str(failed)
         if self._window is None or self._time is None or expanded[0][-1] is not None:
             return None
-        if evaluated.projection(expanded[0]) is None:
+        if first is None:
             return None
         is_null, out_of_range = no_window_reasons(self._window)
         return is_null if row[self._time] is None else out_of_range
@@ -151,7 +135,6 @@ class InMemoryJob:
         spec: JobSpec,
         plan: Plan,
         rows: RowExpander,
-        evaluated: RowEvaluation,
         *,
         bundle_rows: int | None = None,
         time: BundleTime | None = None,
@@ -162,14 +145,13 @@ class InMemoryJob:
         """
         self._time = time
         self._rows = rows
-        self._evaluated = evaluated
         self._bundle_rows = bundle_rows
         keys_change = spec.source.format in FORMATS_WITH_KEY_CHANGES
         self._images = LastImages(plan, keys_change=keys_change) if plan.primary_key else None
         self._closing = closing_of(spec, plan)
         # A bundle of the event clock is kept as rows here, so the state withholds nothing.
         rules = rules_of(spec, closing=self._closing)
-        self._memory_fold = MemoryFold(plan, evaluated.projection, rules=rules)
+        self._memory_fold = MemoryFold(plan, rows.project, rules=rules)
         self._bundle = Bundle()
         self._row_count = 0  # of the bundle; a row in several windows counts once
         self._rejected: list[RejectedMessage] = []
@@ -213,7 +195,7 @@ class InMemoryJob:
         """Add rows to the bundle, each with the watermark before it."""
         for weight, row, watermark in derived:
             expanded = self._rows.expand(row)
-            if self._evaluated.projection(expanded[0]) is None:
+            if self._rows.project(expanded[0]) is None:
                 continue  # WHERE comes before the bundle, so its rows do not fill one
             if self._closing is not None:
                 expanded = self._closing.still_open(expanded, watermark)

@@ -6,10 +6,10 @@
                                                         │                     ▲
                                                         └──► having, computed ┘
 
-A window is two of the group expressions, its bounds. Spark evaluates row expressions (where, group,
-arguments) as Columns. Generated code folds the aggregates (jobs.core.fold.program). The fold task
-also evaluates expressions over their values (HAVING, SUM(a) / COUNT(*)). A plan is a value: equal
-queries have equal plans.
+A window is two of the group expressions, its bounds. Row expressions (where, group, arguments) are
+evaluated where rows are decoded. Generated code folds the aggregates (jobs.core.fold.program). The
+fold task also evaluates expressions over their values (HAVING, SUM(a) / COUNT(*)). A plan is a
+value: equal queries have equal plans.
 """
 
 from __future__ import annotations

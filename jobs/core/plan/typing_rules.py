@@ -293,7 +293,7 @@ def make_like(operand: Expression, pattern: str, escape: str | None) -> Expressi
 
 
 def like_pattern(pattern: str, escape: str | None) -> str:
-    """Return a regular expression, for Python and Java, that the whole text has to match.
+    """Return a regular expression that the whole text has to match.
 
     Each part between two % matches at its first occurrence (an atomic group). So no text makes the
     time grow with the number of possible matches.

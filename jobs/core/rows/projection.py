@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from jobs.core.evaluate.casts import cast_function, why_no_cast
-from jobs.core.evaluate.expressions import NodeFailed, NotEvaluable, evaluator, why_not_evaluable
+from jobs.core.evaluate.casts import cast_function
+from jobs.core.evaluate.expressions import NodeFailed, evaluator
 from jobs.core.plan.tree import Cast, Column, Expression, KeyValue, Plan
 from jobs.core.plan.walk import replace_parts, walk
 from jobs.core.sql.printer import expression_sql
@@ -40,27 +40,11 @@ class RowExpression(NamedTuple):
     evaluate: Callable[[Sequence[Any]], Any]
 
 
-def why_not_projected(plan: Plan) -> NotEvaluable | None:
-    """Return why only Spark can evaluate the rows of a plan, or None if they need no Spark."""
-    for expression in row_expressions(plan):
-        if why := why_not_evaluable(bind_columns(expression, plan.used), packs=True):
-            return why
-    return None
-
-
-def row_expressions(plan: Plan) -> list[Expression]:
-    """Return the expressions over rows, in the order in which they may fail."""
-    named = [each.expression for each in (*plan.group, *plan.arguments)]
-    return named if plan.where is None else [plan.where, *named]
-
-
-def row_projection(plan: Plan) -> Projection | None:
-    """Return the projection of a plan without windows and sets; None if it needs Spark.
+def row_projection(plan: Plan) -> Projection:
+    """Return the projection of a plan without windows and sets.
 
     It raises RowFailed for a row whose message the job would refuse.
     """
-    if why_not_projected(plan) is not None:
-        return None
 
     def over_used(expression: Expression) -> Callable[[Row], Any]:
         return compile_row(expression, plan.used).evaluate
@@ -106,8 +90,9 @@ def _reason(failed: NodeFailed, columns: Sequence[Column]) -> str:
     what = str(failed)
     if isinstance(node, Cast) and node.operand.type.kind is not Kind.BINARY:
         source = node.operand.type
-        to_text = str if why_no_cast(source, STRING) else cast_function(source, STRING)
-        what = f"'{to_text(failed.operand)[:SHOWN_VALUE_CHARACTERS_MAX]}' does not fit {node.type}"
+        to_text = str if source == STRING else cast_function(source, STRING)
+        shown = to_text(failed.operand)[:SHOWN_VALUE_CHARACTERS_MAX]
+        what = f"'{shown}' {'is no' if source == STRING else 'does not fit'} {node.type}"
     return f"{shorten_sql(node)}: {what}"
 
 

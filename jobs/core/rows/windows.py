@@ -6,7 +6,6 @@
 
 A row becomes one row for each of its windows, with the bounds as two more columns.
 `with_window_columns` is the plan over such rows; it has no window itself.
-`jobs.edge.spark.window_columns` does the same with Columns.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The marker of a punctuated watermark: a predicate over the declared columns.
 
 It is parsed as the WHERE of a query, so it has the grammar and the types of any row expression. A
-running job evaluates it in Python where it decodes messages, because only there the order of rows
-is known. So a marker may use only expressions that Python can evaluate.
+running job evaluates it where it decodes messages, because only there the order of rows is known.
 """
 
 from __future__ import annotations
@@ -43,13 +42,12 @@ class Marker:
 
     @classmethod
     def of(cls, sql: str, columns: Mapping[str, SqlType]) -> Marker:
-        """Return the marker of a text; raise QueryError if Python cannot evaluate it."""
+        """Return the marker of a text; raise QueryError if it is no condition on a row."""
         plan = parse_marker(sql, columns)
         assert plan.where is not None
         marker = cls(plan.where, plan.used)
         if (why := why_not_evaluable(bind_columns(plan.where, plan.used))) is not None:
-            reason = why[0].replace("over aggregates", "in a marker")
-            raise QueryError([QueryProblem(reason, 1, 1, why[1])])
+            raise QueryError([QueryProblem(why.replace("over aggregates", "in a marker"), 1, 1)])
         return marker
 
     def predicate(self, row_columns: Sequence[Column]) -> Callable[[Row], bool]:

@@ -18,6 +18,8 @@ from jobs.core.plan import typing_rules
 from jobs.core.plan.tree import (
     Aggregate,
     AggregateValue,
+    Call,
+    Cast,
     Column,
     Constant,
     Expression,
@@ -35,7 +37,7 @@ from jobs.core.sql.aggregate_calls import (
     written_name,
 )
 from jobs.core.sql.dialect import Refusal
-from jobs.core.sql.problems import function_name, same_name, sql_name
+from jobs.core.sql.problems import same_name
 from jobs.core.sql.row_expressions import RowReader
 from jobs.core.sql.scope import (
     NAME,
@@ -48,7 +50,27 @@ from jobs.core.sql.scope import (
     readable_name,
 )
 from schemas.limits import IDENTIFIER_CHARACTERS_MAX
-from schemas.types.sql_types import INT, SqlType
+from schemas.types.sql_types import INT, STRING, Kind, SqlType
+
+_KEY_FUNCTIONS = frozenset(
+    [
+        "UPPER",
+        "LOWER",
+        "EXP",
+        "LN",
+        "LOG10",
+        "LOG2",
+        "LOG",
+        "POWER",
+        "DATE_FORMAT",
+        "TO_DATE",
+        "TO_TIMESTAMP",
+        "TO_TIMESTAMP_LTZ",
+        "JSON_VALUE",
+        "JSON_QUERY",
+        "JSON_EXISTS",
+    ]
+)
 
 
 @dataclass
@@ -251,7 +273,7 @@ class ResultExpressions:
     ) -> None:
         self.reader = reader
         self.keys = keys
-        self.group = group  # grows: a function of the key that only Spark can evaluate is added
+        self.group = group  # grows, see _joins_key
         self.indexes = [[item.call for item in called].index(each.call) for each in reader.calls]
 
     def resolve(self, expression: Expression, node: exp.Expr) -> Expression:
@@ -259,10 +281,7 @@ class ResultExpressions:
         if any(isinstance(each, Column) for each in walk(made)):
             raise self.reader.ungrouped_refusal(made, node, self.keys)
         if why := why_not_evaluable(made):
-            outside = node.walk(prune=is_call)
-            names = ((function_name(each) or sql_name(type(each)), each) for each in outside)
-            blamed = next((each for name, each in names if name == why.name), node)
-            raise self.reader.refusal(why.message, blamed, why.hint)
+            raise self.reader.refusal(why, node)
         return made
 
     def _group_value(self, part: Expression) -> Expression | None:
@@ -277,7 +296,7 @@ class ResultExpressions:
         if (
             over_key
             and is_over_keys(part, self.keys)
-            and why_not_evaluable(replace_parts(part, self._key_value))
+            and _joins_key(replace_parts(part, self._key_value))
         ):
             self.group.append(part)
             return KeyValue(len(self.group) - 1, part.type)
@@ -285,3 +304,21 @@ class ResultExpressions:
 
     def _key_value(self, part: Expression) -> Expression | None:
         return KeyValue(self.group.index(part), part.type) if part in self.group else None
+
+
+def _joins_key(part: Expression) -> bool:
+    """Return whether a function of the key becomes a column of the key, and not a computed one.
+
+    Some do since version 0.1, and another plan would not fit the tables of their jobs."""
+    if why_not_evaluable(part):
+        return True
+    for each in walk(part):
+        if isinstance(each, Call) and each.function in _KEY_FUNCTIONS:
+            return True
+        if isinstance(each, Cast):
+            source, target = each.operand.type, each.type
+            if source == STRING and target.kind is not Kind.BINARY:
+                return True
+            if source.floating and target == STRING:
+                return True
+    return False

@@ -1,8 +1,7 @@
 """SQL expressions that give the time of a row or of a mark.
 
-Python evaluates them where it decodes messages. They are parsed as the argument of an aggregate,
-so they have the grammar and the types of any other. Text may be cast, because no other engine has
-to get the same value.
+They are parsed as the argument of an aggregate, so they have the grammar and the types of any other
+expression.
 """
 
 from __future__ import annotations
@@ -44,10 +43,8 @@ class TimeExpression:
             raise QueryError([QueryProblem("a time is one expression over the columns", 1, 1)])
         found = cls(plan.arguments[0].expression, plan.used)
         over = found.over(plan.used)
-        if (why := why_not_evaluable(over, parses_text=True)) is not None:
-            reason = why[1].replace("over rows, not over aggregates", "in queries, not in a time")
-            reason = reason.replace("over aggregates", "in a time")
-            raise QueryError([QueryProblem(reason, 1, 1)])
+        if (why := why_not_evaluable(over)) is not None:
+            raise QueryError([QueryProblem(why.replace("over aggregates", "in a time"), 1, 1)])
         if found.type.kind not in _TIMES:
             raise QueryError(
                 [

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from jobs.core.fold.laws import BrokenLaw
 from jobs.core.plan.tree import Column, Expression, Plan, Window
 from jobs.core.rows.consolidate import Integers, WeightedRows
-from jobs.core.rows.projection import RowExpression, RowFailed, compile_row, why_not_projected
+from jobs.core.rows.projection import RowExpression, RowFailed, compile_row
 from jobs.core.rows.windows import (
     WINDOWS_FROM_MS,
     WINDOWS_TO_MS,
@@ -39,20 +40,21 @@ class EvaluatedRows(NamedTuple):
 
     rows: RangeRows
     weighted: WeightedRows
+    origins: Integers  # of each row, its place among the weighted rows
     failures: tuple[tuple[int, str], ...]  # positions of rows that fail, with the reasons
+
+    def require_no_failures(self) -> None:
+        """Raise if a row fails although the messages of such rows were refused before."""
+        if self.failures:
+            raise BrokenLaw(
+                f"{len(self.failures)} rows still fail with their messages in quarantine; "
+                f"the first: {self.failures[0][1]}"
+            )
 
 
 class _Found(NamedTuple):
     values: pa.Array
     failures: list[tuple[int, str]]  # indexes of values
-
-
-@lru_cache(maxsize=64)
-def is_evaluable(plan: Plan) -> bool:
-    """Return whether `evaluate_rows` can evaluate a plan; otherwise Spark does."""
-    if plan.primary_key or plan.instants_argument is not None:
-        return False
-    return why_not_projected(_over_copies(plan)) is None
 
 
 def evaluate_rows(plan: Plan, rows: RangeRows, weighted: WeightedRows) -> EvaluatedRows:
@@ -71,9 +73,8 @@ def evaluate_rows(plan: Plan, rows: RangeRows, weighted: WeightedRows) -> Evalua
         run.refuse_rows_without_window(plan.window)
     count = len(run.at)
     evaluated = WeightedRows(np.arange(count), run.positions, run.weights)
-    return EvaluatedRows(
-        RangeRows(columns, run.weights), evaluated, tuple(sorted(run.failures.items()))
-    )
+    failures = tuple(sorted(run.failures.items()))
+    return EvaluatedRows(RangeRows(columns, run.weights), evaluated, run.origins, failures)
 
 
 class _Evaluation:
@@ -84,12 +85,13 @@ class _Evaluation:
         self._rows = rows
         self._indexes = _index(plan)
         self.at, self.positions, self.weights = weighted
+        self.origins = np.arange(len(self.at))
         self.failures: dict[int, str] = {}  # by position
 
     def take(self, places: Integers) -> None:
         """Leave only the rows at these places; at a place that occurs twice there is a copy."""
         self.at, self.positions = self.at[places], self.positions[places]
-        self.weights = self.weights[places]
+        self.weights, self.origins = self.weights[places], self.origins[places]
 
     def values(self, expression: Expression) -> pa.Array:
         """Return the value of each row; NULL for a row that fails."""

@@ -88,25 +88,27 @@ class RangeRows:
         return self.once(("with heads", ordinal, self._places_of(None), of_group), compute)
 
     def find_buckets(
-        self, group: Sequence[int], types: Sequence[SqlType], buckets: int
+        self, group: Sequence[int | None], types: Sequence[SqlType], buckets: int
     ) -> Integers:
-        """Return the bucket of each group, by the group's number."""
+        """Return the bucket of each group, by the group's number; a column None counts as NULL."""
 
         def compute() -> Integers:
-            groups = self.number(group)
+            groups = self.number([index for index in group if index is not None])
             one_of = np.full(groups.max(initial=-1) + 1, -1)
             one_of[groups] = np.arange(len(groups))  # any row of the group
             present = np.flatnonzero(one_of >= 0)
             rows = pa.array(one_of[present])
             values = [
-                from_arrow(self.columns[index].take(rows), kind)
+                [None] * len(rows)
+                if index is None
+                else from_arrow(self.columns[index].take(rows), kind)
                 for index, kind in zip(group, types, strict=True)
             ]
             one_of[present] = buckets_of(values, types, len(rows), buckets)
             return one_of
 
         # The hash of a group depends on the order of its columns.
-        ordered = tuple(self._places[index] for index in group)
+        ordered = tuple(None if index is None else self._places[index] for index in group)
         return self.once(("buckets", ordered, buckets), compute)
 
     def _places_of(self, indexes: Sequence[int] | None) -> tuple[int, ...]:

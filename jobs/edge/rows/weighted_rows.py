@@ -1,7 +1,7 @@
-"""Send weighted rows from the decode tasks to the fold tasks, in one of two forms.
+"""Send weighted rows between tasks as parcels: all rows for one task in one value.
 
-    group and arguments are known:       ─► parcels: all rows for one fold task in one value
-    Spark must evaluate an expression:   ─► rows ─► Spark projects and shuffles them, row by row
+    decode task ─────────────────────────── by bucket of the group ──► fold task
+         └─ by bucket of the key ─► dedupe task ─────────┘   with `dedupe` only
 
 A parcel is an Arrow stream that Spark moves as bytes, so no columns are taken apart into rows and
 put together again. This makes epochs of 5,000 messages a sixth shorter. Parcels are compressed
@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType
 
-from jobs.core.plan.tree import Column, Plan
+from jobs.core.plan.tree import Column, Plan, WindowBound
 from jobs.core.rows.consolidate import Integers, WeightedRows, plain_indexes
-from jobs.edge.rows.evaluated_rows import is_evaluable
+from jobs.edge.rows.late_rows import LATE
 from jobs.edge.rows.range_rows import RangeRows
 from schemas.limits import PARCEL_BYTES_MAX
 from schemas.types.arrow_types import arrow_type
@@ -29,6 +29,7 @@ from schemas.types.sql_types import SqlType
 POSITION, WEIGHT, REPORT, BUCKET = "__position", "__weight", "__report", "__bucket"
 # Of the images of a job with dedupe: the time of the source, and the partition as a number.
 CHANGE_TIME, CHANGE_PARTITION = "__change_time", "__change_partition"
+ROW_BUCKET = "__row_bucket"  # of the key
 TARGET, PARCEL, BYTES = "__target", "__parcel", "__bytes"
 PARCELS = pa.schema(
     [
@@ -48,15 +49,11 @@ SPARK_PARCELS = (
 )
 
 
-def rows_schema(
-    columns: Sequence[Column], more: Sequence[tuple[str, pa.DataType]] = ()
-) -> pa.Schema:
-    """Return the schema of source columns, followed by our own columns."""
-    own = [(POSITION, pa.int64()), (WEIGHT, pa.int64()), (REPORT, pa.binary()), *more]
+def image_schema(columns: Sequence[Column]) -> pa.Schema:
+    """Return the schema of images on their way to a dedupe task."""
+    numbers = (POSITION, WEIGHT, CHANGE_TIME, CHANGE_PARTITION, ROW_BUCKET)
+    own = [*((name, pa.int64()) for name in numbers), (REPORT, pa.binary())]
     return pa.schema([*((column.name, arrow_type(column.type)) for column in columns), *own])
-
-
-CHANGE_COLUMNS = ((CHANGE_TIME, pa.int64()), (CHANGE_PARTITION, pa.int64()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +69,26 @@ class Parcelling:
     with_heads: bool = False  # the fold needs the positions of the rows
     evaluates: bool = False  # the columns are those of EvaluatedRows
     copies: int = 1  # of a row among them, at most
+    bounds: tuple[int, ...] = ()  # of sessions, in the group; they count as NULL in its bucket
+    closes: bool = False  # the fold needs to know the late rows
 
-    def parcels(self, rows: RangeRows, weighted: WeightedRows) -> Iterator[pa.RecordBatch]:
-        """Yield the parcels of a range with these weighted rows."""
+    def parcels(
+        self, rows: RangeRows, weighted: WeightedRows, late: pa.Array | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the parcels of a range with these weighted rows, and what LATE has of each."""
         if not len(weighted.indexes):
             return
-        groups = rows.number(self.group)[weighted.indexes]
-        buckets = rows.find_buckets(self.group, self.group_types, self.buckets)[groups]
-        targets = buckets % self.targets
-        for target in range(self.targets):
-            chosen = np.flatnonzero(targets == target)
-            if len(chosen):
-                projected = self._project(rows.columns, weighted, chosen, buckets)
-                for piece in _split(projected):
-                    yield _parcel(self.first + target, piece)
+        hashed = [None if i in self.bounds else index for i, index in enumerate(self.group)]
+        groups = rows.number([index for index in hashed if index is not None])[weighted.indexes]
+        buckets = rows.find_buckets(hashed, self.group_types, self.buckets)[groups]
+        if self.closes and late is None:
+            late = pa.nulls(len(groups), pa.binary())
+        for target, chosen in _by_target(buckets, self.targets):
+            projected = self._project(rows.columns, weighted, chosen, buckets)
+            if late is not None:
+                projected = projected.append_column(LATE, late.take(pa.array(chosen)))
+            for piece in _split(projected):
+                yield pack_rows(self.first + target, piece)
 
     def _project(
         self,
@@ -94,7 +97,7 @@ class Parcelling:
         chosen: Integers,
         buckets: Integers,
     ) -> pa.RecordBatch:
-        """Return the chosen rows with the column names of the projection in Spark."""
+        """Return the chosen rows as columns g0, g1, ..., a0, a1, ... and our own."""
         taken = pa.array(weighted.indexes[chosen])
         named = {f"g{i}": columns[index].take(taken) for i, index in enumerate(self.group)}
         named |= {f"a{i}": columns[index].take(taken) for i, index in enumerate(self.arguments)}
@@ -105,19 +108,33 @@ class Parcelling:
         return pa.RecordBatch.from_pydict(named)
 
 
+def image_parcels(images: pa.RecordBatch, targets: int) -> Iterator[pa.RecordBatch]:
+    """Yield images, which have the buckets of their keys, as parcels for dedupe tasks."""
+    for target, chosen in _by_target(images[ROW_BUCKET].to_numpy(), targets):
+        for piece in _split(images.take(pa.array(chosen))):
+            yield pack_rows(target, piece)
+
+
+def _by_target(buckets: Integers, targets: int) -> Iterator[tuple[int, Integers]]:
+    """Yield the rows of each task that has some."""
+    for target in range(targets):
+        chosen = np.flatnonzero(buckets % targets == target)
+        if len(chosen):
+            yield target, chosen
+
+
 def parcelling_of(
     plan: Plan, buckets: int, targets: int, *, with_heads: bool = False, closes: bool = False
-) -> Parcelling | None:
-    """Return the parcelling of a plan; None if Spark evaluates its rows.
-
-    Spark does so if windows close, because late rows go their own way."""
+) -> Parcelling:
+    """Return the parcelling of a plan."""
     types, indexes = tuple(each.type for each in plan.group), plain_indexes(plan)
     if indexes is not None:
         group, arguments = indexes
         return Parcelling(group, types, arguments, buckets, targets, with_heads=with_heads)
-    if closes or not is_evaluable(plan):
-        return None
-    width = len(plan.group)
+    width, bounds = len(plan.group), tuple[int, ...]()
+    if plan.instants_argument is not None:
+        expressions = [each.expression for each in plan.group]
+        bounds = tuple(i for i, each in enumerate(expressions) if isinstance(each, WindowBound))
     return Parcelling(
         tuple(range(width)),
         types,
@@ -127,13 +144,9 @@ def parcelling_of(
         with_heads=with_heads,
         evaluates=True,
         copies=plan.copies_per_row,
+        bounds=bounds,
+        closes=closes,
     )
-
-
-def rows_parcel(target: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield rows as parcels for one target, for expressions that Spark evaluates later."""
-    for piece in _split(rows):
-        yield _parcel(target, piece)
 
 
 def report_parcel(payload: bytes) -> pa.RecordBatch:
@@ -149,19 +162,12 @@ def take_batches(batches: Iterable[pa.RecordBatch], bytes_max: int) -> list[pa.R
     found: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        size += _count_bytes(batch)
+        size += sum(to_list(batch[BYTES]))
         if size > bytes_max:
             found.clear()
         elif batch.num_rows:
             found.append(batch)
     return found if size <= bytes_max else None
-
-
-def _count_bytes(batch: pa.RecordBatch) -> int:
-    """Return the bytes of the rows of a batch, or in its parcels."""
-    if BYTES not in batch.schema.names:
-        return int(batch.nbytes)
-    return sum(to_list(batch[BYTES]))
 
 
 def unpack_parcels(parcels: pa.Table) -> pa.Table:
@@ -197,7 +203,8 @@ def _to_column(parcel: pa.Buffer) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), 1, [None, ends, parcel])
 
 
-def _parcel(target: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+def pack_rows(target: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows as one parcel for a task."""
     return _batch(target, pa.nulls(1, pa.binary()), _to_column(_to_stream(rows)), rows.nbytes)
 
 

@@ -1,1 +1,1 @@
-"""Spark: the session, and plan expressions as Columns."""
+"""Spark: the session, and the types of columns."""

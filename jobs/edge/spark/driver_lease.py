@@ -28,9 +28,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from jobs.edge.spark.kept_rows import LeasedSession
 from jobs.edge.spark.session import JAVA_OPTIONS
-from jobs.edge.spark.shared_driver import FULL, KEPT, SESSION, short_address
+from jobs.edge.spark.shared_driver import FULL, SESSION, short_address
 from schemas.limits import DRIVER_START_SECONDS_MAX
 
 _OWNER = "jobs.edge.spark.shared_driver"
@@ -173,13 +172,10 @@ def _open_session(lease: _Lease) -> SparkSession:
     finally:
         for name in given:  # a secret is not for the processes that the job starts
             del os.environ[name]
-    lent = gateway.entry_point
-    session = lent.get(SESSION)
+    session = gateway.entry_point.get(SESSION)
     context = gateway.jvm.JavaSparkContext(session.sparkContext())
     interrupt = signal.getsignal(signal.SIGINT)
     spark = SparkContext(gateway=gateway, jsc=context, conf=SparkConf(_jconf=context.getConf()))
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupt)  # pyspark's cancels the work of all jobs
-    leased = LeasedSession(spark, jsparkSession=session)
-    leased.kept = lent.get(KEPT)
-    return leased
+    return SparkSession(spark, jsparkSession=session)

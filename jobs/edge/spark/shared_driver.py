@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FULL = b"full\n"
-SESSION, KEPT = "session", "kept"  # what a job gets: its session, and a queue for frames
+SESSION = "session"  # what a job gets
 _TICK_SECONDS = 0.1
 _BEAT_SECONDS = 1.0
 _LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)])?", re.ASCII)
@@ -198,9 +198,8 @@ class SharedDriver:
         context.setInterruptOnCancel(True)
         session = self.spark._jsparkSession.newSession()
         self.spark._get_j_spark_session_class(self._gateway.jvm).setActiveSession(session)
-        kept = self._gateway.jvm.java.util.concurrent.ConcurrentLinkedQueue()
         secret = secrets.token_hex(32)
-        server = self._start_gateway({SESSION: session, KEPT: kept}, secret)
+        server = self._start_gateway({SESSION: session}, secret)
         try:
             answer = {"port": server.getJavaServer().getListeningPort(), "secret": secret}
             _await_end(connection, json.dumps(answer).encode() + b"\n")
@@ -210,8 +209,6 @@ class SharedDriver:
             for query in session.streams().active():
                 with suppress(Exception):  # its client is gone, which may be what it reports
                     query.stop()
-            while (frame := kept.poll()) is not None:  # after the queries, which may still add one
-                frame.unpersist()
 
     def _start_gateway(self, lent: dict[str, Any], secret: str) -> Any:
         """Start what a Python process calls the JVM through; its entry point is a map of `lent`."""

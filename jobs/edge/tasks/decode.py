@@ -1,8 +1,8 @@
 """The decode task: turn ranges of partitions into weighted rows, and a report of each range.
 
-    planned range ─► Kafka ─► decode ─► consolidate ─► rows: used columns, __position, __weight
-                                 │                └──► one row with __report (JSON) only
-                                 └► rejects ─► a quarantine file of this task
+    planned range ─► Kafka ─► decode ─► consolidate ─► evaluate ─► parcels of rows, by fold task
+                                 │                        │   └──► one parcel with the report (JSON)
+                                 └► rejects ◄─────────────┘ ─► a quarantine file of this task
 
 In a job with dedupe the rows are images. The task does not consolidate them but emits the changes
 of each key that matter, with time and partition; __weight is the encoding of core.rows.dedupe.
@@ -17,14 +17,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from types import MappingProxyType
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from jobs.core.fold.laws import BrokenLaw
 from jobs.core.fold.window_closing import Booleans, Late
 from jobs.core.plan.tree import Plan
 from jobs.core.plan.walk import plan_can_fail
@@ -41,18 +39,19 @@ from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut, RangeUnreadable, read_ranges
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.evaluated_rows import EvaluatedRows, evaluate_rows
-from jobs.edge.rows.late_rows import LATE, Deadline, late_rows
+from jobs.edge.rows.late_rows import Deadline, late_rows
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
-    CHANGE_COLUMNS,
     CHANGE_PARTITION,
     CHANGE_TIME,
     POSITION,
     REPORT,
+    ROW_BUCKET,
     WEIGHT,
     Parcelling,
+    image_parcels,
+    image_schema,
     report_parcel,
-    rows_schema,
 )
 from jobs.edge.tasks.body import task_body
 from jobs.edge.tasks.decode_views import ViewInputs, emit_views
@@ -79,11 +78,10 @@ class DecodeTask:
     # By topic: a row with a later time is quarantined.
     horizons: Mapping[str, int] = field(default_factory=dict)
     deadline: Deadline | None = None  # for jobs whose windows close
-    # Positions of rows whose expressions failed in the first run, with reasons.
+    # Positions of rows whose expressions fail, with reasons, when the range is read again.
     failing: tuple[tuple[int, str], ...] = ()
     bytes_max: int = TASK_BYTES_MAX
-    probing: bool = False  # with dedupe: emit every row for evaluation, not only the last ones
-    parcelling: Parcelling | None = None  # for rows without expressions to evaluate
+    parcelling: Parcelling | None = None  # of the rows to fold; None if all of them are of views
     drop_early: bool = False  # the fold drops retractions before the first row of a group
     touches_groups: bool = False  # under a TTL, rows that cancel keep their group alive
     starts: tuple[PartitionStart | None, ...] = ()  # of each range whose rows are checked in order
@@ -122,7 +120,7 @@ class DecodeTask:
                 if failed is None:
                     yield from self._end_range(run, started)
                 else:
-                    yield self._report_batch(msgspec.structs.replace(failed, number=run.number))
+                    yield _report_failure(failed, run)
 
     @property
     def _copies(self) -> int:
@@ -154,7 +152,7 @@ class DecodeTask:
         if rows is not None and (refusing := self._find_failing(run, rows)) is not None:
             task, run = refusing, RangeReader(refusing, run.number, run.writer)
             if (failed := task._read({run.range: run})) is not None:
-                yield self._report_batch(msgspec.structs.replace(failed, number=run.number))
+                yield _report_failure(failed, run)
                 return
             rows = None
         run.finish()
@@ -162,9 +160,9 @@ class DecodeTask:
         if (rows := rows or run.rows()) is not None:
             emitted = emit_views(task, run, rows) if self.views else task.emit_changes(run, rows)
             yield from emitted
-        if run.report.truncations and not self.probing:
-            yield self._truncations_batch(run.report.truncations)
-        yield self._report_batch(run.report)
+        if run.report.truncations:
+            yield from self._truncation_parcels(run.report.truncations)
+        yield report_parcel(msgspec.json.encode(run.report))
 
     def _find_failing(self, run: RangeReader, rows: RangeRows) -> DecodeTask | None:
         """Return the task that refuses the messages on whose rows an expression fails, if any."""
@@ -177,9 +175,16 @@ class DecodeTask:
 
     def _failures(self, run: RangeReader, rows: RangeRows) -> tuple[tuple[int, str], ...]:
         """Return the positions of rows whose expressions fail, with the reasons."""
-        if self.parcelling is None or not self.parcelling.evaluates:
+        if self.parcelling is None or not plan_can_fail(self.plan):
             return ()
-        return self._evaluate(rows, self._weigh(run, rows)).failures
+        if not self.plan.primary_key:
+            return self._evaluate(rows, self._weigh(run, rows)).failures
+        # Every image, also one that another image of the range replaces: whether its message is
+        # refused must not depend on what came with it.
+        images = np.flatnonzero(rows.signs > 0)
+        used = rows.select(range(len(self.plan.used)))
+        weighted = WeightedRows(images, (run.number << RUNNING_BITS) + images, rows.signs[images])
+        return evaluate_rows(self.plan, used, weighted).failures
 
     def _evaluate(self, rows: RangeRows, weighted: WeightedRows) -> EvaluatedRows:
         """Return the evaluated rows of a range; they are evaluated once."""
@@ -205,7 +210,7 @@ class DecodeTask:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the weighted rows of a range, which has these signed rows; only those `taken`."""
         if self.plan.primary_key:
-            yield self._image_batch(run, rows)
+            yield from self._image_parcels(run, rows)
             return
         late = None
         if self.deadline is not None:
@@ -219,7 +224,7 @@ class DecodeTask:
             alone = late.partly if self.rules.in_order else late.whole
             together = ~alone if taken is None else ~alone & taken
             yield from self._consolidate(run, rows, np.flatnonzero(together))
-            yield self._late_batch(run, rows, late)
+            yield from self._late_parcels(run, rows, late)
 
     def for_view(self, view: ViewInputs) -> DecodeTask:
         """Return the task as of a job with this view only."""
@@ -233,23 +238,51 @@ class DecodeTask:
             views=(),
         )
 
-    def _image_batch(self, run: RangeReader, rows: RangeRows) -> pa.RecordBatch:
-        """Return the changes of a range that matter, or all images for evaluation."""
-        start = run.number << RUNNING_BITS
-        messages = run.signed_rows.messages
-        if self.probing:
-            indexes = np.flatnonzero(rows.signs > 0)
-            weights = rows.signs[indexes]
-        else:
-            of_rows = None if messages is None else messages.numbers
-            numbers = rows.number(key_indexes(self.plan))
-            indexes, weights = select_changes(numbers, rows.signs, of_rows)
+    def _image_parcels(self, run: RangeReader, rows: RangeRows) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of a range that matter, by the buckets of their keys."""
+        start, messages = run.number << RUNNING_BITS, run.signed_rows.messages
+        keys = key_indexes(self.plan)
+        numbers = rows.number(keys)
+        indexes, weights = select_changes(
+            numbers, rows.signs, None if messages is None else messages.numbers
+        )
+        types = [column.type for column in self.plan.primary_key]
+        taken, count = pa.array(indexes), len(indexes)
+        run.report.shipped += count
         partition = number_partition(run.range.topic, run.range.partition)
-        more = {CHANGE_PARTITION: pa.repeat(pa.scalar(partition, pa.int64()), len(indexes))}
+        own = {
+            POSITION: pa.array(start + indexes),
+            WEIGHT: pa.array(weights),
+            CHANGE_PARTITION: pa.repeat(pa.scalar(partition, pa.int64()), count),
+            ROW_BUCKET: pa.array(
+                rows.find_buckets(keys, types, self.key_buckets)[numbers[indexes]]
+            ),
+        }
         if messages is not None:
-            more[CHANGE_TIME] = messages.times.take(pa.array(indexes))
-        weighted = WeightedRows(indexes, start + indexes, weights)
-        return self._row_batch(run, rows.columns, weighted, more)
+            own[CHANGE_TIME] = messages.times.take(taken)
+        yield from self._send_images(count, [column.take(taken) for column in rows.columns], own)
+
+    def _truncation_parcels(self, found: Sequence[Truncation]) -> Iterator[pa.RecordBatch]:
+        """Yield TRUNCATEs as one row for each bucket of keys: a report with a bucket."""
+        count = self.key_buckets
+        columns = [pa.nulls(count, arrow_type(column.type)) for column in self.plan.image]
+        payload = pa.scalar(msgspec.json.encode(found), pa.binary())
+        own = {
+            ROW_BUCKET: pa.array(range(count), pa.int64()),
+            REPORT: pa.repeat(payload, count),
+        }
+        yield from self._send_images(count, columns, own)
+
+    def _send_images(
+        self, count: int, columns: Sequence[pa.Array], own: Mapping[str, pa.Array]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield images with these of our own columns; the others are NULL."""
+        assert self.parcelling is not None
+        schema = image_schema(self.plan.image)
+        fields = [schema.field(index) for index in range(len(columns), len(schema))]
+        arrays = [own.get(field.name, pa.nulls(count, field.type)) for field in fields]
+        images = pa.RecordBatch.from_arrays([*columns, *arrays], schema=schema)
+        yield from image_parcels(images, self.parcelling.targets)
 
     def _consolidate(
         self, run: RangeReader, rows: RangeRows, only: Integers | None = None
@@ -257,19 +290,24 @@ class DecodeTask:
         """Yield the consolidated rows of a range, or of `only`; positions count in the range."""
         if only is not None:
             rows = rows.take(only)
-        weighted = self._weigh(run, rows)
-        if self.parcelling is None:
-            yield self._row_batch(run, rows.columns, weighted)
-            return
+        yield from self._send(run, rows, self._weigh(run, rows))
+
+    def _send(
+        self,
+        run: RangeReader,
+        rows: RangeRows,
+        weighted: WeightedRows,
+        late: pa.Array | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield weighted rows, evaluated, as parcels; `late` is what LATE has of each."""
+        assert self.parcelling is not None
         run.report.shipped += len(weighted.indexes)
         if self.parcelling.evaluates:
-            rows, weighted, failures = self._evaluate(rows, weighted)
-            if failures:
-                raise BrokenLaw(
-                    f"{len(failures)} rows still fail with their messages in quarantine; "
-                    f"the first: {failures[0][1]}"
-                )
-        yield from self.parcelling.parcels(rows, weighted)
+            evaluated = self._evaluate(rows, weighted)
+            evaluated.require_no_failures()
+            rows, weighted = evaluated.rows, evaluated.weighted
+            late = None if late is None else late.take(pa.array(evaluated.origins))
+        yield from self.parcelling.parcels(rows, weighted, late)
 
     def _weigh(self, run: RangeReader, rows: RangeRows) -> WeightedRows:
         """Return the consolidated rows of a range."""
@@ -278,8 +316,10 @@ class DecodeTask:
         keep_zeros = self.touches_groups or plan_can_fail(self.plan)
         return rows.consolidate(run.number, keep_zeros=keep_zeros)
 
-    def _late_batch(self, run: RangeReader, rows: RangeRows, late: Late) -> pa.RecordBatch:
-        """Return each row that is late for at least one window, without consolidation."""
+    def _late_parcels(
+        self, run: RangeReader, rows: RangeRows, late: Late
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield each row that is late for at least one window, without consolidation."""
         assert self.deadline is not None
         columns, signs = rows.columns, rows.signs
         late_indexes = np.flatnonzero(late.partly)
@@ -293,47 +333,11 @@ class DecodeTask:
         positions = (run.number << RUNNING_BITS) + late_indexes
         late_signs = signs[late_indexes]
         positions = np.where(late_signs < 0, ~positions, positions)  # as consolidation has them
-        weighted = WeightedRows(late_indexes, positions, late_signs)
-        return self._row_batch(run, columns, weighted, {LATE: pa.array(payloads, pa.binary())})
+        # Of their own rows, because `rows` may know the values of its consolidated rows.
+        alone = rows.take(late_indexes)
+        weighted = WeightedRows(np.arange(len(late_indexes)), positions, late_signs)
+        yield from self._send(run, alone, weighted, pa.array(payloads, pa.binary()))
 
-    def _row_batch(
-        self,
-        run: RangeReader,
-        columns: Sequence[pa.Array],
-        weighted: WeightedRows,
-        more: Mapping[str, pa.Array] = MappingProxyType({}),
-    ) -> pa.RecordBatch:
-        shipped = pa.array(weighted.indexes)
-        run.report.shipped += len(shipped)
-        own = {
-            POSITION: pa.array(weighted.positions),
-            WEIGHT: pa.array(weighted.weights),
-            **more,
-        }
-        return self._batch(len(shipped), [column.take(shipped) for column in columns], own)
 
-    def _truncations_batch(self, found: Sequence[Truncation]) -> pa.RecordBatch:
-        """Return TRUNCATEs as one row for each bucket of keys: a report with a bucket."""
-        rows = self.key_buckets
-        columns = [pa.nulls(rows, arrow_type(column.type)) for column in self.plan.image]
-        payload = pa.scalar(msgspec.json.encode(found), pa.binary())
-        own = {WEIGHT: pa.array(range(rows), pa.int64()), REPORT: pa.repeat(payload, rows)}
-        return self._batch(rows, columns, own)
-
-    def _report_batch(self, report: RangeReport) -> pa.RecordBatch:
-        payload = msgspec.json.encode(report)
-        if self.parcelling is not None or self.views:
-            return report_parcel(payload)
-        columns = [pa.nulls(1, arrow_type(column.type)) for column in self.plan.image]
-        own = {REPORT: pa.array([payload], pa.binary())}
-        return self._batch(1, columns, own)
-
-    def _batch(
-        self, rows: int, columns: Sequence[pa.Array], own: Mapping[str, pa.Array]
-    ) -> pa.RecordBatch:
-        """Return source columns and our own columns as a batch; absent own columns are NULL."""
-        more = () if self.deadline is None else ((LATE, pa.binary()),)
-        schema = rows_schema(self.plan.image, CHANGE_COLUMNS if self.plan.primary_key else more)
-        fields = [schema.field(index) for index in range(len(columns), len(schema))]
-        arrays = [own.get(field.name, pa.nulls(rows, field.type)) for field in fields]
-        return pa.RecordBatch.from_arrays([*columns, *arrays], schema=schema)
+def _report_failure(failed: RangeReport, run: RangeReader) -> pa.RecordBatch:
+    return report_parcel(msgspec.json.encode(msgspec.structs.replace(failed, number=run.number)))

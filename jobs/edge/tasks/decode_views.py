@@ -21,7 +21,7 @@ from jobs.core.rows.consolidate import RUNNING_BITS
 from jobs.core.values.change import RejectCode, Rejected
 from jobs.edge.rows.late_rows import Deadline
 from jobs.edge.rows.range_rows import RangeRows
-from jobs.edge.rows.weighted_rows import Parcelling, rows_parcel
+from jobs.edge.rows.weighted_rows import Parcelling
 from jobs.edge.tasks.range_reading import RangeReader
 from jobs.edge.tasks.reject_writer import RejectWriter, ViewRejects, WriteTarget
 from schemas.limits import REASON_CHARACTERS_MAX
@@ -40,9 +40,9 @@ class ViewInputs:
     plan: Plan
     root: TablePath
     indexes: tuple[int, ...]  # of its columns among those of all views
-    deadline: Deadline | None = None
-    parcelling: Parcelling | None = None  # None: Spark evaluates its expressions
-    failing: tuple[tuple[int, str], ...] = ()  # positions of rows that failed in the first run
+    deadline: Deadline | None
+    parcelling: Parcelling
+    failing: tuple[tuple[int, str], ...] = ()  # positions of rows that fail, when it is read again
 
     @property
     def needs_messages(self) -> bool:
@@ -72,11 +72,7 @@ def emit_views(task: Emitter, run: RangeReader, rows: RangeRows) -> Iterator[pa.
         part = task.for_view(view)
         taken = _refuse(part, view, run, own) if view.failing else None
         before = run.report.shipped
-        for batch in part.emit_changes(run, own, taken):
-            if view.parcelling is None:
-                yield from rows_parcel(view.number, batch)
-            else:
-                yield batch
+        yield from part.emit_changes(run, own, taken)
         run.report.views.append(run.report.shipped - before)
 
 

@@ -1,14 +1,14 @@
 """The dedupe task: turn the changes of keys into the changes that the query folds.
 
-    images, by primary key ─┬─ bucket 3 ─► states at base ─► derived ─┬─► rows to be projected
+    images, by primary key ─┬─ bucket 3 ─► states at base ─► derived ─┬─► evaluated, to fold tasks
                             └─ bucket 7 ─► ...                        └─► the part `rows`
     TRUNCATEs, to each bucket ─┘      all states, in parts ─┘
     reports of the ranges ──────────────────────────────────────────────► unchanged
 
-The task runs inside mapInArrow, between decoding and the projection, for jobs with `dedupe` only.
-Like the fold task it reads its state at a base and writes only new files. It does not change the
-state: the next task that needs a bucket applies the committed epochs. It forgets keys that were
-left long ago, by the time of the source.
+The task runs between decoding and the fold, for jobs with `dedupe` only. Like the fold task it
+reads its state at a base and writes only new files. It does not change the state: the next task
+that needs a bucket applies the committed epochs. It forgets keys that were left long ago, by the
+time of the source.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pyspark import TaskContext
 from jobs.core.fold.state import Group, GroupTimer, Stamp
 from jobs.core.fold.timers import Clock
 from jobs.core.plan.tree import Plan
+from jobs.core.rows.consolidate import WeightedRows
 from jobs.core.rows.dedupe import (
     NO_TRUNCATIONS,
     DerivedChanges,
@@ -44,15 +45,20 @@ from jobs.core.values.change import Row
 from jobs.core.values.float_values import NAN
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.columns import to_arrow
+from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.image_rows import to_state, to_upserts
+from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
     CHANGE_PARTITION,
     CHANGE_TIME,
     POSITION,
     REPORT,
+    ROW_BUCKET,
     WEIGHT,
-    rows_schema,
+    Parcelling,
+    report_parcel,
     take_batches,
+    unpack_parcels,
 )
 from jobs.edge.state.bucket_states import BucketStates, CommittedEpoch
 from jobs.edge.state.hot_records import Layout, Snapshot
@@ -75,7 +81,6 @@ from schemas.limits import (
 from schemas.table.object_path import TablePath
 from schemas.types.arrow_values import from_arrow, to_list
 
-ROW_BUCKET = "__row_bucket"
 _decode_truncations = msgspec.json.Decoder(list[Truncation]).decode
 
 
@@ -108,55 +113,50 @@ class DedupeTask:
     base: Stamp
     version: int  # of the table, at base
     recent_epochs: tuple[CommittedEpoch, ...]  # in order, base last
+    parcelling: Parcelling  # of the derived rows
     truncations: Truncations = NO_TRUNCATIONS  # of earlier epochs
     durable: bool = False
     bytes_max: int = TASK_BYTES_MAX
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with task_body():
-            yield from self._dedupe_batches(batches)
+            yield from self.dedupe_parcels(batches)
 
-    def _dedupe_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def dedupe_parcels(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the parcels for the fold tasks, and the reports."""
         failpoint("dedupe_task")
         found = take_batches(batches, self.bytes_max)
         if found is None:
-            yield self._report_batch(msgspec.json.encode(DedupeReport(task=-1, too_large=True)))
+            yield report_parcel(msgspec.json.encode(DedupeReport(task=-1, too_large=True)))
         if not found:
             return
         table = pa.Table.from_batches(found)
-        is_row, names_bucket = table[REPORT].is_null(), table[WEIGHT].is_valid()
-        for payload in table.filter(pc.invert(pc.or_(is_row, names_bucket)))[REPORT].to_pylist():
-            yield self._report_batch(payload)
-        rows = table.filter(is_row)
-        sent = table.filter(pc.and_not(names_bucket, is_row)).select([ROW_BUCKET, REPORT])
-        if rows.num_rows or sent.num_rows:
-            run = _Dedupe(self, _find_truncations(sent))
-            for changes in run.run(rows):
-                if changes.rows:
-                    yield self._row_batch(changes)
-            run.finish()
-            yield self._report_batch(msgspec.json.encode(run.report))
+        for payload in to_list(table[REPORT].drop_null()):
+            yield report_parcel(payload)
+        images = unpack_parcels(table)
+        if not images.num_rows:
+            return
+        is_row = images[REPORT].is_null()
+        sent = images.filter(pc.invert(is_row)).select([ROW_BUCKET, REPORT])
+        run = _Dedupe(self, _find_truncations(sent))
+        for changes in run.run(images.filter(is_row)):
+            if changes.rows:
+                yield from self._evaluate(changes)
+        run.finish()
+        yield report_parcel(msgspec.json.encode(run.report))
 
-    def _row_batch(self, found: DerivedChanges) -> pa.RecordBatch:
+    def _evaluate(self, found: DerivedChanges) -> Iterator[pa.RecordBatch]:
+        """Yield derived rows as parcels for the fold tasks."""
         columns = zip(*found.rows, strict=True) if self.plan.used else ()
-        return pa.RecordBatch.from_arrays(
-            [
-                *(
-                    to_arrow(values, column.type)
-                    for values, column in zip(columns, self.plan.used, strict=True)
-                ),
-                pa.array(found.positions, pa.int64()),
-                pa.array(found.weights, pa.int64()),
-                pa.nulls(len(found.rows), pa.binary()),
-            ],
-            schema=rows_schema(self.plan.used),
-        )
-
-    def _report_batch(self, payload: bytes) -> pa.RecordBatch:
-        schema = rows_schema(self.plan.used)
-        arrays = [pa.nulls(1, column.type) for column in schema]
-        arrays[-1] = pa.array([payload], pa.binary())
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        arrays = [
+            to_arrow(values, column.type)
+            for values, column in zip(columns, self.plan.used, strict=True)
+        ]
+        positions, weights = np.array(found.positions, np.int64), np.array(found.weights, np.int64)
+        weighted = WeightedRows(np.arange(len(weights)), positions, weights)
+        evaluated = evaluate_rows(self.plan, RangeRows(arrays, weights), weighted)
+        evaluated.require_no_failures()
+        yield from self.parcelling.parcels(evaluated.rows, evaluated.weighted)
 
 
 class _Dedupe:

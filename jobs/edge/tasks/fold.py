@@ -38,7 +38,6 @@ from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.late_rows import LATE, read_late
 from jobs.edge.rows.weighted_rows import (
     BUCKET,
-    PARCEL,
     POSITION,
     REPORT,
     WEIGHT,
@@ -64,7 +63,6 @@ from jobs.table.parts import LATE as LATE_PART
 from schemas.types.arrow_values import from_arrow, to_list
 from schemas.types.sql_types import Kind, SqlType
 
-FAILURE = "failure"
 NOTHING_FIRED: Mapping[Clock, int | None] = {}
 OUTPUT = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
 OUTPUT_SCHEMA = "kind string, payload binary"  # the same for Spark
@@ -91,14 +89,11 @@ class FoldTask(FoldInputs):
         """Fold the rows of these batches, and pass on the reports in them."""
         began = time.monotonic()
         table = pa.Table.from_batches(found)
-        reported = table.filter(table[REPORT].is_valid())
-        for payload in to_list(reported[REPORT]):
+        for payload in to_list(table[REPORT].drop_null()):
             yield _output_batch("report", payload)
-        parcelled = PARCEL in table.column_names
-        rows = unpack_parcels(table) if parcelled else table.filter(table[REPORT].is_null())
+        rows = unpack_parcels(table)
         report, writer = _start_report(rows.num_rows, self.view)
-        report.failing = _read_failures(rows)
-        if not report.failing and rows.num_rows:
+        if rows.num_rows:
             self._fold_rows(rows, writer, report)
         report.seconds = round(time.monotonic() - began, 4)
         yield _output_batch("fold", msgspec.json.encode(report))
@@ -152,14 +147,6 @@ def _start_report(arrived: int, view: int) -> tuple[FoldReport, str]:
 def _output_batch(kind: str, payload: bytes) -> pa.RecordBatch:
     arrays = [pa.array([kind]), pa.array([payload], pa.binary())]
     return pa.RecordBatch.from_arrays(arrays, schema=OUTPUT)
-
-
-def _read_failures(rows: pa.Table) -> list[tuple[int, str]]:
-    """Return the positions of rows whose expressions failed, with the reasons."""
-    if FAILURE not in rows.column_names:
-        return []
-    failed = rows.filter(rows[FAILURE].is_valid())
-    return list(zip(to_list(failed[POSITION]), to_list(failed[FAILURE]), strict=True))
 
 
 class _Fold:

@@ -24,7 +24,6 @@ class FoldReport(msgspec.Struct, kw_only=True):
     view: int = 0  # the number of the view
     arrived: int = 0  # weighted rows
     too_large: bool = False  # the rows have more bytes than a task may hold; none was folded
-    failing: list[tuple[int, str]] = []
     files: list[AddedFile] = []
     due: list[AddedFile] = []  # changelog rows for the driver to sort
     counters: dict[str, int] = {}

@@ -163,7 +163,7 @@ class RangeReader:
     def take(self, records: Records) -> None:
         """Decode some records; raise RangeTooLarge if the rows need too many bytes.
 
-        In the second run of an epoch only keep them: `finish` needs all rows of the range.
+        If the range is read again, only keep them: `finish` needs all rows of the range.
         """
         if self.report.topic is None and len(records):  # a partition's first record is its oldest
             self.report.appended_ms = records[0].timestamp_ms
@@ -321,7 +321,7 @@ class RangeReader:
         return self.signed_rows.concatenate() if self.signed_rows.signs else None
 
     def finish(self) -> None:
-        """End the range: take the messages of a second run, and write the last rejects."""
+        """End the range: take messages that were read again, and write the last rejects."""
         if self.kept:
             # Several views refuse their messages themselves (jobs.edge.tasks.decode_views).
             failing = {} if self.task.has_views else self._failing_messages()
@@ -383,9 +383,9 @@ class RangeReader:
     def _failing_messages(self) -> dict[int, str]:
         """Return the reasons of messages with failing rows, by their indexes in `kept`.
 
-        The positions of the first run identify the rows. A position names one of several equal
-        rows, so reject every message with an equal row. As in the first run, compare the columns of
-        the query only, not a column of the row's time.
+        The positions of the first reading identify the rows. A position names one of several equal
+        rows, so reject every message with an equal row. As in the first reading, compare the
+        columns of the query only, not a column of the row's time.
         """
         changes: list[tuple[int, Row]] = []
         owners: list[int] = []

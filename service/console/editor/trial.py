@@ -5,7 +5,7 @@
                                                                  changelog of one bundle ◄──┘
 
 The trial uses the same core as the job, so its rows equal those that the job would emit if it read
-only these messages. Expressions that only Spark can evaluate are reported as such.
+only these messages.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.job.in_memory import (
     Event,
     InMemoryJob,
-    RowEvaluation,
     RowExpander,
     list_evaluated_rows,
 )
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.projection import row_projection, why_not_projected
 from jobs.core.sql.printer import expression_sql
 from jobs.core.values.change import (
     Changes,
@@ -171,8 +169,7 @@ def _fold(
     if closing_of(spec, plan) is not None:  # nothing is emitted before the watermark
         raise _NoChangelog("A trial run does not close windows; start the job to see results.")
     rows = RowExpander(plan)
-    evaluated = _evaluation(rows.plan)
-    job = InMemoryJob(spec, plan, rows, evaluated)
+    job = InMemoryJob(spec, plan, rows)
     events: list[Event] = []
     applies = spec.on_truncate == "apply"
     try:
@@ -180,7 +177,7 @@ def _fold(
             at = TopicPartition(sample.topic, sample.partition), sample.offset
             if isinstance(found, Changes):
                 for row in list_evaluated_rows(plan, found.changes):
-                    if (reason := rows.failure(row, evaluated)) is not None:
+                    if (reason := rows.failure(row)) is not None:
                         raise _NoChangelog(f"An expression fails on one of the rows: {reason}")
                 events += job.take(*at, found.changes, found.es)
             elif applies and isinstance(found, Truncated) and found.es is not None:
@@ -189,15 +186,6 @@ def _fold(
     except BrokenLaw:  # the inserts of these rows are missing
         raise _NoChangelog("These messages change rows of earlier messages.") from None
     return [event for event in events if isinstance(event, tuple)]
-
-
-def _evaluation(plan: Plan) -> RowEvaluation:
-    projection = row_projection(plan)
-    if projection is None:
-        why = why_not_projected(plan)
-        function = why.name if why is not None and why.name else "a part of the query"
-        raise _NoChangelog(f"A trial run cannot evaluate {function}; start the job for that.")
-    return RowEvaluation(projection)
 
 
 def _values(row: str) -> list[str]:

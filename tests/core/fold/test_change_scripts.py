@@ -15,24 +15,33 @@ from jobs.core.fold.in_memory import MemoryFold
 from jobs.core.fold.state import Key, Upserts
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.projection import Projection, row_projection
+from jobs.core.rows.windows import window_expander, with_window_columns
 from jobs.core.sql.grouping_sets import with_set_numbers
-from jobs.core.values.change import Changes, Row
+from jobs.core.values.change import Row
 from jobs.core.values.json_values import render
-from jobs.offline.replay import Arrival, StepReader, evaluate_with_spark
-from schemas.spec.file import load_spec
 from tests.support.histories.change_scripts import Script, ScriptedBundle, scripts, shown
 from tests.support.histories.scripted_bundles import (
     bundles_of,
     plan_of,
-    rows_of,
     rules_of_script,
 )
 
 SCRIPTS = scripts()
 
 
-PLAIN = [script for script in SCRIPTS if row_projection(plan_of(script)) is not None]
-EVALUATED = [script for script in SCRIPTS if script not in PLAIN]
+def plan_over_rows(script: Script) -> Plan:
+    """Return the plan of a script over rows with their grouping sets."""
+    plan = plan_of(script)
+    return plan if plan.grouping_sets == 1 else with_set_numbers(plan)
+
+
+def projection_of(plan: Plan) -> Projection:
+    """Return the projection of rows; a row is in one window at most."""
+    if plan.window is None:
+        return row_projection(plan)
+    windows_of = window_expander(plan, plan.window)
+    project = row_projection(with_window_columns(plan, plan.window))
+    return lambda row: project(windows_of(row)[0])
 
 
 def lines_of(plan: Plan, folded: FoldResult) -> list[str]:
@@ -92,44 +101,21 @@ def check(script: Script, plan: Plan, projection: Projection, *, rewrite: bool) 
         script.rewrite(outcomes)
 
 
-@pytest.mark.parametrize("script", PLAIN, ids=lambda script: script.name)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_the_script_holds(script: Script, request: pytest.FixtureRequest) -> None:
-    plan = plan_of(script)
-    projection = row_projection(plan)
-    assert projection is not None
+    plan = plan_over_rows(script)
+    projection = projection_of(plan)
     check(script, plan, projection, rewrite=request.config.getoption("--rewrite"))
 
 
-@pytest.mark.parametrize("script", EVALUATED, ids=lambda script: script.name)
-def test_the_script_with_row_expressions_holds(
-    script: Script, request: pytest.FixtureRequest, spark: object
-) -> None:
-    plan = plan_of(script)
-    reader = StepReader(load_spec(script.spec()), plan)
-    steps = [step for scripted in script.bundles for step in script.steps(scripted)]
-    rows = {
-        row: None
-        for step in reader.read(steps)
-        if isinstance(step, Arrival) and isinstance(step.decoded, Changes)
-        for _, changed in step.decoded.changes
-        for row in rows_of(plan, changed)
-    }
-    over = plan if plan.grouping_sets == 1 else with_set_numbers(plan)
-    evaluated = evaluate_with_spark("scripts", over, rows)
-    assert evaluated.projection is not None
-    assert not evaluated.failures
-    check(script, over, evaluated.projection, rewrite=request.config.getoption("--rewrite"))
-
-
-@pytest.mark.parametrize("script", PLAIN, ids=lambda script: script.name)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_the_script_holds_with_a_state_rebuilt_after_every_bundle(
     script: Script, request: pytest.FixtureRequest
 ) -> None:
     if request.config.getoption("--rewrite"):
         pytest.skip("the scripts are being rewritten; run again without --rewrite")
-    plan = plan_of(script)
-    projection = row_projection(plan)
-    assert projection is not None
+    plan = plan_over_rows(script)
+    projection = projection_of(plan)
     history: list[Upserts] = []
     run = Run(script)
     for scripted in script.bundles:

@@ -25,9 +25,9 @@ from jobs.edge.rows.weighted_rows import (
     REPORT,
     TARGET,
     WEIGHT,
+    pack_rows,
     parcelling_of,
     report_parcel,
-    rows_parcel,
     take_batches,
     unpack_parcels,
 )
@@ -50,7 +50,6 @@ def parcelled(group: list[str], targets: int) -> tuple[Plan, pa.Table]:
         TYPES,
     )
     made = parcelling_of(plan, BUCKETS, targets, with_heads=True)
-    assert made is not None
     names = [column.name for column in plan.used]
     columns = [COLUMNS[int(name[1:])] for name in names]
     places = np.array([1, 2, 0])
@@ -97,7 +96,7 @@ def test_a_parcel_is_never_larger_than_its_limit(monkeypatch: pytest.MonkeyPatch
 def test_parcels_are_bounded_by_what_they_become() -> None:
     """They are compressed; a task holds their rows."""
     texts = pa.array(["x" * 10_000] * 20)
-    (parcel,) = rows_parcel(0, pa.RecordBatch.from_pydict({"a0": texts}))
+    parcel = pack_rows(0, pa.RecordBatch.from_pydict({"a0": texts}))
     assert parcel.nbytes < 10_000
     assert take_batches([parcel], 150_000) is None
     assert take_batches([parcel, report_parcel(b"told")], 250_000) is not None

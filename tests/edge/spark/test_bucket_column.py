@@ -10,10 +10,11 @@ from pyspark.sql import types as T
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.sql.select import parse_query
 from jobs.edge.rows.columns import to_arrow
-from jobs.edge.spark.bucket_column import bucket_column
-from jobs.edge.spark.expressions import project, spark_type
+from jobs.edge.spark.column_types import spark_type
 from schemas.types.sql_types import SqlType
 from tests.support.bucket_values import BUCKETS, VALUES
+from tests.support.spark_columns.buckets import bucket_column
+from tests.support.spark_columns.expressions import project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

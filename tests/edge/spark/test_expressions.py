@@ -20,7 +20,7 @@ import pytest
 from jobs.core.plan.tree import Expression
 from jobs.core.plan.walk import can_fail, plan_can_fail
 from jobs.core.sql.select import QueryError, parse_query
-from jobs.edge.spark.expressions import build, project, spark_type
+from jobs.edge.spark.column_types import spark_type
 from schemas.types.sql_types import (
     BIGINT,
     BINARY,
@@ -37,6 +37,7 @@ from schemas.types.sql_types import (
     timestamp,
 )
 from tests.support.histories import random_queries
+from tests.support.spark_columns.expressions import build, project
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -644,7 +645,7 @@ def test_odd_column_names_are_names(spark: SparkSession) -> None:
 
 def test_the_second_projection_of_a_plan_builds_nothing(spark: SparkSession) -> None:
     plan = parse_query("SELECT SUM(CAST(s AS INT) * 2) AS n FROM t WHERE i > 0", COLUMNS)
-    from jobs.edge.spark.expressions import _projection
+    from tests.support.spark_columns.expressions import _projection
 
     project(frame(spark, []), plan, ["i"])
     before = _projection.cache_info()

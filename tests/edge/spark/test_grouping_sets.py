@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from jobs.core.sql.select import parse_query
-from jobs.edge.spark.expressions import project
 from jobs.offline.replay import replay
 from schemas.types.sql_types import BIGINT, STRING
+from tests.support.spark_columns.expressions import project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,10 +17,11 @@ from jobs.core.rows.windows import WINDOWS_FROM_MS, WINDOWS_TO_MS, window_expand
 from jobs.core.sql.select import parse_query
 from jobs.core.values.json_values import renderer
 from jobs.edge.rows.columns import to_arrow
-from jobs.edge.spark.bucket_column import bucket_column
-from jobs.edge.spark.expressions import project, spark_type
+from jobs.edge.spark.column_types import spark_type
 from schemas.types.arrow_values import from_arrow
 from schemas.types.sql_types import BIGINT, INT, SqlType, timestamp
+from tests.support.spark_columns.buckets import bucket_column
+from tests.support.spark_columns.expressions import project
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

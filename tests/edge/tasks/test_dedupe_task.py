@@ -24,20 +24,24 @@ from jobs.core.rows.truncations import Truncation, Truncations
 from jobs.core.values.change import Row
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.weighted_rows import (
-    CHANGE_COLUMNS,
     CHANGE_PARTITION,
     CHANGE_TIME,
+    PARCELS,
     POSITION,
     REPORT,
+    ROW_BUCKET,
     WEIGHT,
-    rows_schema,
+    image_parcels,
+    image_schema,
+    parcelling_of,
+    unpack_parcels,
 )
 from jobs.edge.state import hot_state
 from jobs.edge.state.bucket_states import CommittedEpoch, stamp_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.tasks import dedupe
-from jobs.edge.tasks.dedupe import ROW_BUCKET, DedupeReport, DedupeTask
+from jobs.edge.tasks.dedupe import DedupeReport, DedupeTask
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.outcome import Outcome
 from tests.support.epoch_rows import epoch_row
@@ -54,7 +58,9 @@ from tests.support.histories.keyed_table import (
 BUCKETS = 4
 
 
-def as_batch(changes: Sequence[KeyChange], truncations: Sequence[Truncation]) -> pa.RecordBatch:
+def parcels(
+    changes: Sequence[KeyChange], truncations: Sequence[Truncation]
+) -> Iterator[pa.RecordBatch]:
     """Return what decode tasks send, with the bucket of each row."""
     sent = BUCKETS if truncations else 0
     images = zip(*(change.image for change in changes), strict=True) if changes else [()] * 3
@@ -70,15 +76,14 @@ def as_batch(changes: Sequence[KeyChange], truncations: Sequence[Truncation]) ->
         REPORT: [None] * len(changes),
         CHANGE_TIME: [each.time for each in changes],
         CHANGE_PARTITION: [each.partition for each in changes],
+        ROW_BUCKET: [bucket_of(each.key, types, BUCKETS) for each in changes],
     }
-    named: dict[str, list[object]] = {WEIGHT: [*range(sent)], REPORT: [payload] * sent}
-    schema = rows_schema(PLAN.image, CHANGE_COLUMNS)
+    named: dict[str, list[object]] = {ROW_BUCKET: [*range(sent)], REPORT: [payload] * sent}
+    schema = image_schema(PLAN.image)
     for field in list(schema)[len(columns) :]:
         values = of_changes[field.name] + named.get(field.name, [None] * sent)
         columns.append(pa.array(values, field.type))
-    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-    buckets = [bucket_of(each.key, types, BUCKETS) for each in changes] + list(range(sent))
-    return batch.append_column(ROW_BUCKET, pa.array(buckets, pa.int32()))
+    return image_parcels(pa.RecordBatch.from_arrays(columns, schema=schema), 1)
 
 
 class Deduped:
@@ -107,15 +112,15 @@ class Deduped:
             base=stamp_of(self.newest),
             version=self.table.version,
             recent_epochs=tuple(self.recent),
+            parcelling=parcelling_of(PLAN, BUCKETS, 1),
             truncations=Truncations.of_json(self.newest.time.truncations),
         )
         outcome = Outcome(ranges=[RangeReport(number=0, truncations=found)])
-        for batch in task(iter([as_batch(sent, found)])):
-            for row in batch.to_pylist():
-                if row[REPORT] is not None:
-                    outcome.dedupes.append(msgspec.json.decode(row[REPORT], type=DedupeReport))
-                else:
-                    self.folded[row["name"], row["cnt"]] += row[WEIGHT]
+        emitted = pa.Table.from_batches(list(task(parcels(sent, found))), PARCELS)
+        for payload in emitted[REPORT].drop_null().to_pylist():
+            outcome.dedupes.append(msgspec.json.decode(payload, type=DedupeReport))
+        for row in unpack_parcels(emitted).to_pylist():
+            self.folded[row["g0"], row["a0"]] += row[WEIGHT]
         self.images += sum(report.rows_delta for report in outcome.dedupes)
         self.ambiguous += sum(report.ambiguous_keys for report in outcome.dedupes)
         files = [file for report in outcome.dedupes for file in report.files]

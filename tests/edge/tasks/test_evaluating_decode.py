@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,15 +19,23 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.views import plans_of, reading_plan
+from jobs.core.job.window_rules import closing_of
+from jobs.core.plan.bucket import bucket_of_group
+from jobs.core.rows.consolidate import WeightedRows
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Records
-from jobs.edge.rows.weighted_rows import REPORT, TARGET, parcelling_of, unpack_parcels
+from jobs.edge.rows.columns import to_arrow
+from jobs.edge.rows.evaluated_rows import evaluate_rows
+from jobs.edge.rows.late_rows import LATE, deadline_of, read_late
+from jobs.edge.rows.range_rows import RangeRows
+from jobs.edge.rows.weighted_rows import BUCKET, REPORT, TARGET, parcelling_of, unpack_parcels
 from jobs.edge.tasks import decode
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.decode_views import ViewInputs
 from jobs.edge.tasks.range_reading import SourceRules
 from jobs.edge.tasks.range_report import RangeReport
 from schemas.spec.file import load_spec
+from schemas.types.arrow_values import from_arrow
 
 COLUMNS = {"id": "BIGINT", "sort": "STRING", "cnt": "INT", "at": "TIMESTAMP(3)"}
 RANGE = OffsetRange("items", 0, 0, 4)
@@ -90,10 +99,10 @@ def task_of(root: Path, document: dict[str, Any]) -> DecodeTask:
             own,
             root / name,
             tuple(names.index(column.name) for column in own.used),
-            parcelling=replace(made, first=number),
+            deadline=None,
+            parcelling=replace(parcelling_of(own, 8, 1), first=number),
         )
         for number, (name, own) in enumerate(plans.items())
-        if (made := parcelling_of(own, 8, 1)) is not None
     ]
     return replace(task, views=tuple(views))
 
@@ -191,7 +200,67 @@ def test_rows_without_a_window_are_refused(tmp_path: Path, monkeypatch: pytest.M
     assert [row[-1] for row in rows[0]] == [2, 1]
 
 
-def test_what_only_spark_can_evaluate_is_left_to_it() -> None:
-    query = "SELECT UPPER(sort) AS k, COUNT(*) AS n FROM items GROUP BY 1"
+def test_a_late_row_comes_alone_once_for_each_window_with_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Topic(monkeypatch)
+    window = "TUMBLE(at, INTERVAL '10' SECOND)"
+    document = spec_of(
+        query=f"SELECT window_end, UPPER(sort) AS k, COUNT(*) AS n FROM items GROUP BY {window}, 2",
+        watermark={"time": {"column": "at"}, "idle_after": "never"},
+        emit="final",
+    )
+    task = task_of(tmp_path, document)
+    closing = closing_of(load_spec(document), task.plan)
+    watermark = 1_767_225_611_000  # 00:00:11: the first window has closed
+    task = replace(
+        task,
+        deadline=deadline_of(closing, watermark),
+        parcelling=parcelling_of(task.plan, 8, 1, closes=True),
+    )
+    ranges = pa.RecordBatch.from_pydict({"id": [0]})
+    rows = unpack_parcels(pa.Table.from_batches(list(task.decode_ranges(iter([ranges])))))
+    late = [None if row is None else read_late(row).offset for row in rows[LATE].to_pylist()]
+    assert sorted(zip(rows["g2"].to_pylist(), late, strict=True), key=repr) == [
+        ("A", 0),
+        ("A", 2),
+        ("B", None),
+    ]
+
+
+def test_sessions_of_one_key_share_a_bucket() -> None:
+    window = "SESSION(at, INTERVAL '10' SECOND)"
+    query = f"SELECT window_start, sort, COUNT(*) AS n FROM items GROUP BY {window}, sort"
     plan = plan_of(load_spec(spec_of(query=query)))
-    assert parcelling_of(plan, 8, 1) is None
+    values: dict[str, list[Any]] = {"sort": ["a", "a"], "at": [0, 10**9]}
+    columns = [to_arrow(values[column.name], column.type) for column in plan.used]
+    numbers = np.arange(2)
+    weighted = WeightedRows(numbers, numbers, np.ones(2, np.int64))
+    found = evaluate_rows(plan, RangeRows(columns, weighted.weights), weighted)
+    sent = parcelling_of(plan, 8, 1).parcels(found.rows, found.weighted)
+    rows = unpack_parcels(pa.Table.from_batches(list(sent)))
+    group = [from_arrow(rows[f"g{i}"], each.type) for i, each in enumerate(plan.group)]
+    first, second = zip(*group, strict=True)
+    assert first != second
+    assert set(rows[BUCKET].to_pylist()) == {bucket_of_group(plan, first, 8)}
+
+
+def test_an_image_that_fails_is_refused_although_a_later_one_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is refused must not depend on what comes in the same epoch."""
+    monkeypatch.setattr(f"{__name__}.MESSAGES", [message(0, "a", 0), message(1, "a", 3)])
+    topic = Topic(monkeypatch)
+    query = "SELECT SUM(60 / cnt) AS s FROM items"
+    document = spec_of(query=query, primary_key=["sort"], dedupe="pk")
+    task = replace(task_of(tmp_path, document), key_buckets=8)
+    ranges = pa.RecordBatch.from_pydict({"id": [0]})
+    sent = pa.Table.from_batches(list(task.decode_ranges(iter([ranges]))))
+    images = unpack_parcels(sent)
+    assert sorted(zip(*(images[name].to_pylist() for name in ("sort", "cnt")), strict=True)) == [
+        ("a", 3)
+    ]
+    (payload,) = sent[REPORT].drop_null().to_pylist()
+    report = msgspec.json.decode(payload, type=RangeReport)
+    assert [offset for offset, _ in refused(tmp_path, report)] == [0]
+    assert topic.reads == 2

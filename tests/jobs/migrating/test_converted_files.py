@@ -15,9 +15,6 @@ from typing import Any
 import pytest
 
 from jobs.cli.main import main
-from jobs.core.job.job_plan import plan_of
-from jobs.core.rows.projection import row_projection
-from jobs.migrating import conversion
 from jobs.offline.replay import replay
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
@@ -27,22 +24,7 @@ FILES = sorted(VECTORS.glob("*.sql"))
 Convert = Callable[[Path], tuple[int, str]]
 
 
-def needs_spark(sql: Path) -> bool:
-    """Return whether a replay of its specs evaluates expressions, which Spark does."""
-    plans = [
-        plan_of(load_spec(draft.text())) for draft in conversion.convert(sql.read_text()).drafts
-    ]
-    return any(row_projection(plan) is None for plan in plans)
-
-
-WITH_ROWS = [
-    pytest.param(
-        path,
-        marks=[pytest.mark.spark] if needs_spark(path.with_suffix(".sql")) else [],
-        id=path.stem,
-    )
-    for path in sorted(VECTORS.glob("*.rows"))
-]
+WITH_ROWS = [pytest.param(path, id=path.stem) for path in sorted(VECTORS.glob("*.rows"))]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 
-from jobs.core.evaluate.functions import FUNCTIONS as OVER_AGGREGATES
 from jobs.core.plan.scalar_functions import CONSTANTS, FUNCTIONS, SYNONYMS
 from jobs.core.values.json_values import Json
 
@@ -86,8 +85,8 @@ EXAMPLES: dict[str, tuple[str, Json]] = {
 _HEAD = """\
 ## Functions
 
-A function may be used wherever an expression may. Those marked *rows only* may not be used over
-aggregates (in `HAVING`, in `SUM(a) / COUNT(*)`): use them inside the aggregate, or in GROUP BY.
+A function may be used wherever an expression may: over rows, over aggregates (`HAVING`,
+`SUM(a) / COUNT(*)`), and in the time of a row.
 
 NULL gives NULL, except in COALESCE and CONCAT_WS. A function marked *may fail* can fail on a row,
 and so can ABS and ROUND beyond the range of their type. The row's message then goes to quarantine
@@ -105,12 +104,9 @@ def functions_section() -> str:
         also = sorted(known for known, meant in SYNONYMS.items() if meant == name)
         title = name + (f" ({', '.join(also)})" if also else "")
         takes = ", ".join(map(_family, signature.families)) + (", ..." if signature.repeats else "")
-        over = name in OVER_AGGREGATES or name in ("COALESCE", "GROUPING")
-        notes = [*([] if over else ["rows only"]), *(["may fail"] if signature.can_fail else [])]
+        note = "may fail" if signature.can_fail else ""
         example, value = EXAMPLES[name]
-        rows.append(
-            f"| {title} | {takes} | {', '.join(notes)} | `{example}` | `{json.dumps(value)}` |"
-        )
+        rows.append(f"| {title} | {takes} | {note} | `{example}` | `{json.dumps(value)}` |")
     return _HEAD + "\n".join(rows) + "\n"
 
 

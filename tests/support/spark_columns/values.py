@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from jobs.core.plan.tree import Arithmetic, Constant
 from jobs.core.plan.typing_rules import DECIMAL_SCALE_KEPT
+from jobs.edge.spark.column_types import spark_type
 from schemas.types.sql_types import (
     BIGINT,
     BOOLEAN,
@@ -26,38 +27,14 @@ from schemas.types.sql_types import (
     integer_range,
 )
 
-_SPARK_TYPES: dict[Kind, T.DataType] = {
-    Kind.BOOLEAN: T.BooleanType(),
-    Kind.TINYINT: T.ByteType(),
-    Kind.SMALLINT: T.ShortType(),
-    Kind.INT: T.IntegerType(),
-    Kind.BIGINT: T.LongType(),
-    Kind.FLOAT: T.FloatType(),
-    Kind.DOUBLE: T.DoubleType(),
-    Kind.STRING: T.StringType(),
-    Kind.DATE: T.DateType(),
-    Kind.TIMESTAMP: T.TimestampNTZType(),
-    Kind.TIMESTAMP_LTZ: T.TimestampType(),
-    Kind.BINARY: T.BinaryType(),
-}
-
 # Spark reads a text as a date or a time only if it matches these. Spark also accepts the year 0,
 # zones, and for constants words such as `now`, which would make results depend on the day.
 _DATE_TEXT = r"^\s*(?!0000)\d{4}(-\d{1,2}(-\d{1,2}(\s.*)?)?)?$"
 _TIMESTAMP_TEXT = (
     r"^\s*(?!0000)\d{4}-\d{1,2}-\d{1,2}([ T]\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{0,9})?)?)?\s*$"
 )
+_STAMP_TEXT = _TIMESTAMP_TEXT.replace(r")?)?\s*$", r")?Z?)?\s*$")  # may say that it is UTC
 _FRACTION_TEXT = r"^\s*[+-]?(\d+\.\d*|\.\d+)\s*$"
-
-
-def spark_type(sql_type: SqlType) -> T.DataType:
-    """Return the Spark type of a SQL type."""
-    if sql_type.kind is Kind.ROW:
-        fields = zip(sql_type.item_names, sql_type.items, strict=True)
-        return T.StructType([T.StructField(name, spark_type(item)) for name, item in fields])
-    if sql_type.kind is Kind.DECIMAL:
-        return T.DecimalType(sql_type.precision or 10, sql_type.scale or 0)
-    return T.StringType() if sql_type.textual_time else _SPARK_TYPES[sql_type.kind]
 
 
 def named_column(name: str) -> SparkColumn:
@@ -99,7 +76,8 @@ def convert(value: SparkColumn, source: SqlType, target: SqlType) -> SparkColumn
         return F.when(was | (F.abs(plain) < F.lit(math.inf)) | F.isnan(plain), plain)
     if target.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
         if source == STRING:
-            plain = F.when(value.rlike(_TIMESTAMP_TEXT), plain)
+            text = _TIMESTAMP_TEXT if target.kind is Kind.TIMESTAMP else _STAMP_TEXT
+            plain = F.when(value.rlike(text), plain)
         stamped = source.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
         finer = source == STRING or (stamped and (source.precision or 0) > (target.precision or 0))
         return _truncate(plain, target) if finer else plain

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 
 from jobs.core.plan.scalar_functions import TIME_FORMAT_PART, UNITS_MONTHS, UNITS_US
 from jobs.core.plan.tree import Call, Constant
-from jobs.edge.spark.expression_values import spark_type
+from jobs.edge.spark.column_types import spark_type
 from schemas.types.sql_types import Kind
 
 _DAY_US = UNITS_US["DAY"]

@@ -11,9 +11,10 @@ from pyspark.sql import types as T
 
 from jobs.core.evaluate.functions import EXACT_DOUBLE_MAX
 from jobs.core.plan.tree import Call, Constant
-from jobs.edge.spark.expression_values import negate, spark_type
-from jobs.edge.spark.moment_functions import MOMENT_FUNCTIONS
+from jobs.edge.spark.column_types import spark_type
 from schemas.types.sql_types import Kind
+from tests.support.spark_columns.moments import MOMENT_FUNCTIONS
+from tests.support.spark_columns.values import negate
 
 _Function = Callable[[Call, list[SparkColumn]], SparkColumn]
 

@@ -1,4 +1,4 @@
-"""Compute buckets of groups and rows with Spark Columns, as `jobs.core.plan.bucket` does."""
+"""Buckets of groups as Spark Columns, as `jobs.core.plan.bucket` does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from jobs.core.plan.tree import Plan, WindowBound
-from jobs.edge.rows.weighted_rows import REPORT, WEIGHT
 from schemas.types.sql_types import Kind, SqlType
 
 
@@ -21,17 +20,6 @@ def bucket_column(plan: Plan, buckets: int) -> Column:
         for i, named in enumerate(plan.group)
     ]
     return _hash(parts, buckets)
-
-
-def change_bucket_column(plan: Plan, buckets: int) -> Column:
-    """Return the bucket of a change of a key; a report names its own, or goes to the first."""
-    named = F.coalesce(F.col(WEIGHT), F.lit(0)).cast("int")
-    return F.when(F.col(REPORT).isNull(), row_bucket_column(plan, buckets)).otherwise(named)
-
-
-def row_bucket_column(plan: Plan, buckets: int) -> Column:
-    """Return the bucket of a row from the columns of its primary key."""
-    return _hash([_encode(F.col(each.name), each.type) for each in plan.primary_key], buckets)
 
 
 def _hash(parts: list[Column], buckets: int) -> Column:

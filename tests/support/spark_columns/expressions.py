@@ -1,4 +1,4 @@
-"""Build the plan's row expressions as Spark Columns: a value and a failure for each row.
+"""Row expressions as Spark Columns, the judge of our own: a value and a failure for each row.
 
     plan Expression ──build──► value: the Column; NULL if the row fails
                            └─► failure: why the row fails, or NULL; None if no row can fail
@@ -48,17 +48,17 @@ from jobs.core.plan.typing_rules import like_pattern
 from jobs.core.plan.walk import node_can_fail
 from jobs.core.rows.projection import SHOWN_VALUE_CHARACTERS_MAX, shorten_sql
 from jobs.core.sql.grouping_sets import SET_COLUMN, split_set_key
-from jobs.edge.spark.expression_values import (
+from jobs.edge.spark.column_types import spark_type
+from schemas.types.sql_types import DOUBLE, STRING, Kind
+from tests.support.spark_columns.functions import FUNCTIONS
+from tests.support.spark_columns.values import (
     calculate,
     constant_value,
     convert,
     named_column,
     negate,
-    spark_type,
 )
-from jobs.edge.spark.scalar_functions import FUNCTIONS
-from jobs.edge.spark.window_columns import add_windows, build_bound
-from schemas.types.sql_types import DOUBLE, STRING, Kind
+from tests.support.spark_columns.windows import add_windows, build_bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +353,3 @@ def _build_call(call: Call) -> Evaluated:
     value = FUNCTIONS[call.function](call, values)
     failure = _coalesce(*(argument.failure for argument in arguments))
     return Evaluated(value, _coalesce(failure, _overflow(call, values, value)))
-
-
-__all__ = ["Evaluated", "build", "project", "spark_type"]
