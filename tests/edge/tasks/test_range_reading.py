@@ -145,6 +145,42 @@ def test_a_canal_that_starts_again_and_repeats_itself_is_noticed_on_every_path(
     assert read(tmp_path, repeating(goes_on), SPEC)[0]["order"].repeats == 0
 
 
+def debezium_message(row: int, seconds: int, sent_ms: int) -> dict[str, Any]:
+    source = {"db": "shop", "table": "items", "ts_ms": seconds * 1_000, "pos": 4 + row, "row": 0}
+    after = {"name": f"n{row}", "cnt": row}
+    return {"before": None, "after": after, "op": "c", "source": source, "ts_ms": sent_ms}
+
+
+def maxwell_message(row: int, seconds: int, _: int) -> dict[str, Any]:
+    names = {"database": "shop", "table": "items", "type": "insert", "xid": row, "commit": True}
+    return names | {"ts": seconds, "data": {"name": f"n{row}", "cnt": row}}
+
+
+@pytest.mark.parametrize("path", ["scanned", "one by one"])
+@pytest.mark.parametrize(
+    ("format", "message"),
+    [("debezium-json", debezium_message), ("maxwell-json", maxwell_message)],
+)
+def test_a_source_without_numbers_that_repeats_itself_is_noticed_on_every_path(
+    format: str, message: Any, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if path == "one by one":
+        monkeypatch.setattr(range_reading, "scanner_of", lambda *_: None)
+    spec = SPEC | {
+        "source": SPEC["source"] | {"format": format},
+        "columns": {"name": "STRING", "cnt": "INT"},
+    }
+    once = [(row, 1_700_000_000 + row) for row in range(10)]
+    for sent, repeats in ((once + once[4:], 1), ([*once, (10, once[4][1]), (11, once[9][1])], 0)):
+        values = [json.dumps(message(*each, at)).encode() for at, each in enumerate(sent, 1_000)]
+        records = [
+            Message(topic="items", partition=0, offset=offset, value=value)
+            for offset, value in enumerate(values)
+        ]
+        order = read(tmp_path, records, spec)[0]["order"]
+        assert (order.repeats, order.repeats_from) == (repeats, 10 if repeats else None)
+
+
 def test_a_truncate_stops_the_job_or_is_refused_and_every_message_is_counted(
     tmp_path: Path,
 ) -> None:
