@@ -230,13 +230,17 @@ def test_a_truncate_stops_a_job_with_the_place_and_the_ways_out(
     assert re.search(r"TRUNCATE.*partition 0, offset \d+|partition 0.*TRUNCATE", output), output
 
 
-def test_an_applied_truncate_leaves_the_rows_of_the_database_even_if_canal_repeats_it(
-    canal: Canal, tmp_path: Path
+@pytest.mark.parametrize("moves", [False, True], ids=["repeated", "moved-keys"])
+def test_an_applied_truncate_leaves_the_rows_of_the_database(
+    canal: Canal, tmp_path: Path, moves: bool
 ) -> None:
-    tally = suite(canal, "TRUNCATE applied, canal's position lost, dedupe: pk")
-    workload = filled(canal, "cleared", moves=True)
-    sent = canal.count("cleared")
-    job = load_job(canal, "cleared", tmp_path, **DEDUPE, on_truncate="apply")
+    """Keys that change are not repeated here: within a second they look like repeats."""
+    fault, table = "canal's position lost", "cleared_moved" if moves else "cleared"
+    what = "keys updated" if moves else fault
+    tally = suite(canal, f"TRUNCATE applied, {what}, dedupe: pk")
+    workload = filled(canal, table, moves=moves)
+    sent = canal.count(table)
+    job = load_job(canal, table, tmp_path, **DEDUPE, on_truncate="apply")
     job.run.must_run()
     for at_rest in (False, True):  # between two runs of the job, and with nothing behind it
         canal.database.run(workload.transactions(20))
@@ -248,16 +252,17 @@ def test_an_applied_truncate_leaves_the_rows_of_the_database_even_if_canal_repea
         assert not job.compare(suite(canal, "after a TRUNCATE"))
     assert job.run.ask("results", job.run.spec["name"]) == []
     canal.database.run(workload.transactions(50))
-    tally.plan("canal's position lost")
-    canal.kill()
-    canal.set_back()
-    canal.start()
+    if not moves:
+        tally.plan(fault)
+        canal.kill()
+        canal.set_back()
+        canal.start()
+        tally.fire(fault)
     canal.catch_up()
-    tally.fire("canal's position lost")
     job.run.must_run()
-    tally.inputs = canal.count("cleared")
-    assert tally.inputs > 2 * sent, "canal has not repeated the history"
-    assert sum(epoch.counts.truncations for epoch in job.run.epochs()) == 4
+    tally.inputs = canal.count(table)
+    assert moves or tally.inputs > 2 * sent, "canal has not repeated the history"
+    assert sum(epoch.counts.truncations for epoch in job.run.epochs()) == (2 if moves else 4)
     job.check(tally)
 
 
