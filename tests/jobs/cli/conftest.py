@@ -36,8 +36,7 @@ def lab(
     first = warm_driver(*arguments, "--brokers", broker.address)
     assert first.returncode == 0, first.stderr
     kept = shop.truth()
-    named = command("savepoint", JOB, "--data", str(data), "--name", "first")
-    assert named.returncode == 0, named.stderr
+    assert main(["savepoint", JOB, "--data", str(data), "--name", "first"]) == 0
     shop.feed(200)
     second = warm_driver(*arguments, "--brokers", broker.address)
     assert second.returncode == 0, second.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop, events, get_running_loop
 from collections.abc import Iterator
 
 import pytest
@@ -17,15 +18,26 @@ from tests.support.service.served import Served
 expect.set_options(timeout=15_000)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One a module: while it is there, nobody else in this process may run an event loop."""
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[tuple[Browser, AbstractEventLoop]]:
+    """One a worker, with the event loop that Playwright's calls run."""
     if find_chromium() is None:
         pytest.skip("NOT CHECKED IN A BROWSER: there is no Chromium; run make setup-browser")
     with sync_playwright() as playwright:
-        running = launch(playwright)
-        yield running
+        running, loop = launch(playwright), get_running_loop()
+        events._set_running_loop(None)
+        yield running, loop
+        events._set_running_loop(loop)
         running.close()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: tuple[Browser, AbstractEventLoop]) -> Iterator[Browser]:
+    """The browser, for a module: in the others tests may run event loops of their own."""
+    running, loop = chromium
+    events._set_running_loop(loop)
+    yield running
+    events._set_running_loop(None)
 
 
 @pytest.fixture(scope="session")
