@@ -32,7 +32,7 @@ from jobs.core.values import json_text
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Records
 from jobs.edge.process.broker import Broker
-from jobs.edge.rows.weighted_rows import REPORT, WEIGHT
+from jobs.edge.rows.weighted_rows import REPORT, WEIGHT, parcelling_of, unpack_parcels
 from jobs.edge.tasks import decode as decode_task
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.range_reading import SourceRules
@@ -101,18 +101,18 @@ def decoded(
         1,
         "uuid",
         horizons={"items": NOW_MS + 300_000},
+        parcelling=parcelling_of(PLAN, 1, 1),
     )
     groups: dict[str, tuple[int, int]] = {}
     report: RangeReport | None = None
     ordinals = pa.RecordBatch.from_arrays([pa.array([0])], names=["id"])
-    for batch in task(iter([ordinals])):
-        for row in batch.to_pylist():
-            if row[REPORT] is not None:
-                report = msgspec.json.decode(row[REPORT], type=RangeReport)
-            else:
-                rows, total = groups.get(row["name"], (0, 0))
-                weight = row[WEIGHT]
-                groups[row["name"]] = (rows + weight, total + weight * row["cnt"])
+    sent = pa.Table.from_batches(task(iter([ordinals])))
+    for payload in sent[REPORT].drop_null().to_pylist():
+        report = msgspec.json.decode(payload, type=RangeReport)
+    for row in unpack_parcels(sent).to_pylist():
+        rows, total = groups.get(row["g0"], (0, 0))
+        weight = row[WEIGHT]
+        groups[row["g0"]] = (rows + weight, total + weight * row["a0"])
     assert report is not None
     names = [file.path for file in report.quarantine]
     rejects = [row for name in names for row in pq.ParquetFile(root / name).read().to_pylist()]
