@@ -21,7 +21,7 @@ from tests.support.service.served import Served, eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(580)]
 
-SECONDS = 120
+SECONDS = 400
 QUERIES = {
     "sums": "SELECT k, SUM(v) AS s FROM t GROUP BY k",
     "whole": "SELECT COUNT(*) AS n FROM t",

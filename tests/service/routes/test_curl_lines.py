@@ -41,7 +41,7 @@ columns: {id: BIGINT, name: STRING, cnt: INT}
 query: SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name
 minibatch: {size: 4, latency: 50ms, max_rows: 4}
 """
-SECONDS = 240.0
+SECONDS = 400.0
 STREAM_SECONDS = "2"
 STREAM_ENDED = 28  # curl's word for: the time is over
 

@@ -27,7 +27,7 @@ from tests.support.topics import committed_records
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(580)]
 
 JOB = "/v1/jobs/items"
-SECONDS = 150.0
+SECONDS = 400.0
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.support.jobs.running_job import RunningJob, produce
 from tests.support.jobs.shop_views import make_shop_views, views_must_be_exact
 from tests.support.service.served import Served, end_jobs, eventually
 
-WAIT_SECONDS = 180
+WAIT_SECONDS = 400
 MESSAGES = 600
 
 
