@@ -79,10 +79,10 @@ class Crew:
     topic: str
 
     def add(self, number: int, **keys: Any) -> Member:
-        """Put and start a job, and send the first third of its history."""
+        """Put and start a job without a mirror, and send the first third of its history."""
         query, topic = number % 4, f"{self.topic}-{number}"
         job = product_job(self.broker, topic, self.home, query, name=f"items-{number}")
-        job.spec |= keys
+        job.spec |= {"mirror": "off", **keys}
         return self._start(Member(job, query, history(100 + number, messages=MESSAGES)))
 
     def add_views(self, *mirrored: str) -> Member:
