@@ -41,7 +41,7 @@ from jobs.edge.machine.kernel_cache import use_kernel_cache
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
-from jobs.edge.rows.weighted_rows import BUCKET, POSITION, REPORT, WEIGHT
+from jobs.edge.rows.weighted_rows import BUCKET, POSITION, WEIGHT, pack_rows
 from jobs.edge.state.bucket_states import CommittedEpoch
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import (
@@ -51,6 +51,7 @@ from jobs.edge.table.epoch_files import (
 from jobs.edge.tasks.body import collector_off
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
+from jobs.edge.tasks.fold_views import ViewsFold
 from schemas.limits import PIECE_MESSAGES
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import SqlType
@@ -147,7 +148,7 @@ class EpochsByHand:
         return [column.take(taken) for column in found.columns], weighted
 
     def project(self, columns: list[pa.Array], weighted: Any) -> pa.RecordBatch:
-        """Evaluate group and argument expressions and the bucket, as Spark does in a job."""
+        """Evaluate group and argument expressions and the bucket, as the decode task does."""
         used = [column.to_pylist() for column in columns]
         for column, values in zip(self.plan.used, used, strict=True):
             if column.type.scale is not None:
@@ -163,7 +164,6 @@ class EpochsByHand:
         group = {key: bucket_of((key,), types, BUCKETS) for key in set(used[names.index("name")])}
         named[POSITION] = pa.array(weighted.positions)
         named[WEIGHT] = pa.array(weighted.weights)
-        named[REPORT] = pa.nulls(len(rows), pa.binary())
         named[BUCKET] = pa.array([group[key] for key in used[names.index("name")]], pa.int32())
         return pa.RecordBatch.from_pydict(named)
 
@@ -179,7 +179,7 @@ class EpochsByHand:
             self.table.version,
             tuple(self.line),
         )
-        (output,) = task(iter([rows]))
+        (output,) = ViewsFold((task,), 1)(iter([pack_rows(0, rows)]))
         return msgspec.json.decode(output["payload"][0].as_py(), type=FoldReport)
 
     def commit(self, report: FoldReport) -> None:

@@ -41,7 +41,6 @@ from jobs.edge.rows.weighted_rows import (
     POSITION,
     REPORT,
     WEIGHT,
-    take_batches,
     unpack_parcels,
 )
 from jobs.edge.state.bucket_states import BucketStates
@@ -70,20 +69,7 @@ OUTPUT_SCHEMA = "kind string, payload binary"  # the same for Spark
 
 @dataclass(frozen=True, slots=True)
 class FoldTask(FoldInputs):
-    """The function of the fold stage; a value, so that Spark can send it to the workers."""
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with task_body():
-            yield from self._fold_batches(batches)
-
-    def _fold_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        failpoint("fold_task")
-        found = take_batches(batches, self.bytes_max)
-        if found is None:
-            yield too_large_batch()
-        if not found:
-            return
-        yield from self.fold_found(found)
+    """What `ViewsFold` does for one view; a value, so that Spark can send it to the workers."""
 
     def fold_found(self, found: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Fold the rows of these batches, and pass on the reports in them."""

@@ -1,4 +1,4 @@
-"""Fold the parcels of several views in one task.
+"""Fold the parcels of all views of a job in one task.
 
 parcels of all views ─► by view: FoldTask ─► files of this view
 """
@@ -18,7 +18,7 @@ from jobs.edge.tasks.fold import FoldTask, too_large_batch
 
 @dataclass(frozen=True, slots=True)
 class ViewsFold:
-    """The function of the fold stage of a job with several views.
+    """The function of the fold stage of a job, which has at least one view.
 
     View `i` has the targets from `i * targets` on.
     """

@@ -39,6 +39,7 @@ from jobs.edge.table.compaction import BASE_TIER, Merge
 from jobs.edge.tasks import columnar_fold
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
+from jobs.edge.tasks.fold_views import ViewsFold
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, STATE
 from schemas.types.sql_types import SqlType
 from tests.support.histories.change_scripts import Script, scripts
@@ -163,7 +164,7 @@ def run(
         tuple(map(CommittedEpoch.of, line)),
         made.rules,
     )
-    (output,) = task(iter([rows]))
+    (output,) = ViewsFold((task,), 1)(iter([rows]))
     return msgspec.json.decode(output["payload"][0].as_py(), type=FoldReport)
 
 
