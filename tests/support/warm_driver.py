@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.command.waiting import wait_readable
 
 RUN_SECONDS_MAX = 600
 _CHECKOUT = Path(__file__).resolve().parents[2]
@@ -36,7 +37,7 @@ class WarmDriver:
         assert process.stdout is not None
         environment = {name: text for name, text in os.environ.items() if name.startswith(_OURS)}
         print(json.dumps([arguments, environment]), file=process.stdin, flush=True)
-        if not select.select([process.stdout], [], [], RUN_SECONDS_MAX)[0]:
+        if not wait_readable(process.stdout, RUN_SECONDS_MAX):
             process.kill()
         line = process.stdout.readline()
         if not line:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -18,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import count
@@ -73,11 +72,13 @@ class _Lease:
 
     def read_loss(self) -> str | None:
         """Return why the JVM is gone, None if it is not: its owner sends a reason, or ends."""
-        if not select.select([self.connection], [], [], _LOST_SECONDS)[0]:
-            return None
-        with suppress(OSError):
+        self.connection.settimeout(_LOST_SECONDS)
+        try:
             return self.connection.recv(_REASON_BYTES).decode().strip() or "has ended"
-        return "has ended"
+        except TimeoutError:
+            return None
+        except OSError:
+            return "has ended"
 
 
 @dataclass(slots=True)

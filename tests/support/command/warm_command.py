@@ -12,7 +12,6 @@ from __future__ import annotations
 import gc
 import os
 import resource
-import select
 import signal
 import socket
 import subprocess
@@ -23,6 +22,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
+
+from tests.support.command.waiting import wait_readable
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
 _BYTES_MAX = 256 << 10
@@ -54,13 +55,13 @@ class WarmCommand:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        if self.returncode is None and select.select([self._ended], [], [], 0)[0]:
+        if self.returncode is None and wait_readable(self._ended, 0):
             self.returncode = _ask(self._channel, Ended(self.pid))
             os.close(self._ended)
         return self.returncode
 
     def wait(self, seconds: float | None = None) -> int:
-        if self.returncode is None and not select.select([self._ended], [], [], seconds)[0]:
+        if self.returncode is None and not wait_readable(self._ended, seconds):
             raise subprocess.TimeoutExpired(f"process {self.pid}", seconds or 0)
         code = self.poll()
         assert code is not None
