@@ -31,13 +31,7 @@ from jobs.edge.table import pins
 from jobs.edge.table.compaction import current_rows
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import now_ms
-from jobs.edge.table.file_writer import (
-    AddedFile,
-    FileWriter,
-    by_part,
-    file_name,
-    write_file,
-)
+from jobs.edge.table.file_writer import AddedFile, FileWriter, by_part, file_name, write_file
 from jobs.edge.table.job_specs import write_specs
 from jobs.edge.table.reading import TableReader, open_views
 from jobs.edge.table.savepoints import RESTORED, Savepoint, write_savepoint

@@ -96,11 +96,7 @@ def _require_existing(admin: KafkaAdmin, topic: str, partitions: Mapping[str, in
 def _commit(job: StoppedJob, wanted: Offsets) -> EpochRow:
     newest = job.newest
     unchanged = {
-        name: {
-            "groups": reader.newest.groups,
-            "changelog_rows": 0,
-            **newest.view_counters(name),
-        }
+        name: {"groups": reader.newest.groups, "changelog_rows": 0, **newest.view_counters(name)}
         for name, reader in job.views.items()
     }
     epoch = newest.epoch + 1

@@ -37,16 +37,8 @@ from jobs.edge.process.fence import WriterLock
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.rows.file_statistics import STATISTICS, compute_statistics
 from jobs.edge.table.delta_epochs import APPLICATION
-from jobs.edge.table.epoch_files import (
-    SEQ_BUCKET_BITS,
-    now_ms,
-)
-from jobs.edge.table.file_writer import (
-    AddedFile,
-    by_part,
-    file_name,
-    write_file,
-)
+from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS, now_ms
+from jobs.edge.table.file_writer import AddedFile, by_part, file_name, write_file
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.savepoints import RESTORED, Savepoint, savepoints
 from jobs.table.epoch_rows import newest_of_job

@@ -47,10 +47,7 @@ def exclude_late(
         return rows
     names = [f"g{index}" for index in range(len(reader.plan.group))]
     positions = zip(
-        to_list(late["topic"]),
-        to_list(late["partition"]),
-        to_list(late["offset"]),
-        strict=True,
+        to_list(late["topic"]), to_list(late["partition"]), to_list(late["offset"]), strict=True
     )
     keys = zip(*reader.layout.keys(late), strict=True)
     columns = {message: pa.array([f"{topic}/{at}/{offset}" for topic, at, offset in positions])}

@@ -245,7 +245,7 @@ class _Demo:
         self._print(_describe_verdict("windows", "the same query over them", chained, ages))
         self._print(
             f"       {sent:,} messages, {self.epochs.number} epochs, {fold.rows:,} "
-            f"changelog rows, {self.epochs.quarantined} messages in quarantine",
+            f"changelog rows, {self.epochs.quarantined} messages in quarantine"
         )
         if self.options.data is not None:
             self._print(f"data   in {self.data}")

@@ -31,12 +31,7 @@ ITEMS: dict[str, Any] = {
 AGES: dict[str, Any] = {
     "name": "ages",
     "source": {"topic": SINK_TOPIC, "format": "changelog-json"},
-    "columns": {
-        "name": "STRING",
-        "sum_cnt": "INT",
-        "top": "INT",
-        "oldest": "TIMESTAMP(3)",
-    },
+    "columns": {"name": "STRING", "sum_cnt": "INT", "top": "INT", "oldest": "TIMESTAMP(3)"},
     "query": "SELECT window_start, COUNT(*) AS names, "  # noqa: S608 - our own query
     "SUM(sum_cnt) AS stock, MAX(top) AS top "
     f"FROM items GROUP BY TUMBLE(oldest, INTERVAL '{WINDOW_SECONDS}' SECOND)",

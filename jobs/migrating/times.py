@@ -19,12 +19,7 @@ from jobs.migrating.statements import Table, TableColumn
 from jobs.migrating.tokens import Token
 from schemas.spec.duration import duration_text
 
-_UNITS_MS = {
-    "SECOND": 1_000,
-    "MINUTE": 60_000,
-    "HOUR": 3_600_000,
-    "DAY": 86_400_000,
-}
+_UNITS_MS = {"SECOND": 1_000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
 METADATA = {
     "timestamp": "kafka",
     "event-timestamp": "es",

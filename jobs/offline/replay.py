@@ -139,11 +139,7 @@ class _Replay:
             arrived = list(arrived)
             time = self._time = _make_time(self.spec, self.plan, arrived)
         job = InMemoryJob(
-            self.spec,
-            self.plan,
-            self.rows,
-            bundle_rows=self.spec.minibatch.size,
-            time=time,
+            self.spec, self.plan, self.rows, bundle_rows=self.spec.minibatch.size, time=time
         )
         for step in arrived:
             yield from map(self._convert, self._take(job, step))

@@ -18,12 +18,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from jobs.edge.spark.executors import (
-    ClusterStatus,
-    ExecutorWatch,
-    NoExecutors,
-    read_cluster_status,
-)
+from jobs.edge.spark.executors import ClusterStatus, ExecutorWatch, NoExecutors, read_cluster_status
 from jobs.edge.table.epoch_files import now_ms
 from schemas.directory.waiting import Waiting, forget_waiting, write_waiting
 from schemas.limits import EXECUTORS_MISSING_REPORTED_SECONDS, EXECUTORS_MISSING_SECONDS_MAX

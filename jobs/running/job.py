@@ -188,11 +188,7 @@ class Job:
                 self._run_on(topics, paths, before, admin)
 
     def _run_on(
-        self,
-        topics: SourceTopics,
-        paths: JobDirectory,
-        before: JobSpec | None,
-        admin: KafkaAdmin,
+        self, topics: SourceTopics, paths: JobDirectory, before: JobSpec | None, admin: KafkaAdmin
     ) -> None:
         plans = plans_of(self.spec)
         table, newest = self._open_table(plans, topics, paths, before, admin)

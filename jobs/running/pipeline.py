@@ -38,18 +38,10 @@ from jobs.core.job.views import reading_plan
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.truncations import Truncations
 from jobs.core.time.due_work import Work
-from jobs.edge.kafka.offset_ranges import (
-    OffsetRange,
-    advance_offsets,
-    ranges_between,
-    split_ranges,
-)
+from jobs.edge.kafka.offset_ranges import OffsetRange, advance_offsets, ranges_between, split_ranges
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.job_directory import JobDirectory
-from jobs.edge.rows.weighted_rows import (
-    Parcelling,
-    parcelling_of,
-)
+from jobs.edge.rows.weighted_rows import Parcelling, parcelling_of
 from jobs.edge.spark.task_errors import collect_rows
 from jobs.edge.state.bucket_states import hot_state_of, stamp_of
 from jobs.edge.table.delta_epochs import EpochTable

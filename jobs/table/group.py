@@ -15,11 +15,7 @@ import pyarrow as pa
 
 from jobs.core.aggregates import Cell, Storage
 from jobs.core.explain.explanation import StoredGroup, explain_group
-from jobs.core.explain.extreme_changes import (
-    MultisetEntry,
-    MultisetHistory,
-    explain_extremes,
-)
+from jobs.core.explain.extreme_changes import MultisetEntry, MultisetHistory, explain_extremes
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import rank
 from jobs.core.plan.bucket import bucket_of_group

@@ -128,11 +128,7 @@ class Results:
 
 
 def _make_page(
-    listing: Listing,
-    epoch: int,
-    watermark: int | None,
-    found: list[tuple[Any, ...]],
-    limit: int,
+    listing: Listing, epoch: int, watermark: int | None, found: list[tuple[Any, ...]], limit: int
 ) -> ResultPage:
     rows = found[:limit]
     cursor = listing.encode_cursor(epoch, rows[-1][1:]) if len(found) > limit else None

@@ -146,12 +146,7 @@ class IndexWriter:
         self._connection.executemany(
             "INSERT OR REPLACE INTO epochs VALUES (?, ?, ?, ?)",
             [
-                (
-                    row.epoch,
-                    row.committed_at // 1_000,
-                    row.watermark,
-                    row.counts.changelog_rows,
-                )
+                (row.epoch, row.committed_at // 1_000, row.watermark, row.counts.changelog_rows)
                 for row in rows
             ],
         )

@@ -156,8 +156,7 @@ class RowStore:
             strict=True,
         )
         self.connection.executemany(
-            self._replace_sql,
-            ((key, 0, document, *ordered) for key, document, ordered in rows),
+            self._replace_sql, ((key, 0, document, *ordered) for key, document, ordered in rows)
         )
 
     def delete_ended(self, until: int) -> None:

@@ -125,9 +125,7 @@ NOT_MODIFIED: dict[int | str, Any] = {304: {"description": "Nothing newer than I
 
 
 def describe_body(
-    properties: dict[str, Any],
-    example: dict[str, Any],
-    required: list[str] | None = None,
+    properties: dict[str, Any], example: dict[str, Any], required: list[str] | None = None
 ) -> dict[str, Any]:
     """Return the schema of a body: a JSON object with these properties only."""
     schema: dict[str, Any] = {"type": "object", "properties": properties}

@@ -15,11 +15,7 @@ from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.answers.difference import read_difference_page
 from service.answers.group_snapshots import explain_group
-from service.routes.answering import (
-    answer,
-    make_epoch_headers,
-    parse_key,
-)
+from service.routes.answering import answer, make_epoch_headers, parse_key
 from service.routes.documents import Difference, Explained, History, Quarantine, Quarantined
 from service.routes.examples import ROW, describe_responses
 from service.routes.views import require_view

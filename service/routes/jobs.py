@@ -191,8 +191,7 @@ async def delete_job(
     request: Request,
     name: str,
     data: Annotated[
-        Literal["keep", "drop"] | None,
-        Query(description="keep or drop the table; required"),
+        Literal["keep", "drop"] | None, Query(description="keep or drop the table; required")
     ] = None,
     if_match: Annotated[str | None, Header()] = None,
 ) -> Response:

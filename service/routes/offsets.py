@@ -102,10 +102,7 @@ def _describe_partition(at: int, end: int | None) -> dict[str, int | None]:
     responses=describe_responses(Operation, _MOVED, 404, 409, 412, 422, 429, status=202),
 )
 async def move_offsets(
-    request: Request,
-    name: str,
-    if_match: IfMatch = None,
-    idempotency_key: RequestKey = None,
+    request: Request, name: str, if_match: IfMatch = None, idempotency_key: RequestKey = None
 ) -> Response:
     """Let a stopped job continue from other offsets, in a new epoch.
 
@@ -130,10 +127,7 @@ async def move_offsets(
     responses=describe_responses(Operation, _MOVED, 404, 409, 412, 429, status=202),
 )
 async def reset_offsets(
-    request: Request,
-    name: str,
-    if_match: IfMatch = None,
-    idempotency_key: RequestKey = None,
+    request: Request, name: str, if_match: IfMatch = None, idempotency_key: RequestKey = None
 ) -> Response:
     """Let a stopped job continue from `source.start`, with its current state; see PATCH."""
     require_whole_job(name, "offsets")

@@ -27,14 +27,7 @@ from service.moments import now_ms
 from service.paths import JobPaths, ServicePaths, hide_paths
 from service.problems import Problem
 from service.supervision import job_log, job_process
-from service.supervision.register import (
-    ALIVE,
-    Actual,
-    Desired,
-    FailureRecord,
-    JobRecord,
-    Register,
-)
+from service.supervision.register import ALIVE, Actual, Desired, FailureRecord, JobRecord, Register
 
 log = logging.getLogger(__name__)
 

@@ -55,8 +55,7 @@ def queries(table: str) -> dict[str, Query]:
             "WHERE qty > 2 GROUP BY day, qty",
         ),
         "state": Query(
-            ["state"],
-            f"SELECT state, COUNT(*) AS n, SUM(qty) AS qty FROM {table} GROUP BY state",
+            ["state"], f"SELECT state, COUNT(*) AS n, SUM(qty) AS qty FROM {table} GROUP BY state"
         ),
     }
 

@@ -198,10 +198,7 @@ EXAMPLES: dict[str, tuple[str, bytes | None]] = {
     "the key is …": ("upsert-json", b"[]"),
     "the key of a tombstone lacks …": ("upsert-json", b"{}"),
     "a tombstone has no key; …": ("upsert-json", None),
-    "… is not the name of a …": (
-        "canal-metadata",
-        message(type="INSERT", data=[NULLS], table=7),
-    ),
+    "… is not the name of a …": ("canal-metadata", message(type="INSERT", data=[NULLS], table=7)),
     "… is missing, and the source filters by it": ("canal-filtered", message(type="INSERT")),
 }
 # Those that expressions, windows and clocks give: where they are written.

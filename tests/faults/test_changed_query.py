@@ -17,12 +17,7 @@ from service.routes.documents import Change, Operation
 from tests.support.command.shop import QUERY, Shop, ordered, spec_text
 from tests.support.service.served import Served, end_jobs, eventually
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.broker,
-    pytest.mark.spark,
-    pytest.mark.timeout(1_200),
-]
+pytestmark = [pytest.mark.faults, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 SECONDS = 300.0
 CHANGED = QUERY.replace("GROUP BY", "WHERE cnt > 10 GROUP BY")

@@ -22,12 +22,7 @@ from tests.support.faults.load import spec
 from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import RunningJob
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.spark,
-    pytest.mark.faults,
-    pytest.mark.timeout(2_400),
-]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400)]
 
 EPOCHS, CHANGES = 120, 20  # enough for merges and a checkpoint
 Files = Callable[[RunningJob], list[Path]]

@@ -31,12 +31,7 @@ from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import RunningJob
 from tests.support.service.served import eventually
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.spark,
-    pytest.mark.faults,
-    pytest.mark.timeout(2_400),
-]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400)]
 
 DISK_MIB = 160  # Spark keeps its jars among its shuffles
 EPOCHS_BETWEEN = 3

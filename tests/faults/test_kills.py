@@ -27,12 +27,7 @@ from tests.support.faults.load import check_job, newest_epoch, spec, under_load
 from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import RunningJob
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.spark,
-    pytest.mark.faults,
-    pytest.mark.timeout(2_400),
-]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400)]
 
 CYCLES = 60
 FIRE_SECONDS_MAX = 90.0

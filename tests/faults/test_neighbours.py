@@ -25,12 +25,7 @@ from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import RunningJob
 from tests.support.service.served import eventually
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.spark,
-    pytest.mark.faults,
-    pytest.mark.timeout(2_400),
-]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400)]
 
 ROUNDS = 10
 GONE_SECONDS = 4.0

@@ -17,12 +17,7 @@ from tests.support.command.shop import COLUMN_TYPES, Shop
 from tests.support.jobs.running_job import consumed
 from tests.support.service.served import Served, end_jobs, eventually
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.spark,
-    pytest.mark.faults,
-    pytest.mark.timeout(1_200),
-]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(1_200)]
 
 SECONDS = 240.0
 FIRST = "SELECT name, SUM(cnt) AS total, MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name"

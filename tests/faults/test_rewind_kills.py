@@ -19,12 +19,7 @@ from tests.support.faults.load import check_job, spec
 from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import CHECKOUT, RUN_SECONDS_MAX, RunningJob
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.spark,
-    pytest.mark.faults,
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
 
 # The step at which it dies, and whether the rewind is committed then.
 STEPS = {"rewind_kept": False, "before_commit": False, "after_commit": True}

@@ -23,12 +23,7 @@ from service.supervision import job_process
 from tests.support.command.shop import Shop, ordered, spec_text
 from tests.support.service.served import Served, end_jobs, eventually
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.broker,
-    pytest.mark.spark,
-    pytest.mark.timeout(1_800),
-]
+pytestmark = [pytest.mark.faults, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1_800)]
 
 KILLS = 10
 SECONDS = 240.0

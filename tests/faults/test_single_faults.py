@@ -37,12 +37,7 @@ from tests.support.service.served import eventually
 ROUNDS = int(os.environ.get("RETALLY_SINGLE_FAULTS", "100"))
 CALM_SECONDS_MAX = 2.0  # between two faults, so that they meet a job in any of its phases
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.spark,
-    pytest.mark.faults,
-    pytest.mark.timeout(7_200),
-]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(7_200)]
 
 FAULTS = (
     kill(DRIVER),

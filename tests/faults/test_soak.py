@@ -55,14 +55,7 @@ pytestmark = [
     pytest.mark.timeout(int(SECONDS) + 600),
 ]
 
-FAULTS = (
-    kill(DRIVER),
-    kill(WORKER),
-    pause(BROKER, 5),
-    kill(JVM),
-    pause(WORKER, 5),
-    pause(JVM, 5),
-)
+FAULTS = (kill(DRIVER), kill(WORKER), pause(BROKER, 5), kill(JVM), pause(WORKER, 5), pause(JVM, 5))
 
 # What may be added in an hour, going on as in the second half, of the median of that half. The
 # rows of the shop become more all the time, so the cache may grow a little.

@@ -31,12 +31,7 @@ EPOCH_SECONDS_MAX = 90.0
 EVENT_MS_A_SECOND = 2_000  # event time runs so fast
 BEGAN_MS = 1_700_000_000_000
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.spark,
-    pytest.mark.faults,
-    pytest.mark.timeout(1_500),
-]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(1_500)]
 
 WINDOWED = "SELECT k, window_start, window_end, SUM(v) AS s, MAX(v) AS top FROM t GROUP BY k, "
 PLAIN = "SELECT k, SUM(v) AS s, MAX(v) AS top, COUNT(*) AS n FROM t GROUP BY k"

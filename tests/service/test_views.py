@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-VIEWS = {
-    "sums": "SELECT k, SUM(v) AS s FROM t GROUP BY k",
-    "whole": "SELECT COUNT(*) AS n FROM t",
-}
+VIEWS = {"sums": "SELECT k, SUM(v) AS s FROM t GROUP BY k", "whole": "SELECT COUNT(*) AS n FROM t"}
 
 
 def test_views_are_read_one_by_one_and_together_at_one_epoch(

@@ -22,9 +22,7 @@ def _without_the_last_view(
     return lambda self, outcome: list_files(self, outcome) if self.number < 2 else []
 
 
-def _only_the_first_topic(
-    build: Callable[..., EpochToPublish],
-) -> Callable[..., EpochToPublish]:
+def _only_the_first_topic(build: Callable[..., EpochToPublish]) -> Callable[..., EpochToPublish]:
     def build_message(self: JobPublisher, *arguments: Any) -> EpochToPublish:
         message = build(self, *arguments)
         first, *others = message.files

@@ -16,16 +16,7 @@ from jobs.core.values.change import Row
 from jobs.core.values.order_key import encoder
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
-from tests.support.histories.products import (
-    CNT,
-    DATABASE,
-    NAME,
-    NOTE,
-    PRICE,
-    REGION,
-    TABLE,
-    WEIGHT,
-)
+from tests.support.histories.products import CNT, DATABASE, NAME, NOTE, PRICE, REGION, TABLE, WEIGHT
 
 Results = dict[Any, Any]
 Truth = Callable[[Iterable[Any]], Results]  # a query over the live rows, by hand
@@ -149,11 +140,7 @@ SEVERAL = SimulatedJob(
         {
             **_COMMON,
             "views": {
-                name: {
-                    "query": query,
-                    "sink": {"topic": topic, "partitions": 2},
-                    "state": _BUCKETS,
-                }
+                name: {"query": query, "sink": {"topic": topic, "partitions": 2}, "state": _BUCKETS}
                 for name, query, topic in (
                     ("names", _NAMES, "changes"),
                     ("regions", _REGIONS, "changes-of-regions"),

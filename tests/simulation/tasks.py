@@ -20,10 +20,7 @@ from jobs.core.values.change import Changes, Filtered, Rejected, Skipped
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.state.bucket_states import BucketStates
 from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS
-from jobs.edge.table.file_writer import (
-    AddedFile,
-    file_name,
-)
+from jobs.edge.table.file_writer import AddedFile, file_name
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.range_report import RangeReport

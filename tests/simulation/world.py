@@ -52,10 +52,7 @@ from jobs.edge.state.catch_up import ZombieTask
 from jobs.edge.state.errors import HotStateError
 from jobs.edge.table import delta_epochs
 from jobs.edge.table.delta_epochs import CommitFailed, EpochTable, Fenced
-from jobs.edge.table.file_writer import (
-    AddedFile,
-    file_name,
-)
+from jobs.edge.table.file_writer import AddedFile, file_name
 from jobs.running.clock import JobClock
 from jobs.running.outcome import InputRefused
 from jobs.table import epoch_rows

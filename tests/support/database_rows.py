@@ -45,8 +45,7 @@ def differences(
 
 def _key(row: Mapping[str, Any], keys: list[str]) -> str:
     return json.dumps(
-        [None if row[each] is None else _plain(str(row[each])) for each in keys],
-        ensure_ascii=False,
+        [None if row[each] is None else _plain(str(row[each])) for each in keys], ensure_ascii=False
     )
 
 

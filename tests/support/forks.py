@@ -63,10 +63,7 @@ class Fork:
 
 
 def _call(
-    said: Connection,
-    environment: dict[str, str],
-    function: Callable[..., None],
-    *arguments: Any,
+    said: Connection, environment: dict[str, str], function: Callable[..., None], *arguments: Any
 ) -> None:
     os.environ.update(environment)  # that of the server is as old as the server
     function(said.send, *arguments)

@@ -62,10 +62,7 @@ def run(options: argparse.Namespace) -> None:
     if newest is not None:
         log = logging.getLogger("jobs.running.job")
         log.info(
-            "job %s ended at epoch %d after %d messages",
-            spec.name,
-            newest.epoch,
-            job.progress.read,
+            "job %s ended at epoch %d after %d messages", spec.name, newest.epoch, job.progress.read
         )
         for note in list_quarantine_notes(spec, job.progress, options.data):
             print_note(note)

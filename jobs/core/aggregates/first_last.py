@@ -25,10 +25,7 @@ def _edge_function(
     def value(site: Site) -> list[str]:
         lines = [f"{site.target} = {first_code(site, from_the_end=last)}"]
         if site.argument.kind is Kind.ROW:
-            lines += [
-                f"if {site.target} is not None:",
-                f"    {site.target} = {site.target}[-1]",
-            ]
+            lines += [f"if {site.target} is not None:", f"    {site.target} = {site.target}[-1]"]
         return lines
 
     return Function(

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.core.fold.program import (
-    FIRST_CELL,
-    FIRST_PLUS,
-    HEADS,
-    NEVER,
-    ROW_COUNT,
-    Delta,
-    Program,
-)
+from jobs.core.fold.program import FIRST_CELL, FIRST_PLUS, HEADS, NEVER, ROW_COUNT, Delta, Program
 
 
 def is_empty(program: Program, delta: Delta) -> bool:

@@ -28,33 +28,14 @@ from jobs.core.fold.deltas import drop_heads, is_empty, starts_group
 from jobs.core.fold.emission import emit_change
 from jobs.core.fold.group_results import NO_COUNTS, GroupResults, is_same_row
 from jobs.core.fold.laws import BrokenLaw
-from jobs.core.fold.program import (
-    HEADS,
-    ROW_COUNT,
-    Cells,
-    Delta,
-    MultisetChange,
-    Program,
-)
+from jobs.core.fold.program import HEADS, ROW_COUNT, Cells, Delta, MultisetChange, Program
 from jobs.core.fold.rules import DEFAULT_RULES, Rules
-from jobs.core.fold.state import (
-    Counts,
-    Group,
-    GroupTimer,
-    Key,
-    State,
-    Upserts,
-    rank,
-)
+from jobs.core.fold.state import Counts, Group, GroupTimer, Key, State, Upserts, rank
 from jobs.core.fold.timers import Clock
 from jobs.core.fold.visibility import Action, next_visibility
 from jobs.core.fold.window_closing import CLOSED, COMPLETE
 from jobs.core.values.change import Op, Row, Value
-from schemas.limits import (
-    DROPPED_KEYS_NAMED_MAX,
-    KEYS_BELOW_ZERO_NAMED_MAX,
-    WITHHELD_EXPIRY_PARTS,
-)
+from schemas.limits import DROPPED_KEYS_NAMED_MAX, KEYS_BELOW_ZERO_NAMED_MAX, WITHHELD_EXPIRY_PARTS
 
 ChangelogRow = tuple[Op, Key, Row]
 TTL = "ttl"  # the namespace of the timers that let groups expire
@@ -212,11 +193,7 @@ class _GroupsFold:
     """Folds group after group; collects their changelog rows, upserts and counters."""
 
     def __init__(
-        self,
-        program: Program,
-        state: State,
-        counters: Counters,
-        context: FoldContext,
+        self, program: Program, state: State, counters: Counters, context: FoldContext
     ) -> None:
         rules = context.rules
         self.program = program

@@ -129,9 +129,7 @@ class MemoryFold:
         weights: list[int] = []
         for consolidation in ranges:
             weighted = consolidation.consolidate(
-                self._group_of,
-                with_heads=self._rules.drop_early,
-                keep_zeros=self._rules.ttl_ms > 0,
+                self._group_of, with_heads=self._rules.drop_early, keep_zeros=self._rules.ttl_ms > 0
             )
             for row, position, weight in zip(*weighted, strict=True):
                 projected = self._projection(row)

@@ -109,10 +109,7 @@ def fold_time_of(program: Program) -> TimeFold:
 
 
 def fold_sessions(
-    program: Program,
-    state: State,
-    deltas: Mapping[Key, Delta],
-    context: FoldContext,
+    program: Program, state: State, deltas: Mapping[Key, Delta], context: FoldContext
 ) -> FoldResult:
     """Fold a bundle in which each row has a session of its own: its instant plus the gap."""
     keys = SessionKeys.of(program.plan)

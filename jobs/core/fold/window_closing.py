@@ -90,8 +90,7 @@ class Closing:
         last_start = times_ms - times_ms % window.step_ms
         first = watermark - self.lateness_ms + 2
         return Late(
-            whole=last_start + window.size_ms < first,
-            partly=last_start + window.slide_ms < first,
+            whole=last_start + window.size_ms < first, partly=last_start + window.slide_ms < first
         )
 
     def _last_ms(self, end: Any) -> int:

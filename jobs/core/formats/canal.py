@@ -83,10 +83,7 @@ class CanalDecoder(DecoderFrame):
         super().__init__(TableFilter(database, table), bytes_max)
         self._timestamp_format = timestamp_format
         self._fields = RowFields(
-            columns,
-            used,
-            text_converter(timestamp_format, binary),
-            missing_is_null=missing_is_null,
+            columns, used, text_converter(timestamp_format, binary), missing_is_null=missing_is_null
         )
         self._has_texts = any(column.type.kind is Kind.STRING for column in columns)
         cached = lru_cache(limits.MESSAGE_SCHEMAS_MAX)

@@ -88,14 +88,7 @@ class MessageScanner:
         message, count = 0, 0
         while True:
             message, count, why = kernel.scan(
-                buffer,
-                starts,
-                message,
-                count,
-                self._source,
-                self._data,
-                self._old,
-                images,
+                buffer, starts, message, count, self._source, self._data, self._old, images
             )
             if why == kernel.DONE:
                 return self._result(images, count)

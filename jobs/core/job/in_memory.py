@@ -187,10 +187,7 @@ class InMemoryJob:
         yield from self._add(partition, offset, ((*each, self._watermark) for each in gone))
 
     def _add(
-        self,
-        partition: TopicPartition,
-        offset: int,
-        derived: Iterable[tuple[int, Row, int | None]],
+        self, partition: TopicPartition, offset: int, derived: Iterable[tuple[int, Row, int | None]]
     ) -> Iterator[Event]:
         """Add rows to the bundle, each with the watermark before it."""
         for weight, row, watermark in derived:

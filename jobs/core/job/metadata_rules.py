@@ -10,11 +10,7 @@ from __future__ import annotations
 
 from jobs.core.plan.tree import Plan
 from schemas.spec.job import JobSpec
-from schemas.spec.source import (
-    CONSTANT_METADATA,
-    FORMATS_WITHOUT_TABLES,
-    METADATA_TYPES,
-)
+from schemas.spec.source import CONSTANT_METADATA, FORMATS_WITHOUT_TABLES, METADATA_TYPES
 from schemas.types.sql_types import SqlType
 
 

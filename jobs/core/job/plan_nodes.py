@@ -76,10 +76,7 @@ def _list_operators(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str, Attri
         yield (
             "local",
             "LocalGroupAggregate",
-            {
-                "group_by": image,
-                "select": [*image, f"COUNT{RETRACTING}(*) AS weight"],
-            },
+            {"group_by": image, "select": [*image, f"COUNT{RETRACTING}(*) AS weight"]},
         )
     if plan.window is not None:  # where Flink prints it, although WHERE is evaluated first
         yield "window", "WindowAssigner", _describe_window(spec, plan.window)

@@ -165,9 +165,7 @@ def time_problems(spec: JobSpec) -> list[tuple[tuple[str, ...], QueryError]]:
     return found
 
 
-def _list_texts(
-    section: Watermark,
-) -> Iterator[tuple[tuple[str, ...], Callable[..., object], str]]:
+def _list_texts(section: Watermark) -> Iterator[tuple[tuple[str, ...], Callable[..., object], str]]:
     """Yield the SQL of a section with its keys and the function that parses it."""
     if isinstance(section.time, RowTime) and section.time.expression is not None:
         yield ("time", "expression"), TimeExpression.parse, section.time.expression

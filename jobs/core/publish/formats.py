@@ -110,15 +110,7 @@ _DEBEZIUM = {Op.INSERT: "c", Op.UPDATE_AFTER: "u", Op.DELETE: "d"}
 CHANGELOG_JSON = PublishFormat(
     name="changelog-json",
     words=_OPS,
-    template=(
-        '{"op":"',
-        Slot.WORD,
-        '","row":',
-        Slot.ROW,
-        ',"epoch":@epoch@,"seq":',
-        Slot.SEQ,
-        "}",
-    ),
+    template=('{"op":"', Slot.WORD, '","row":', Slot.ROW, ',"epoch":@epoch@,"seq":', Slot.SEQ, "}"),
     paired=False,
 )
 CANAL_JSON = PublishFormat(

@@ -90,10 +90,7 @@ class KafkaAdmin:
     """
 
     def __init__(
-        self,
-        options: Mapping[str, Any],
-        *,
-        seconds_max: float = limits.KAFKA_ADMIN_SECONDS_MAX,
+        self, options: Mapping[str, Any], *, seconds_max: float = limits.KAFKA_ADMIN_SECONDS_MAX
     ) -> None:
         milliseconds = int(seconds_max * 1_000)
         self._seconds_max = seconds_max

@@ -56,10 +56,7 @@ _INTERFACE = {
     "queue_destroy": (None, (_POINTER,)),
     "topic_partition_list_new": (_POINTER, (_NUMBER,)),
     "topic_partition_list_add": (_POINTER, (_POINTER, _TEXT, ctypes.c_int32)),
-    "topic_partition_list_set_offset": (
-        _NUMBER,
-        (_POINTER, _TEXT, ctypes.c_int32, ctypes.c_int64),
-    ),
+    "topic_partition_list_set_offset": (_NUMBER, (_POINTER, _TEXT, ctypes.c_int32, ctypes.c_int64)),
     "topic_partition_list_destroy": (None, (_POINTER,)),
     "assign": (_NUMBER, (_POINTER, _POINTER)),
     "consume_batch_queue": (ctypes.c_ssize_t, (_POINTER, _NUMBER, _POINTER, _SIZE)),

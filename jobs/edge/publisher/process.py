@@ -48,12 +48,7 @@ from jobs.core.publish.protocol import (
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing, kafka_python_options
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.publisher.pipes import Inbox, Outbox, ParentGone, log
-from jobs.edge.publisher.records import (
-    BrokenChangelog,
-    ChangelogMissing,
-    read_epoch,
-    split_rows,
-)
+from jobs.edge.publisher.records import BrokenChangelog, ChangelogMissing, read_epoch, split_rows
 from jobs.edge.publisher.session import (
     OutcomeUnknown,
     PublishFailed,

@@ -207,11 +207,7 @@ class RecordWriter:
         return pc.cast(pa.array(ends - 1), pa.string())
 
     def _images(
-        self,
-        rows: pa.Array,
-        cells: list[pa.Array],
-        ops: pa.Array,
-        at: npt.NDArray[np.intp],
+        self, rows: pa.Array, cells: list[pa.Array], ops: pa.Array, at: npt.NDArray[np.intp]
     ) -> dict[Slot, pa.Array]:
         """Return the before and after images of updates; a +U has its -U in the row before."""
         here, former = pa.array(at), pa.array(np.maximum(at - 1, 0))

@@ -18,12 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.core.plan.bucket import buckets_of
-from jobs.core.rows.consolidate import (
-    Integers,
-    WeightedRows,
-    consolidate,
-    consolidate_with_heads,
-)
+from jobs.core.rows.consolidate import Integers, WeightedRows, consolidate, consolidate_with_heads
 from schemas.types.arrow_values import from_arrow
 from schemas.types.sql_types import SqlType
 

@@ -176,11 +176,7 @@ class Snapshot:
     """Implements core's State by a read transaction: the state at one stamp."""
 
     def __init__(
-        self,
-        keys: Keys,
-        txn: lmdb.Transaction[bytes],
-        databases: Databases,
-        stamp: Stamp | None,
+        self, keys: Keys, txn: lmdb.Transaction[bytes], databases: Databases, stamp: Stamp | None
     ) -> None:
         self.stamp = stamp
         self._keys = keys

@@ -28,15 +28,8 @@ from jobs.core.plan.tree import Plan
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.columns import conform
 from jobs.edge.rows.image_rows import CHANGES
-from jobs.edge.table.epoch_files import (
-    TableLayout,
-    layout_of,
-)
-from jobs.edge.table.file_writer import (
-    AddedFile,
-    FileWriter,
-    file_name,
-)
+from jobs.edge.table.epoch_files import TableLayout, layout_of
+from jobs.edge.table.file_writer import AddedFile, FileWriter, file_name
 from jobs.table.files import LiveFile, writer_of_tier
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, PARTS, ROWS, STATE, TIMERS
 from schemas.limits import (

@@ -13,10 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.edge.table.file_writer import (
-    AddedFile,
-    write_file,
-)
+from jobs.edge.table.file_writer import AddedFile, write_file
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import rows_in
 

@@ -18,11 +18,7 @@ import pyarrow as pa
 
 from jobs.edge.table.compaction import TOP_TIER
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.file_writer import (
-    AddedFile,
-    file_name,
-    write_file,
-)
+from jobs.edge.table.file_writer import AddedFile, file_name, write_file
 from jobs.table.epoch_rows import read_epoch_rows, sum_audited
 from jobs.table.files import LiveFile, writer_of_tier
 from jobs.table.parts import CHANGELOG, EPOCHS, LATE, QUARANTINE

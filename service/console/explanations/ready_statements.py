@@ -101,12 +101,7 @@ def write_statements(
 
 
 def _write_python(
-    template: str,
-    group: Sequence[str],
-    columns: Sequence[str],
-    path: str,
-    part: str,
-    quote: str,
+    template: str, group: Sequence[str], columns: Sequence[str], path: str, part: str, quote: str
 ) -> str:
     select = _write_select(group, columns, "epochs", part, quote)
     indented = "\n".join(f"    {line}" for line in select.splitlines())

@@ -15,11 +15,7 @@ from fastapi.responses import Response
 from jobs.core.job.window_rules import window_notes
 from jobs.table.parts import ACCUMULATORS
 from schemas.directory.start import read_start
-from schemas.limits import (
-    CONSOLE_LOG_LINES,
-    CONSOLE_SAVEPOINTS,
-    JOB_STOP_SECONDS_MAX,
-)
+from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_SAVEPOINTS, JOB_STOP_SECONDS_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.view_path import place_part
 from service.console.explanations.advice import advise

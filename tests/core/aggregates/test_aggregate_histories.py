@@ -10,11 +10,7 @@ import pytest
 
 from schemas.types.sql_types import SqlType
 from tests.support.histories import aggregates as histories
-from tests.support.histories.aggregate_checks import (
-    DUCKDB,
-    check_definitions,
-    check_duckdb,
-)
+from tests.support.histories.aggregate_checks import DUCKDB, check_definitions, check_duckdb
 
 SAMPLE = 25
 

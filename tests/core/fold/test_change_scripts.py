@@ -20,11 +20,7 @@ from jobs.core.sql.grouping_sets import with_set_numbers
 from jobs.core.values.change import Row
 from jobs.core.values.json_values import render
 from tests.support.histories.change_scripts import Script, ScriptedBundle, scripts, shown
-from tests.support.histories.scripted_bundles import (
-    bundles_of,
-    plan_of,
-    rules_of_script,
-)
+from tests.support.histories.scripted_bundles import bundles_of, plan_of, rules_of_script
 
 SCRIPTS = scripts()
 

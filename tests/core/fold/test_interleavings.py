@@ -17,13 +17,7 @@ from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.rows.projection import row_projection
 from jobs.core.values.change import Row
 from tests.support.examples import examples
-from tests.support.histories.moved_keys import (
-    Message,
-    Reader,
-    histories,
-    interleavings,
-    recompute,
-)
+from tests.support.histories.moved_keys import Message, Reader, histories, interleavings, recompute
 
 QUERY = (
     "SELECT k, COUNT(*) AS n, COUNT(v) AS some, SUM(v) AS total, MAX(v) AS top, MIN(v) AS low, "

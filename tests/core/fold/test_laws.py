@@ -20,12 +20,7 @@ Changelog = list[tuple[Op, str, int]]
 
 
 def test_a_well_formed_bundle_passes_unchanged() -> None:
-    changelog: Changelog = [
-        (INSERT, "a", 1),
-        (BEFORE, "b", 1),
-        (AFTER, "b", 2),
-        (DELETE, "c", 3),
-    ]
+    changelog: Changelog = [(INSERT, "a", 1), (BEFORE, "b", 1), (AFTER, "b", 2), (DELETE, "c", 3)]
     assert list(well_formed(changelog)) == changelog
     assert list(well_formed([])) == []
 

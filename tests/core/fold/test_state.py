@@ -16,20 +16,10 @@ import pytest
 from hypothesis import given
 
 from jobs.core.aggregates.present_values import MergedValues
-from jobs.core.fold.state import (
-    Group,
-    MemoryState,
-    Upserts,
-    rank,
-)
+from jobs.core.fold.state import Group, MemoryState, Upserts, rank
 from jobs.core.values.change import Value
 from tests.support.examples import examples
-from tests.support.histories.states import (
-    History,
-    NaiveState,
-    histories,
-    require_equal,
-)
+from tests.support.histories.states import History, NaiveState, histories, require_equal
 
 
 @examples(25)

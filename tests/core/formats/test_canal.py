@@ -82,10 +82,7 @@ def test_update_is_the_image_before_and_the_image_after() -> None:
 
 
 def test_absent_column_in_old_did_not_change_and_null_was_null() -> None:
-    assert changes(message(type="UPDATE", old=[{"name": None}])) == [
-        (-1, (None, 3)),
-        (1, ("a", 3)),
-    ]
+    assert changes(message(type="UPDATE", old=[{"name": None}])) == [(-1, (None, 3)), (1, ("a", 3))]
 
 
 def test_update_of_several_rows_tells_what_changed_row_by_row() -> None:

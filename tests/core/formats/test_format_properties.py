@@ -144,7 +144,7 @@ SCHEMAS = st.none() | st.fixed_dictionaries(
                         {"field": "t", "name": "org.apache.kafka.connect.data.Time"},
                         {"field": "d", "name": "io.debezium.time.IsoDate"},
                     ],
-                },
+                }
             ]
         )
         | st.just(5)

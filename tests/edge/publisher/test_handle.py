@@ -177,11 +177,7 @@ def test_an_epoch_that_would_leave_a_gap_is_refused(start: Start, table: SmallTa
 
 
 def test_epochs_that_wait_together_share_a_transaction(
-    broker: Broker,
-    topic: str,
-    start: Start,
-    table: SmallTable,
-    monkeypatch: pytest.MonkeyPatch,
+    broker: Broker, topic: str, start: Start, table: SmallTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RETALLY_FAILPOINTS", "publish_produced=stall:1@1")
     publish(start(), *(table.commit(5) for _ in range(12)))
@@ -209,11 +205,7 @@ def test_a_full_backlog_makes_the_driver_wait(
 
 
 def test_at_least_once_repeats_only_what_can_be_recognised(
-    broker: Broker,
-    topic: str,
-    start: Start,
-    table: SmallTable,
-    monkeypatch: pytest.MonkeyPatch,
+    broker: Broker, topic: str, start: Start, table: SmallTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delivery: Literal["at_least_once"] = "at_least_once"
     publish(start(delivery=delivery), table.commit(300))

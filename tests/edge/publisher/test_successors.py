@@ -84,10 +84,7 @@ def test_killed_inside_an_epoch_the_next_one_goes_on_without_loss_or_repeat(
 
 @pytest.mark.parametrize(
     ("generation", "place"),
-    quick(
-        product([1, 2], ["publish_begun", "publish_produced"]),
-        [(1, "publish_produced")],
-    ),
+    quick(product([1, 2], ["publish_begun", "publish_produced"]), [(1, "publish_produced")]),
 )
 def test_a_zombie_is_fenced_by_its_successor(
     broker: Broker,

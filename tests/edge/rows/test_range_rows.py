@@ -43,9 +43,7 @@ def test_rows_have_equal_numbers_if_they_are_equal_in_the_columns(
 
 @examples(100)
 @given(_rows.filter(bool))
-def test_a_view_has_the_same_answers_as_a_job_of_its_own(
-    rows: Rows,
-) -> None:
+def test_a_view_has_the_same_answers_as_a_job_of_its_own(rows: Rows) -> None:
     together = range_rows(rows)
     for indexes in ([0, 1], [1, 0], [2, 0], [0, 1, 2]):
         own = together.select(indexes)
@@ -62,9 +60,7 @@ def test_a_view_has_the_same_answers_as_a_job_of_its_own(
 
 @examples(100)
 @given(_rows.filter(bool))
-def test_each_group_has_its_bucket_by_the_order_of_its_columns(
-    rows: Rows,
-) -> None:
+def test_each_group_has_its_bucket_by_the_order_of_its_columns(rows: Rows) -> None:
     together = range_rows(rows)
     for group, types in (([0, 1], (STRING, BIGINT)), ([1, 0], (BIGINT, STRING))):
         found = together.find_buckets(group, types, 32)[together.number(group)].tolist()

@@ -122,11 +122,7 @@ def epoch_of(state: ColumnarState) -> int:
     nothing = np.zeros((1, NAMES), np.int64)
     # Taking the value away leaves each group without rows: the fold shows all that it had.
     rows = Rows(
-        data,
-        ends,
-        nothing + found.epoch,
-        np.ones((1, NAMES), np.uint8),
-        np.full(NAMES, -1),
+        data, ends, nothing + found.epoch, np.ones((1, NAMES), np.uint8), np.full(NAMES, -1)
     )
     fold = BucketFold(QUERY, lambda rows: np.arange(len(rows)))
     with state.view(found) as table:

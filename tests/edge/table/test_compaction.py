@@ -31,10 +31,7 @@ from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table import compaction
 from jobs.edge.table.compaction import BASE_TIER, Merge, due_merge, merge_files
 from jobs.edge.table.epoch_files import Reject
-from jobs.edge.table.file_writer import (
-    file_name,
-    write_file,
-)
+from jobs.edge.table.file_writer import file_name, write_file
 from jobs.table.files import LiveFile
 from jobs.table.parts import (
     ACCUMULATORS,

@@ -17,13 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.core.fold.program import Program
-from jobs.core.fold.state import (
-    Group,
-    GroupTimer,
-    MemoryState,
-    Upserts,
-    gather_multisets,
-)
+from jobs.core.fold.state import Group, GroupTimer, MemoryState, Upserts, gather_multisets
 from jobs.core.fold.timers import Clock
 from jobs.core.fold.visibility import Visibility
 from jobs.core.rows.key_history import KeyEnd, KeyState
@@ -33,15 +27,8 @@ from jobs.edge.rows.image_rows import to_state, to_upserts
 from jobs.edge.rows.late_rows import LateRow
 from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import (
-    Reject,
-    TableLayout,
-)
-from jobs.edge.table.file_writer import (
-    FileWriter,
-    file_name,
-    write_file,
-)
+from jobs.edge.table.epoch_files import Reject, TableLayout
+from jobs.edge.table.file_writer import FileWriter, file_name, write_file
 from jobs.table.epoch_rows import read_epoch_rows
 from jobs.table.parts import (
     ACCUMULATORS,

@@ -23,10 +23,7 @@ from jobs.edge.process.job_directory import list_jobs
 from jobs.edge.table.compaction import Merge
 from jobs.edge.table.delta_epochs import CommitUnknown, EpochTable, Fenced
 from jobs.edge.table.epoch_files import TableLayout
-from jobs.edge.table.file_writer import (
-    file_name,
-    write_file,
-)
+from jobs.edge.table.file_writer import file_name, write_file
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.table_location import choose_location, prepare_new_table
 from jobs.running import maintenance

@@ -100,11 +100,7 @@ def test_the_next_start_deletes_the_shadow_job_of_an_evolve_that_was_killed_afte
 
 
 def test_a_start_keeps_a_shadow_job_that_may_be_continued_and_no_other(
-    spark: SparkSession,
-    broker: Broker,
-    topic: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_topic(broker.address, topic, 1)
     columns = {"k": "STRING", "v": "INT"}

@@ -19,10 +19,7 @@ from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.single_records import REPLAY_HEADER
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.epoch_files import Reject
-from jobs.edge.table.file_writer import (
-    file_name,
-    write_file,
-)
+from jobs.edge.table.file_writer import file_name, write_file
 from jobs.edge.table.job_specs import write_specs
 from jobs.table.parts import QUARANTINE
 from schemas.spec.file import load_spec, spec_text

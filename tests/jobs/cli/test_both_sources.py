@@ -16,10 +16,7 @@ from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.epoch_files import Reject
-from jobs.edge.table.file_writer import (
-    file_name,
-    write_file,
-)
+from jobs.edge.table.file_writer import file_name, write_file
 from jobs.table.parts import QUARANTINE
 from schemas.directory.replayed import Replay, write_replay
 from schemas.spec.file import load_spec, spec_text

@@ -18,10 +18,7 @@ from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.values.change import Op
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.file_writer import (
-    file_name,
-    write_file,
-)
+from jobs.edge.table.file_writer import file_name, write_file
 from jobs.edge.table.reading import TableReader
 from jobs.table.parts import ACCUMULATORS
 from schemas.table.epoch import EpochRow

@@ -78,9 +78,7 @@ def test_every_retraction_of_the_shop_takes_away_a_row_that_is_there(
             live ^= {row}
 
 
-def test_the_shop_makes_every_kind_of_change(
-    shop: tuple[Shop, list[tuple[int, Decoded]]],
-) -> None:
+def test_the_shop_makes_every_kind_of_change(shop: tuple[Shop, list[tuple[int, Decoded]]]) -> None:
     decoded = [each for _, each in shop[1]]
     kinds = Counter(type(each) for each in decoded)
     assert kinds[Skipped] > 0  # DDL

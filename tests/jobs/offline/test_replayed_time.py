@@ -32,9 +32,7 @@ from tests.support.histories.timed_specs import Epochs, Keys, histories, steps_o
 
 @examples(100)
 @given(histories())
-def test_replay_and_the_classes_of_a_job_agree(
-    drawn: tuple[Keys, Epochs],
-) -> None:
+def test_replay_and_the_classes_of_a_job_agree(drawn: tuple[Keys, Epochs]) -> None:
     document, history = drawn
     output = list(replay(document, steps_of(history)))[:-1]  # without the watermark of the end
     late = [each["late"] for each in output if "late" in each]

@@ -168,12 +168,7 @@ def test_a_row_of_a_closed_window_is_late_and_changes_nothing() -> None:
     found = outputs(steps, **FINAL)
     assert lines(found) == ["+I a 1 0", "watermark 999", "late +1 a 2 5", "+I a 4 1000"]
     (late,) = [each["late"] for each in found if "late" in each]
-    assert late == {
-        "row": {"k": "a", "v": 2, "t": 5},
-        "weight": 1,
-        "partition": 0,
-        "offset": 8,
-    }
+    assert late == {"row": {"k": "a", "v": 2, "t": 5}, "weight": 1, "partition": 0, "offset": 8}
     assert [each["flushed"] for each in found if "flushed" in each] == [1, 1]
 
 

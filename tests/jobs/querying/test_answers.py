@@ -261,8 +261,7 @@ def test_values_that_a_statement_builds_are_objects_and_arrays(
 
 
 def test_the_command_writes_rows_documents_csv_and_arrow(
-    written: WrittenTable,
-    capfdbinary: pytest.CaptureFixture[bytes],
+    written: WrittenTable, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     data = str(written.place.home.parents[1])
     ask = ["sql", "--data", data, "SELECT name, total FROM items ORDER BY name NULLS LAST LIMIT 1"]

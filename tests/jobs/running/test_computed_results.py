@@ -54,11 +54,7 @@ def test_groups_come_and_go_with_having_and_everybody_says_the_same(
     ]
     produce(broker.address, topic, [(0, each) for each in then])
     job.must_run()
-    shown = {
-        "a": ("4.50", 7),
-        "b": ("8.00", 2),
-        "d": ("5.50", 1),
-    }
+    shown = {"a": ("4.50", 7), "b": ("8.00", 2), "d": ("5.50", 1)}
     assert results(job) == shown
     output = [(row["op"], row["name"]) for row in job.part("changelog") if row["epoch"] > 1]
     assert sorted(output) == [("+I", "b"), ("+I", "d"), ("+U", "a"), ("-D", "c"), ("-U", "a")]

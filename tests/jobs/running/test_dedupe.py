@@ -232,9 +232,7 @@ def test_repeated_snapshots_and_a_beginning_in_the_middle_are_exact(deduping: De
 
 
 @pytest.mark.slow
-def test_a_retraction_of_a_row_that_is_not_there_is_ignored_and_counted(
-    deduping: Deduping,
-) -> None:
+def test_a_retraction_of_a_row_that_is_not_there_is_ignored_and_counted(deduping: Deduping) -> None:
     gone = {"id": "1", "shop": "x", "name": "a", "cnt": "3"}
     counters = deduping.epoch([record(1, {"type": "DELETE", "data": [gone]})])
     assert (counters["unknown_retractions"], counters["duplicates"]) == (1, 1)

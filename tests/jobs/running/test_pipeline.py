@@ -305,9 +305,7 @@ def test_bad_messages_are_kept_once_with_their_bytes_and_the_good_ones_are_folde
     assert job.results() == {("a",): (2, 1), ("b",): (4, 2)}
 
 
-def test_a_column_that_is_gone_stops_the_job_by_name_and_commits_nothing(
-    open_job: OpenJob,
-) -> None:
+def test_a_column_that_is_gone_stops_the_job_by_name_and_commits_nothing(open_job: OpenJob) -> None:
     job = open_job()
     job.epoch_of([(0, insert(row("a", 1)))])
     table = job.pipeline.table.version
@@ -350,9 +348,7 @@ def test_on_error_fail_stops_at_the_first_bad_message_and_commits_nothing(
     assert job.results() == {("a",): (3,)}
 
 
-def test_too_many_bad_messages_stop_the_job_before_they_are_committed(
-    open_job: OpenJob,
-) -> None:
+def test_too_many_bad_messages_stop_the_job_before_they_are_committed(open_job: OpenJob) -> None:
     job = open_job(max_bad_fraction=0.1)
     good, bad = insert(row("a", 1)), b"bad"
     few = BAD_FRACTION_MESSAGES_MIN // 2

@@ -223,10 +223,7 @@ def test_sessions_merge_and_split_as_the_audit_finds_them(
     job.must_run()
     assert [
         (row["start"] - NOON, row["stop"] - NOON, row["n"]) for row in job.ask("results", "timed")
-    ] == [
-        (0, 110_000, 5),
-        (200_000, 260_000, 2),
-    ]
+    ] == [(0, 110_000, 5), (200_000, 260_000, 2)]
     produce(broker.address, topic, [(0, bought(NOON + 60_000, 60_000, "DELETE"))])
     produce(broker.address, topic, [(0, bought(NOON + 215_000, 1))])
     job.must_run()

@@ -423,11 +423,7 @@ def test_generator_class_is_kept_as_its_path() -> None:
 
 
 def test_time_column_may_be_epoch_milliseconds() -> None:
-    spec = {
-        **SMALLEST,
-        "columns": {"at": "BIGINT"},
-        "watermark": {"time": {"column": "at"}},
-    }
+    spec = {**SMALLEST, "columns": {"at": "BIGINT"}, "watermark": {"time": {"column": "at"}}}
     assert load_spec(spec).columns == {"at": BIGINT}
 
 

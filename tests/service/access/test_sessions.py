@@ -144,10 +144,7 @@ async def test_the_audit_log_says_who_requested_which_change(console: Console) -
         assert (await browser.get("/v1/trail?limit=3", headers=admin)).json()["lines"] == lines
     assert {line["from"] for line in lines} == {"127.0.0.1"}
     output = [(line["who"], line["method"], line["path"], line["status"]) for line in lines]
-    assert output == [
-        ("op", "PUT", "/v1/jobs/items", 403),
-        ("boss", "PUT", "/v1/jobs/items", 201),
-    ]
+    assert output == [("op", "PUT", "/v1/jobs/items", 403), ("boss", "PUT", "/v1/jobs/items", 201)]
     file = console.data / "service" / "trail.log"
     assert file.stat().st_mode & 0o077 == 0
     assert console.admin not in file.read_text()

@@ -199,9 +199,7 @@ def test_the_past_is_as_it_was(client: httpx.Client, watched: WatchedTable, epoc
     assert answer.status_code == (200 if "a" in watched.live(epoch) else 404)
 
 
-def test_a_service_that_starts_anew_gives_the_same_past_from_the_table(
-    tmp_path: Path,
-) -> None:
+def test_a_service_that_starts_anew_gives_the_same_past_from_the_table(tmp_path: Path) -> None:
     served = Served.start(tmp_path)
     watched = WatchedTable(served)
     for number in range(1, 9):
@@ -263,10 +261,7 @@ def test_who_has_written_reads_what_was_written(served: Served, watched: Watched
         asking.start()
         watched.write({**dict.fromkeys(NAMES, (1,)), "a": (77,)})
         asking.join()
-        assert answers[0].json() == {
-            "epoch": waiting,
-            "row": {"name": "a", "total": 77, "top": 77},
-        }
+        assert answers[0].json() == {"epoch": waiting, "row": {"name": "a", "total": 77, "top": 77}}
         offset = 10 * waiting - 1  # the last record that this epoch has counted
         for text in (f"0:{offset}", f"t/0:{offset}"):
             read = client.get(f"{RESULTS}/a", params={"after_offset": text, "wait": 0})

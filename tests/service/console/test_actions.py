@@ -8,12 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support.console.shop import BROKEN, BROKEN_BY, Shop, put
-from tests.support.console.visits import (
-    Visits,
-    assert_sound,
-    assert_sound_everywhere,
-    write_spec,
-)
+from tests.support.console.visits import Visits, assert_sound, assert_sound_everywhere, write_spec
 from tests.support.service.served import SPEC, Served, eventually
 
 pytestmark = pytest.mark.slow

@@ -56,9 +56,7 @@ def test_what_a_person_does_stays_while_figures_change(workshop_visits: Visits) 
     expect(page.get_by_role("button", name="Create savepoint")).to_be_focused()
 
 
-def test_a_lost_connection_is_told_and_comes_back_by_itself(
-    workshop_visits: Visits,
-) -> None:
+def test_a_lost_connection_is_told_and_comes_back_by_itself(workshop_visits: Visits) -> None:
     visits = workshop_visits
     table = living(visits, "absent")
     visits.expect("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")

@@ -187,9 +187,7 @@ def test_every_file_of_the_console_is_in_the_wheel() -> None:
             assert path.is_dir() or path.suffix in taken, path
 
 
-def test_jobs_are_found_by_letters_of_their_names_and_by_their_states(
-    client: httpx.Client,
-) -> None:
+def test_jobs_are_found_by_letters_of_their_names_and_by_their_states(client: httpx.Client) -> None:
     assert 'href="/jobs/items"' in client.get("/?find=TEM").text
     assert "No matching jobs" in client.get("/?find=other").text
     assert 'href="/jobs/items"' in client.get("/?state=created").text

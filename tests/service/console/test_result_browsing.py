@@ -198,9 +198,7 @@ def test_messages_are_found_by_reason_and_text_and_checked_before_they_are_resen
 
 
 @pytest.mark.slow
-def test_only_an_admin_sends_a_message_again(
-    guarded_visits: tuple[Visits, dict[str, str]],
-) -> None:
+def test_only_an_admin_sends_a_message_again(guarded_visits: tuple[Visits, dict[str, str]]) -> None:
     visits, tokens = guarded_visits
     page = visits.open("/jobs/items/activity", token=tokens["viewer"])
     expect(page.get_by_text("requires the role operator")).to_be_visible()

@@ -22,9 +22,7 @@ query: SELECT name, SUM(price) FROM p GROUP BY name
 """
 
 
-def test_a_spec_is_checked_while_it_is_written_and_becomes_a_job(
-    workshop_visits: Visits,
-) -> None:
+def test_a_spec_is_checked_while_it_is_written_and_becomes_a_job(workshop_visits: Visits) -> None:
     own = workshop_visits
     page = own.open("/new")
     spec = page.get_by_role("textbox", name="Spec")

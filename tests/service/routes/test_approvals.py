@@ -241,12 +241,7 @@ def test_a_stopped_job_goes_on_with_its_state_once_that_is_approved(
     assert done.result == {"job": "items", "epoch": 2, "changelog_rows": 2}
     assert done.arguments["state"] == "keep"
     job = client.job("items")
-    assert (job.actual, job.desired, job.revision, job.pending) == (
-        "STOPPED",
-        "STOPPED",
-        2,
-        None,
-    )
+    assert (job.actual, job.desired, job.revision, job.pending) == ("STOPPED", "STOPPED", 2, None)
     assert job.spec is not None and job.spec["retention"] == "1d"
     row = eventually(lambda: client.job("items").epoch == 2 and client.result("items", "a"))
     assert row.row == {"name": "a", "top": 5, "low": 1}

@@ -70,10 +70,7 @@ MISTAKES: dict[str, tuple[str, str, Any, int, str, str, str]] = {
         *("PUT", NEW, SPEC | {"snik": {"topic": "x"}}),
         *(422, "spec-invalid", "unknown key 'snik'", "did you mean 'sink'?"),
     ),
-    "a connection": (
-        *("PUT", NEW, ELSEWHERE),
-        *(422, "spec-invalid", "'prod'", "--connections"),
-    ),
+    "a connection": (*("PUT", NEW, ELSEWHERE), *(422, "spec-invalid", "'prod'", "--connections")),
     "another query": (
         *("PUT", JOB, SPEC),
         *(409, "query-fixed", "of another query", "add ?replace=true"),

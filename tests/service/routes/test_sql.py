@@ -48,10 +48,7 @@ def test_two_epochs_are_joined(client: httpx.Client, watched: WatchedTable) -> N
         "SELECT n.name, n.total - b.total AS more FROM items n "
         "JOIN items AT EPOCH 1 b USING (name) ORDER BY name"
     )
-    assert ask(client, sql).json()["rows"] == [
-        {"name": "a", "more": -5},
-        {"name": "b", "more": 0},
-    ]
+    assert ask(client, sql).json()["rows"] == [{"name": "a", "more": -5}, {"name": "b", "more": 0}]
 
 
 def test_csv_and_arrow(client: httpx.Client, watched: WatchedTable) -> None:

@@ -12,12 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from jobs.edge.table.epoch_files import Reject
-from jobs.edge.table.file_writer import (
-    AddedFile,
-    by_part,
-    file_name,
-    write_file,
-)
+from jobs.edge.table.file_writer import AddedFile, by_part, file_name, write_file
 from jobs.table.parts import QUARANTINE
 from schemas import limits
 from schemas.spec.file import load_spec

@@ -55,19 +55,7 @@ NOT_A_MESSAGE = [
     b"\x00\x00\x00\x00\x07{}", b'{"data": "\\x"}', b'{"data": "\\u12"}', b'{"data": 01}',
     b'{"data": +1}', b'{"data": .5}', b'{"data": 1.}', b'{"data": 0x1}', b'{"data": Infinity}',
 ]  # fmt: skip
-TYPES: list[Any] = [
-    "UPSERT",
-    "insert",
-    "",
-    " INSERT",
-    "INSERT ",
-    "INS",
-    7,
-    None,
-    {},
-    [],
-    True,
-]
+TYPES: list[Any] = ["UPSERT", "insert", "", " INSERT", "INSERT ", "INS", 7, None, {}, [], True]
 NOT_ROWS: list[Any] = [None, 7, "rows", True, {}, {"0": {}}]
 NOT_A_ROW: list[Any] = [None, 7, "row", True, [], [{}]]
 NOT_OLD: list[Any] = [None, [], 7, "old", {}, [7], ["old"], [[]], [None]]

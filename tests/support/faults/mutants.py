@@ -53,10 +53,7 @@ MUTANTS = [
     Mutant("fold/laws.py", "    if waiting:\n        raise", "    if False:\n        raise", LAWS),
     Mutant("fold/laws.py", "repr(before) != repr(row)", "False", LAWS),
     Mutant(
-        "fold/laws.py",
-        "if read != sum(parts.values()):",
-        "if read < sum(parts.values()):",
-        LAWS,
+        "fold/laws.py", "if read != sum(parts.values()):", "if read < sum(parts.values()):", LAWS
     ),
     Mutant("fold/emission.py", "(Op.UPDATE_BEFORE, Op.UPDATE_AFTER)", "(Op.UPDATE_AFTER,)", FOLD),
     Mutant("fold/deltas.py", "if position < delta[FIRST_PLUS]:", "if False:", HISTORIES),
@@ -95,12 +92,7 @@ MUTANTS = [
         HISTORIES,
     ),
     Mutant("rows/consolidate.py", "~(start + before)", "(start + before)", HISTORIES),
-    Mutant(
-        "rows/consolidate.py",
-        "kept[_find_firsts(groups[indexes])] = True",
-        "pass",
-        HISTORIES,
-    ),
+    Mutant("rows/consolidate.py", "kept[_find_firsts(groups[indexes])] = True", "pass", HISTORIES),
     Mutant("aggregates/sum.py", 'f"if {count} == 0:"', 'f"if {count} < 0:"', JUDGED),
     Mutant("aggregates/sum.py", "{value} * {weight}", "{value}", FOLD),
     Mutant(
@@ -203,10 +195,7 @@ MUTANTS = [
     ),
     Mutant("formats/row_fields.py", "            else value\n", "            else None\n", DECODE),
     Mutant(
-        "formats/table_filter.py",
-        "name_matcher(pattern)",
-        'name_matcher(f"{pattern}.*")',
-        DECODE,
+        "formats/table_filter.py", "name_matcher(pattern)", 'name_matcher(f"{pattern}.*")', DECODE
     ),
     Mutant("rows/dedupe.py", ", change.position))", ", -change.position))", DEDUPE),
     Mutant(
@@ -215,12 +204,7 @@ MUTANTS = [
         "    if False:\n        found",
         DEDUPE,
     ),
-    Mutant(
-        "rows/dedupe.py",
-        "(new is not None) - (old is not None)",
-        "(new is not None)",
-        DEDUPE,
-    ),
+    Mutant("rows/dedupe.py", "(new is not None) - (old is not None)", "(new is not None)", DEDUPE),
     Mutant(
         "rows/source_order.py", "es + SOURCE_ES_BACK_MS_MAX < latest", "es < latest", SOURCE_ORDER
     ),
@@ -231,10 +215,7 @@ MUTANTS = [
     Mutant("rows/truncations.py", "position < each.position", "position <= 0", TRUNCATE),
     Mutant("time/combine.py", "watermark <= self.last)", "watermark < self.last)", CLOCKS),
     Mutant(
-        "time/combine.py",
-        "if member.idle or not member.counts:",
-        "if not member.counts:",
-        CLOCKS,
+        "time/combine.py", "if member.idle or not member.counts:", "if not member.counts:", CLOCKS
     ),
     Mutant("time/idleness.py", "self._since > self._after", "self._since >= self._after", CLOCKS),
     Mutant("fold/timers.py", "first <= self.time", "first < self.time", CLOCKS),

@@ -15,9 +15,7 @@ from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row, Value
 from jobs.core.values.json_values import parse
 from schemas.types.sql_types import SqlType
-from tests.support.histories.products import (
-    COLUMNS,
-)
+from tests.support.histories.products import COLUMNS
 
 TYPES = {name: SqlType.parse(text) for name, text in COLUMNS.items()}
 # A query of ours, its key columns, its results and its HAVING as DuckDB says them; prices are in

@@ -11,15 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from jobs.core.aggregates.present_values import PresentValues
-from jobs.core.fold.state import (
-    Counts,
-    Group,
-    GroupTimer,
-    Key,
-    State,
-    Upserts,
-    gather_multisets,
-)
+from jobs.core.fold.state import Counts, Group, GroupTimer, Key, State, Upserts, gather_multisets
 from jobs.core.fold.timers import Clock
 from jobs.core.fold.visibility import Visibility
 from jobs.core.values.change import Value

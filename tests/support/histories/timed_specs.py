@@ -100,9 +100,7 @@ def histories(draw: st.DrawFn, *, moments: tuple[int, ...] = (0, 1, 3, 20)) -> t
         st.integers(0, 60),  # es, ts and the time of the record
     )
     epochs = st.lists(
-        st.tuples(st.lists(message, max_size=8), st.sampled_from(moments)),
-        min_size=1,
-        max_size=5,
+        st.tuples(st.lists(message, max_size=8), st.sampled_from(moments)), min_size=1, max_size=5
     )
     return spec, draw(epochs)
 

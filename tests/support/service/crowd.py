@@ -10,9 +10,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from schemas.limits import (
-    WAITING_CONNECTIONS_MAX,
-)
+from schemas.limits import WAITING_CONNECTIONS_MAX
 from tests.support.faults.tally import FaultTally
 from tests.support.service.served import Served
 

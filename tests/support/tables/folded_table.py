@@ -26,15 +26,8 @@ from jobs.core.values.change import Value
 from jobs.core.values.order_key import encoder
 from jobs.edge.table.compaction import Merge, merge_files
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import (
-    SEQ_BUCKET_BITS,
-    TableLayout,
-)
-from jobs.edge.table.file_writer import (
-    AddedFile,
-    file_name,
-    write_file,
-)
+from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS, TableLayout
+from jobs.edge.table.file_writer import AddedFile, file_name, write_file
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, TIMERS
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath

@@ -19,14 +19,7 @@ from jobs.running.maintenance import Maintenance
 from jobs.running.pipeline import Pipeline
 from jobs.table.files import LiveFile, live_files, open_table
 from schemas.spec.file import load_spec, spec_text
-from tests.support.tables.folded_table import (
-    BUCKETS,
-    COLUMNS,
-    QUERY,
-    FoldedTable,
-    a_plan,
-    insert,
-)
+from tests.support.tables.folded_table import BUCKETS, COLUMNS, QUERY, FoldedTable, a_plan, insert
 
 HOUR_MS = 3_600_000
 

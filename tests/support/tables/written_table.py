@@ -19,12 +19,7 @@ from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.compaction import Merge, merge_files
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
-from jobs.edge.table.file_writer import (
-    AddedFile,
-    by_part,
-    file_name,
-    write_file,
-)
+from jobs.edge.table.file_writer import AddedFile, by_part, file_name, write_file
 from jobs.edge.table.reading import TableReader
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS
 from schemas.spec.file import load_spec, spec_text

@@ -81,10 +81,7 @@ def compute_results(rules: Sequence[ResultRule], words: Array) -> list[ResultCol
 
 
 def find_changes(
-    old: Sequence[ResultColumn],
-    new: Sequence[ResultColumn],
-    existed: Array,
-    exists: Array,
+    old: Sequence[ResultColumn], new: Sequence[ResultColumn], existed: Array, exists: Array
 ) -> Changes:
     """Return the changelog rows of groups, of which `existed` had a row and `exists` have one."""
     differs = np.zeros(len(existed), bool)

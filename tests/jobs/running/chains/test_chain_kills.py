@@ -33,12 +33,7 @@ PARTITIONS = 3
 EPOCH_SECONDS_MAX = 90.0
 EVENT_SECONDS_A_SECOND = 20  # so a window of the second job ends every 6 s
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.spark,
-    pytest.mark.faults,
-    pytest.mark.timeout(1_500),
-]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(1_500)]
 
 
 class Rows:

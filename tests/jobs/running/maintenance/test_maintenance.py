@@ -21,13 +21,8 @@ import pytest
 
 from jobs.edge.table.compaction import TOP_TIER, Merge
 from jobs.edge.table.delta_epochs import EpochTable, Fenced, last_checkpoint
-from jobs.edge.table.epoch_files import (
-    Reject,
-)
-from jobs.edge.table.file_writer import (
-    file_name,
-    write_file,
-)
+from jobs.edge.table.epoch_files import Reject
+from jobs.edge.table.file_writer import file_name, write_file
 from jobs.edge.table.reading import HistoryGone, TableReader
 from jobs.running import maintenance
 from jobs.running.maintenance import Merger

@@ -95,10 +95,7 @@ def test_views_of_a_job_come_and_go_with_their_topics(
     produce(broker.address, topic, [(1, insert(row("a", 7)))])
     job.must_run()
     job.must_agree(
-        {
-            "sums": [{"k": "a", "s": 8, "low": 1}, {"k": "b", "s": 2, "low": 2}],
-            "whole": [{"n": 3}],
-        }
+        {"sums": [{"k": "a", "s": 8, "low": 1}, {"k": "b", "s": 2, "low": 2}], "whole": [{"n": 3}]}
     )
     # The topic of the dropped view has its changelog up to then, and takes no other.
     assert job.folded(f"{topic}-by-value") == wanted["by-value"]

@@ -70,10 +70,7 @@ def test_each_view_is_merged_by_itself_and_files_of_no_version_are_swept(tmp_pat
             written = file_name(CHANGELOG, number, uuid, "f0")
             files.append(write_file(view_root(table.root, name), written, rows).of_view(name))
         newest = epoch_row(
-            number,
-            uuid=uuid,
-            counters={"groups": 3, VIEWS: shares},
-            files=by_part(files),
+            number, uuid=uuid, counters={"groups": 3, VIEWS: shares}, files=by_part(files)
         )
         table.commit_epoch(newest, files)
     assert newest is not None

@@ -91,8 +91,4 @@ def test_retention_leaves_every_view_whole(
             reader.changes(2)
     job.epoch_of([(0, insert(row("a", 90)))])
     found = {name: dict(TableReader.open(job.at_view(name).place).results().rows) for name in views}
-    assert found == {
-        "": {("a",): (100,), ("b",): (100,)},
-        "tops": {(): (90,)},
-        "some": {(): (8,)},
-    }
+    assert found == {"": {("a",): (100,), ("b",): (100,)}, "tops": {(): (90,)}, "some": {(): (8,)}}

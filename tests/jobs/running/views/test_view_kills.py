@@ -19,12 +19,7 @@ from tests.support.histories.products import history
 from tests.support.jobs.running_job import RunningJob, consumed, produce
 from tests.support.jobs.shop_views import make_shop_views, views_must_be_exact
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.spark,
-    pytest.mark.faults,
-    pytest.mark.timeout(2_400),
-]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400)]
 
 # A failpoint, and at which passing it kills: the second one of the fold is between two views.
 POINTS = (

@@ -19,12 +19,7 @@ from tests.support.console.viewed import (
     put_views,
     refuse,
 )
-from tests.support.console.visits import (
-    Visits,
-    assert_sound,
-    assert_sound_everywhere,
-    write_spec,
-)
+from tests.support.console.visits import Visits, assert_sound, assert_sound_everywhere, write_spec
 
 PATIENCE_MS = 60_000
 
