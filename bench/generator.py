@@ -69,12 +69,14 @@ class Shape:
     extra_columns: int = 0  # text columns that no query reads
     growing_share: float = 0.9  # of non-updates: inserts while there are too few rows
     own_group: bool = False  # every new row has a group of its own
+    timed: bool = False  # every row has a time of its own, which windows can use
     seed: int = 20_260
 
     @property
     def columns(self) -> dict[str, str]:
         """The columns of the table with their types."""
-        return COLUMNS | {f"extra{at:02d}": "STRING" for at in range(self.extra_columns)}
+        timed = {"at": "TIMESTAMP(3)"} if self.timed else {}
+        return COLUMNS | timed | {f"extra{at:02d}": "STRING" for at in range(self.extra_columns)}
 
     @property
     def digest(self) -> str:
@@ -93,8 +95,17 @@ _MESSAGE = (
 
 
 @lru_cache(maxsize=4)
-def _message_of(extra: int) -> bytes:
+def _message_of(extra: int, timed: bool) -> bytes:
     """Return the envelope of a table with so many additional columns."""
+    if timed:
+        return (
+            _message_of(extra, False)
+            .replace(b'"description":"%s"', b'"description":"%s","at":"%s"')
+            .replace(
+                b'"description":"varchar(255)"', b'"description":"varchar(255)","at":"datetime"'
+            )
+            .replace(b'"description":12', b'"description":12,"at":93')
+        )
     if not extra:
         return _MESSAGE
     data = b"".join(b',"extra%02d":"of no use, %02d"' % (at, at) for at in range(extra))
@@ -113,6 +124,12 @@ _CANAL_DELAY_MS = 120
 
 def group_name(group: int) -> bytes:
     return b"product-%06d" % group
+
+
+def _moment_of(row: int) -> bytes:
+    """Return the time of a row: a thousand rows share a second."""
+    minutes, second = divmod(row // 1_000, 60)
+    return b"2026-01-01 %02d:%02d:%02d" % (*divmod(minutes, 60), second)
 
 
 def one_row_each(groups: int) -> Shape:
@@ -268,8 +285,9 @@ class ShopTable:
         self.sequence += 1
         whole, cents = divmod(row * 37 % 1_000_000, 100)
         description = _DESCRIPTION % (row, row % 97) + padding
-        values = (row, name, cnt, whole, cents, description, es, self.sequence, old, ts, kind)
-        return _message_of(self.shape.extra_columns) % values
+        at = (_moment_of(row),) if self.shape.timed else ()
+        values = (row, name, cnt, whole, cents, description, *at, es, self.sequence, old, ts, kind)
+        return _message_of(self.shape.extra_columns, self.shape.timed) % values
 
 
 @dataclass(frozen=True, slots=True)

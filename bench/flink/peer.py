@@ -56,6 +56,7 @@ class FlinkJob:
     latency: str = "5 s"
     checkpoints: str = "10 s"
     tuned: bool = False
+    normalized: bool = False  # the source may repeat changes, as canal does after a restart
     columns: dict[str, str] = field(default_factory=lambda: dict(COLUMNS))
     query: str = QUERY
     results: dict[str, str] = field(default_factory=dict)  # columns after those of QUERY
@@ -79,6 +80,8 @@ class FlinkJob:
         }
         if self.tuned:
             options |= TUNED_OPTIONS
+        if self.normalized:
+            options["table.exec.source.cdc-events-duplicate"] = "true"
         if self.state == "rocksdb":
             options["execution.checkpointing.incremental"] = "true"
         return options
@@ -87,7 +90,13 @@ class FlinkJob:
         key = ", PRIMARY KEY (name) NOT ENFORCED" if self.sink == "upsert-kafka" else ""
         results = "".join(f", {name} {kind}" for name, kind in self.results.items())
         return (
-            source_table(self.columns, self.brokers, self.topic, bounded=bounded)
+            source_table(
+                self.columns,
+                self.brokers,
+                self.topic,
+                bounded=bounded,
+                key="id" if self.normalized else None,
+            )
             + f"CREATE TABLE sink (name STRING, total BIGINT, top INT, n BIGINT{results}{key}) "
             f"WITH ({with_options(self._sink_options())});\n"
             f"INSERT INTO sink {self.query};\n"
@@ -163,10 +172,13 @@ def source_table(
     topic: str,
     *,
     bounded: bool,
+    key: str | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return the table `product` over a canal-json topic; `bounded`: up to its current end."""
     declared = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    if key is not None:
+        declared += f", PRIMARY KEY ({key}) NOT ENFORCED"
     source = {
         "connector": "kafka",
         "topic": topic,
