@@ -58,3 +58,6 @@ BUCKETS_MAX = 4_096
 
 # Queries over one source, each with a publication of its own in the transaction of an epoch.
 VIEWS_MAX = 32
+# Sources of a job, and joins of a query: each join keeps the rows of both of its sides as state.
+SOURCES_MAX = 8
+JOINS_MAX = 6

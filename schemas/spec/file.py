@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from schemas import limits
-from schemas.spec.job import JobSpec
+from schemas.spec.job import ECHO, JobSpec
 from schemas.spec.scalar_text import Scalar, TextPosition, locate_in_scalar
 from schemas.spec.unknown_names import (
     describe_unknown_key,
@@ -68,13 +68,17 @@ class SpecError(ValueError):
 
 
 def load_spec(source: Path | str | Mapping[str, Any]) -> JobSpec:
-    """Read a job spec from a file (a Path), from text (a str) or from a mapping.
+    """Read the spec of a job to run from a file (a Path), from text (a str) or from a mapping.
 
     A str is never a path, so that text of a user cannot make the caller open files."""
     if isinstance(source, Mapping):
-        return validate(JobSpec, Document("", dict(source)))
-    document = read_file(source) if isinstance(source, Path) else read_text(source, "<spec>")
-    return validate(JobSpec, document)
+        document = Document("", dict(source))
+    else:
+        document = read_file(source) if isinstance(source, Path) else read_text(source, "<spec>")
+    spec = validate(JobSpec, document)
+    if spec.why_not_run is not None:
+        raise SpecError(document.name, [document.problem(("sources",), spec.why_not_run)])
+    return spec
 
 
 def spec_text(spec: JobSpec) -> str:
@@ -126,6 +130,7 @@ def _plain(value: Any, name: str, depth: int) -> Any:
 def _drop_echoes(raw: list[ErrorDetails], known_keys: _KnownKeys) -> list[ErrorDetails]:
     """Drop what follows from another mistake.
 
+    Without valid `sources` a job has no source.
     `topic` is missing because it is written `topik`. `2)` is a key because of DECIMAL(10, 2)
     without quotes in braces.
     """
@@ -137,8 +142,10 @@ def _drop_echoes(raw: list[ErrorDetails], known_keys: _KnownKeys) -> list[ErrorD
 
     def echoes(each: ErrorDetails) -> bool:
         keys = tuple(map(str, each["loc"]))
-        return (each["type"] == "missing" and keys in misspelled) or any(
-            re.fullmatch(r"\d+\)", key) for key in keys
+        return (
+            each["type"] == ECHO
+            or (each["type"] == "missing" and keys in misspelled)
+            or any(re.fullmatch(r"\d+\)", key) for key in keys)
         )
 
     return [each for each in raw if not echoes(each)] or raw
@@ -153,7 +160,8 @@ def _problem(details: ErrorDetails, known_keys: _KnownKeys, document: Document) 
     if isinstance(error, MisplacedError):
         keys += error.below
     elif isinstance(error, ElsewhereError):
-        keys = error.keys
+        # Among `sources` there is no key `source`: its keys are those of the entry.
+        keys = (*keys[:2], *error.keys[1:]) if keys[:1] == ("sources",) else error.keys
     reason = str(error) if error is not None else _reason(details, keys, known_keys)
     above = details["type"] == "extra_forbidden"  # the reason names the key itself
     return document.problem(keys, reason, path=keys[:-1] if above else keys)
@@ -241,8 +249,8 @@ def _choices(annotation: Any) -> Iterator[str]:
 
 
 def _without_places(keys: Keys) -> Keys:
-    """Return a path without the indexes of items in lists, and without the names of views."""
-    named = keys[:1] == ("views",)
+    """Return a path without the indexes of items in lists, and without names of users."""
+    named = keys[:1] in (("views",), ("sources",))
     return tuple(key for at, key in enumerate(keys) if not (key.isdigit() or (named and at == 1)))
 
 

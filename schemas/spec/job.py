@@ -3,6 +3,9 @@
     source ──► columns ──► query ──► minibatch, watermark, state ──► sink, mirror
                        └─► views: other queries over the same rows, each with its own sink
 
+Instead of `source` and the keys of its rows, `sources` has them by name. With one entry it is only
+another way to write the short form. With several, `source_specs` has the spec of each.
+
 Users write keys; the code uses attributes, whose names carry the unit of a duration: the key
 `latency: 1s` is `minibatch.latency_ms == 1000`. `document()` turns a spec back into the user's
 form. Load a spec with `schemas.spec.file.load_spec`, which adds positions and hints to the errors.
@@ -13,21 +16,27 @@ even if another key is invalid, and the user sees every problem at once.
 
 from __future__ import annotations
 
-import re
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import (
-    Field,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from schemas import limits
-from schemas.spec.source import (
-    CONSTANT_METADATA,
-    FORMATS_WITHOUT_TABLES,
-    METADATA_TYPES,
-    Source,
+from schemas.spec.source import Source
+from schemas.spec.source_rows import (
+    ROW_KEYS,
+    NamedSource,
+    OnTruncate,
+    SourceName,
+    columns_of_events,
+    declared_key,
+    declared_time_column,
+    dedupe_by_key,
+    distinct_columns,
+    no_metadata,
+    removes_known_rows,
+    require_distinct,
+    section_path,
 )
 from schemas.spec.values import (
     ColumnName,
@@ -47,10 +56,11 @@ from schemas.spec.values import (
 )
 from schemas.spec.watermark import Watermark
 from schemas.table.changelog import SinkFormat, progress_topic
-from schemas.types.sql_types import SqlType
 
 MINIBATCH_SIZE_DEFAULT = 5_000
 MINIBATCH_MAX_ROWS_DEFAULT = 500_000
+# The type of an error that only follows from another one.
+ECHO = "echo"
 _READS_OWN_OUTPUT = (
     "is a source topic too; use another, so that the job does not read its own output"
 )
@@ -58,13 +68,6 @@ _ONE_TRANSACTION = (
     "differs from that of another view; the views of a job publish in one transaction, so use the "
     "same for all"
 )
-_FOLLOWS_CHANGELOG = (
-    "needs source.format: changelog-json, whose job writes its progress beside the topic; remove "
-    "it, or read such a topic"
-)
-
-_NAME = re.compile(r"[\w-]+")  # a pattern that matches only itself
-OnTruncate = Literal["stop", "apply", "quarantine"]
 
 
 class MiniBatch(Section):
@@ -137,14 +140,24 @@ class View(Section):
 class JobSpec(Section):
     """A whole job spec. Two specs are equal if and only if their documents are equal."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [{"required": ["source", "columns"]}, {"required": ["sources"]}]
+        }
+    )
+
     name: JobName
-    source: Source
-    columns: dict[ColumnName, ColumnType]
+    # Several sources, else None. If there are several, `source` and its rows are the first one's.
+    sources: dict[SourceName, NamedSource] | None = None
+    source: Source = Field(default=None, validate_default=True)
+    columns: dict[ColumnName, ColumnType] = Field(default=None, validate_default=True)
     # The columns that identify a row of the source. With `dedupe` the job keeps the last image of
     # each row, and retracts this image when the row changes.
-    primary_key: tuple[ColumnName, ...] | None = Field(default=None, strict=False)
+    primary_key: tuple[ColumnName, ...] | None = Field(
+        default=None, strict=False, validate_default=True
+    )
     dedupe: Literal["pk"] | None = Field(default=None, validate_default=True)
-    timestamp_format: Literal["sql", "iso"] = "sql"
+    timestamp_format: Literal["sql", "iso"] = Field(default="sql", validate_default=True)
     query: Sql = ""  # "": only views
     # Emit the results of a window when they change, or once when the watermark has passed its end;
     # and how much longer the window stays open (None: `final` 0, `changes` for ever).
@@ -205,6 +218,53 @@ class JobSpec(Section):
             found[path] = own or self.watermark
         return found
 
+    @field_validator("sources")
+    @classmethod
+    def _distinct_sources(
+        cls, sources: dict[str, NamedSource] | None
+    ) -> dict[str, NamedSource] | None:
+        if sources is None:
+            return None
+        if not sources:
+            raise ValueError("names no source; write it like {orders: {topic: ..., columns: ...}}")
+        if len(sources) > limits.SOURCES_MAX:
+            raise ValueError(f"has {len(sources)} sources; use at most {limits.SOURCES_MAX}")
+        require_distinct(sources)
+        return sources
+
+    @field_validator("source", *ROW_KEYS, mode="before")
+    @classmethod
+    def _of_first_source(cls, value: Any, info: ValidationInfo) -> Any:
+        """Return the key of the first of `sources`; beside them the job has none of its own."""
+        key = str(info.field_name)
+        if "sources" not in info.data:
+            raise PydanticCustomError(ECHO, "sources is invalid")
+        sources = info.data["sources"]
+        default = cls.model_fields[key].default
+        if sources is None:
+            if value is None and key in ("source", "columns"):
+                raise PydanticKnownError("missing")
+            return value
+        if value != default:
+            raise ValueError(f"belongs to each source; move it into sources.{next(iter(sources))}")
+        return next(iter(sources.values())).job_keys()[key]
+
+    _distinct = field_validator("columns")(distinct_columns)
+    _of_events = field_validator("columns")(columns_of_events)
+    _metadata = field_validator("columns")(no_metadata)
+    _key = field_validator("primary_key")(declared_key)
+    _dedupe = field_validator("dedupe")(dedupe_by_key)
+    _time = field_validator("watermark")(declared_time_column)
+    _truncate = field_validator("on_truncate")(removes_known_rows)
+
+    @model_validator(mode="after")
+    def _one_source_in_short_form(self) -> Self:
+        if self.sources is None or len(self.sources) > 1:
+            return self
+        (only,) = self.sources.values()
+        given = {key: getattr(self, key) for key in ROW_KEYS if key in only.model_fields_set}
+        return self.model_copy(update={"sources": None, "source": self.source, **given})
+
     @field_validator("source")
     @classmethod
     def _group_of_job(cls, source: Source, info: ValidationInfo) -> Source:
@@ -212,115 +272,12 @@ class JobSpec(Section):
             return source.model_copy(update={"group": default_group(info.data["name"])})
         return source
 
-    @field_validator("columns")
-    @classmethod
-    def _distinct_columns(cls, columns: dict[str, SqlType]) -> dict[str, SqlType]:
-        if not columns:
-            raise ValueError("names no column; write it like {id: BIGINT, name: STRING}")
-        if len(columns) > limits.COLUMNS_MAX:
-            raise ValueError(f"has {len(columns)} columns; use at most {limits.COLUMNS_MAX}")
-        seen: dict[str, str] = {}
-        for name in columns:
-            first = seen.setdefault(name.lower(), name)
-            if first != name:
-                raise MisplacedError(
-                    f"differs from {first!r} only in case; rename one of them", name
-                )
-        return columns
-
-    @field_validator("columns")
-    @classmethod
-    def _columns_of_events(
-        cls, columns: dict[str, SqlType], info: ValidationInfo
-    ) -> dict[str, SqlType]:
-        source = info.data.get("source")
-        if source is None:
-            return columns
-        paths = source.json_events.paths if source.json_events else {}
-        unknown = next((name for name in paths if name not in columns), None)
-        if unknown is not None:
-            raise ValueError(f"lacks {unknown!r}, which source.json.paths names; add it here")
-        fields = source.csv_events.fields if source.csv_events else None
-        missing = next((name for name in columns if fields and name not in fields), None)
-        if missing is not None:
-            raise MisplacedError("is not one of source.csv.fields; add it there", missing)
-        return columns
-
-    @field_validator("columns")
-    @classmethod
-    def _no_metadata(cls, columns: dict[str, SqlType], info: ValidationInfo) -> dict[str, SqlType]:
-        source = info.data.get("source")
-        if source is None or source.format in FORMATS_WITHOUT_TABLES:
-            return columns
-        for name in columns:
-            if name.lower() in METADATA_TYPES:
-                raise MisplacedError(
-                    f"is metadata of {source.format} messages, which the query may use without a "
-                    "declaration; remove it",
-                    name,
-                )
-        return columns
-
-    @field_validator("primary_key")
-    @classmethod
-    def _declared_key(cls, key: tuple[str, ...] | None, info: ValidationInfo) -> Any:
-        columns = info.data.get("columns")
-        if key is None or columns is None:
-            return key
-        if not key:
-            raise ValueError("names no column; write it like [id]")
-        source = info.data.get("source")
-        tables = source is not None and source.format not in FORMATS_WITHOUT_TABLES
-        for index, name in enumerate(key):
-            if name not in columns and not (tables and name in CONSTANT_METADATA):
-                known = ", ".join(list(columns)[:10])
-                raise MisplacedError(f"{name!r} is not one of columns ({known})", str(index))
-            if name in key[:index]:
-                raise MisplacedError(f"{name!r} is named twice; keep one", str(index))
-        return key
-
-    @field_validator("dedupe")
-    @classmethod
-    def _dedupe_by_key(cls, dedupe: str | None, info: ValidationInfo) -> str | None:
-        if dedupe is not None and info.data.get("primary_key", "wrong") is None:
-            raise ValueError("needs a primary_key; write it like primary_key: [id]")
-        source = info.data.get("source")
-        if dedupe is None and source is not None and source.format == "upsert-json":
-            raise ValueError(
-                "is required by source.format: upsert-json, which has no old images; add "
-                "dedupe: pk and primary_key"
-            )
-        return dedupe
-
-    @field_validator("watermark")
-    @classmethod
-    def _declared_time_column(cls, watermark: Watermark, info: ValidationInfo) -> Watermark:
-        columns, source = info.data.get("columns"), info.data.get("source")
-        if columns is not None:
-            watermark.require_time_column(columns)
-        if source is None:
-            return watermark
-        if watermark.follows and source.format != "changelog-json":
-            raise MisplacedError(_FOLLOWS_CHANGELOG, "from")
-        for index, topic in enumerate(source.topics):
-            own = source.watermark_of(topic)
-            if own is not None and own.follows and source.format != "changelog-json":
-                raise ElsewhereError(_FOLLOWS_CHANGELOG, *section_path(index), "from")
-            try:
-                if own is not None and columns is not None:
-                    own.require_time_column(columns)
-            except MisplacedError as error:
-                raise ElsewhereError(str(error), *section_path(index), *error.below) from None
-        return watermark
-
     @field_validator("sink")
     @classmethod
     def _sink_is_not_source(cls, sink: Sink | None, info: ValidationInfo) -> Sink | None:
-        source = info.data.get("source")
-        if sink is None or source is None:
-            return sink
-        for topic in (sink.topic, progress_topic(sink.topic)):
-            if topic in source.topics:
+        topics = _topics_read(info)
+        for topic in () if sink is None else (sink.topic, progress_topic(sink.topic)):
+            if topic in topics:
                 raise MisplacedError(
                     f"{topic!r} is a source topic too; use another, so that the job does not read "
                     "its own output",
@@ -357,12 +314,12 @@ class JobSpec(Section):
                 "needs a source whose rows are distinct; dedupe in a job before this one, and read "
                 "its changelog"
             )
-        source, taken = info.data.get("source"), set[str]()
+        topics, taken = _topics_read(info), set[str]()
         if info.data.get("sink") is not None:
             taken |= _topics_of(info.data["sink"])
         for name, view in views.items():
             own = set() if view.sink is None else _topics_of(view.sink)
-            if source is not None and own & set(source.topics):
+            if own & topics:
                 raise MisplacedError(_READS_OWN_OUTPUT, name, "sink", "topic")
             if own & taken:
                 raise MisplacedError("is the topic of another view; use another", name, "sink")
@@ -374,25 +331,6 @@ class JobSpec(Section):
                 if getattr(sink, key) != getattr(first, key):
                     raise MisplacedError(_ONE_TRANSACTION, name, "sink", key)
         return views
-
-    @field_validator("on_truncate")
-    @classmethod
-    def _removes_known_rows(cls, on_truncate: OnTruncate, info: ValidationInfo) -> OnTruncate:
-        source = info.data.get("source")
-        if on_truncate != "apply" or source is None:
-            return on_truncate
-        if info.data.get("dedupe", "wrong") is None:
-            raise ValueError(
-                "apply needs dedupe: pk, which knows the rows that a TRUNCATE removes; add dedupe "
-                "and primary_key, or use stop"
-            )
-        for key, name in (("database", source.database), ("table", source.table)):
-            if name is None or _NAME.fullmatch(name) is None:
-                raise ValueError(
-                    f"apply needs source.{key} to be one name without a pattern, because a "
-                    "TRUNCATE removes the rows of one table only; name it, or use stop"
-                )
-        return on_truncate
 
     @field_validator("mirror_ms")
     @classmethod
@@ -415,6 +353,29 @@ class JobSpec(Section):
         return specs
 
     @property
+    def source_specs(self) -> dict[str, JobSpec]:
+        """The spec of each source, as of a job with only this one; "" in the short form."""
+        if self.sources is None:
+            return {"": self}
+        specs = {}
+        for name, each in self.sources.items():
+            keys = each.job_keys()
+            group = each.group or default_group(self.name)
+            keys["source"] = keys["source"].model_copy(update={"group": group})
+            specs[name] = self.model_copy(update={"sources": None, **keys})
+        return specs
+
+    @property
+    def why_not_run(self) -> str | None:
+        """Why a job with this spec cannot start although the spec is valid."""
+        if self.sources is None:
+            return None
+        return (
+            f"names {len(self.sources)} sources, and a job of several sources is not run yet; "
+            "keep one, or join the streams upstream into one topic"
+        )
+
+    @property
     def main(self) -> JobSpec:
         """The spec of the job's own query, or of its first view."""
         return next(iter(self.view_specs.values()))
@@ -435,6 +396,10 @@ class JobSpec(Section):
         document = self.model_dump(by_alias=True, exclude_none=True)
         if not self.query:
             document.pop("query")
+        if self.sources is not None:
+            for key in ("source", *ROW_KEYS):
+                document.pop(key, None)
+            return document
         # Omit a default group, so that a copy under another name gets a group of its own.
         if self.source.group == default_group(self.name):
             document["source"].pop("group", None)
@@ -446,9 +411,10 @@ def _topics_of(sink: Sink) -> set[str]:
     return {sink.topic, progress_topic(sink.topic)}
 
 
-def section_path(index: int) -> tuple[str, ...]:
-    """Return the path of the watermark section of the topic at an index in `source.topics`."""
-    return ("source", "topics", str(index), "watermark")
+def _topics_read(info: ValidationInfo) -> set[str]:
+    """Return the topics of all sources, as far as they are valid."""
+    sources = list((info.data.get("sources") or {}).values())
+    return {topic for each in sources or [info.data.get("source")] if each for topic in each.topics}
 
 
 def default_group(job: str) -> str:

@@ -35,7 +35,7 @@ _admin = Depends(require_role(Role.ADMIN))
 
 _SPEC_SCHEMA = {
     "type": "object",
-    "required": ["source", "columns", "query"],
+    "anyOf": [{"required": ["source", "columns"]}, {"required": ["sources"]}],
     "description": "docs/job-spec.md has every key",
 }
 _SPEC_BODY: dict[str, Any] = {

@@ -37,6 +37,8 @@ def check_spec(document: Document) -> SpecCheck:
         spec = validate(JobSpec, document)
     except SpecError as error:
         return SpecCheck(None, {}, (*error.problems, *_check_queries_alone(document)))
+    if spec.why_not_run is not None:
+        return SpecCheck(spec, {}, (document.problem(("sources",), spec.why_not_run),))
     plans: dict[str, Plan] = {}
     problems: list[Problem] = []
     for name, each in spec.view_specs.items():
