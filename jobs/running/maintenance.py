@@ -35,7 +35,7 @@ from jobs.edge.table.pins import delete_dead_pins
 from jobs.edge.table.retention import expire_history
 from jobs.edge.table.savepoints import keep_sums, pinned_files
 from jobs.running.pipeline import Pipeline
-from jobs.running.subtable import Subtable
+from jobs.running.views import Subtable
 from jobs.table.epoch_rows import epoch_rows
 from jobs.table.files import LiveFile, own_files, place_file
 from jobs.table.parts import MULTISETS, PARTS

@@ -33,7 +33,7 @@ from jobs.edge.machine.processor_time import read_processor_seconds
 from jobs.edge.table.epoch_files import now_ms
 from jobs.running.mirror_share import MirrorShare
 from jobs.running.pipeline import Pipeline
-from jobs.running.subtable import Subtable
+from jobs.running.views import Subtable
 from jobs.table.files import LiveFile, files_of_view, live_files
 from jobs.table.parts import ACCUMULATORS, CHANGELOG
 from schemas.directory.mirror import MirrorReport, write_mirror_report

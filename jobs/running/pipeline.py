@@ -61,8 +61,7 @@ from jobs.running.input_limits import InputLimits
 from jobs.running.outcome import EpochTooLarge, Outcome
 from jobs.running.phases import Phases
 from jobs.running.stages import Stages
-from jobs.running.subtable import Subtable
-from jobs.running.views import VIEWS, RunningView, sum_views
+from jobs.running.views import VIEWS, RunningView, Subtable, sum_views
 from jobs.table.parts import CHANGELOG
 from schemas.limits import TASK_BYTES_MAX
 from schemas.spec.job import JobSpec

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,14 @@ from schemas.spec.job import JobSpec
 from schemas.table.epoch import REFUSED, VIEWS, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.view_path import view_root
+
+
+class Subtable(NamedTuple):
+    """What maintenance merges and cleans on its own; "" has the files that all views share."""
+
+    view: str
+    plan: Plan
+    root: TablePath
 
 
 @dataclass(slots=True)

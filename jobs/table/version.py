@@ -17,7 +17,6 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from jobs.core.values.change import RejectCode, Row
 from jobs.table.epoch_rows import counted_rows, epoch_rows, newest_epoch, newest_of_job, start_row
@@ -237,12 +236,4 @@ def newest_whole_row(root: TablePath) -> EpochRow | None:
     try:
         return at_newest(root, lambda table: newest_of_job(table.root, table.files))
     except NoTable:
-        return None
-
-
-def newest_row(root: TablePath) -> EpochRow | None:
-    """Return the row of a job's newest epoch, or None if it has no readable epoch."""
-    try:
-        return at_newest(root, lambda table: table.newest)
-    except (NoTable, DeltaError):
         return None

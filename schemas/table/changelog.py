@@ -10,7 +10,6 @@ records that are not above the last (epoch, seq) of their partition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -44,7 +43,7 @@ class ChangelogRecord(
     time: int | None = None
 
     def encode(self) -> bytes:
-        return _ENCODER.encode(self)
+        return msgspec.json.encode(self)
 
     @classmethod
     def decode(cls, value: bytes) -> ChangelogRecord:
@@ -52,17 +51,7 @@ class ChangelogRecord(
         return _DECODER.decode(value)
 
 
-_ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(ChangelogRecord)
-
-
-def record_key(group: Mapping[str, JsonValue]) -> bytes:
-    """Return the key of a group's records: its columns in query order, `{}` without GROUP BY.
-
-    The partition of a record is that of Java clients: (murmur2(key) & 0x7fffffff) % partitions.
-    The default of librdkafka is another hash, so the publisher sends the partition explicitly.
-    """
-    return _ENCODER.encode(dict(group))
 
 
 def progress_topic(topic: str) -> str:

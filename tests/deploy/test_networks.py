@@ -28,7 +28,7 @@ from typing import Any
 import pytest
 
 from jobs.edge.process.broker import Broker
-from jobs.table.version import TableVersion, newest_row
+from jobs.table.version import TableVersion
 from schemas.directory.failure import read_failure
 from schemas.directory.paths import JobDirectory
 from schemas.table.epoch import EpochRow
@@ -307,7 +307,7 @@ def overtake(
 
 def newest_epoch(driver: Driver) -> int:
     with suppress(Exception):  # there is no table yet
-        row = newest_row(driver.place.table)
+        row = TableVersion(driver.place.table).newest
         return 0 if row is None else row.epoch
     return 0
 

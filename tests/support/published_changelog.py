@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from kafka import KafkaConsumer, TopicPartition
 
-from jobs.core.publish.kafka_partition import partition_of
 from jobs.core.publish.protocol import EpochToPublish, Progress
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.publisher.handle import Publisher
-from schemas.table.changelog import progress_topic, record_key
+from schemas.table.changelog import progress_topic
 from tests.support.publisher_configuration import PARTITIONS
+from tests.support.tables.kafka_partition import partition_of
 
 WAIT_SECONDS = 60
 Row = dict[str, Any]
@@ -171,7 +171,7 @@ def assert_exactly_the_changelog(address: str, topic: str, table: SmallTable) ->
     ]
     assert rows == table.expected()
     for record in found:
-        assert record.key == record_key({"name": record.value["row"]["name"]})
+        assert record.key == msgspec.json.encode({"name": record.value["row"]["name"]})
         assert record.partition == partition_of(record.key, PARTITIONS)
         assert (record.value["epoch"], record.value["seq"]) == (record.epoch, record.seq)
     for before, after in pairwise(found):

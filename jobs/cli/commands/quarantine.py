@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 
 from jobs.cli.answers import Document
 from jobs.cli.errors import CommandFailed, UsageError
-from jobs.cli.message_file import read_message
 from jobs.cli.output import print_json, print_note, print_table
 from jobs.cli.sources import open_source
+from schemas.limits import MESSAGE_BYTES_MAX
 
 _COLUMNS = [("message", False), ("reason", False), ("path", False), ("sent again as", True)]
 
@@ -35,7 +37,7 @@ def _replay(options: argparse.Namespace) -> None:
     if len(options.replay) > 1:
         _replay_all(options)
         return
-    fixed = None if options.message is None else read_message(options.message)
+    fixed = None if options.message is None else _read_message(options.message)
     with open_source(options) as source:
         sent = source.send_again(options.replay[0], fixed, again=options.again)
     if options.json:
@@ -67,3 +69,16 @@ def _replay_all(options: argparse.Namespace) -> None:
 def _print_sent(sent: Document) -> None:
     position = f"offset {sent['offset']} of {sent['topic']}/{sent['partition']}"
     print_note(f"message {sent['id']} is now {position}")
+
+
+def _read_message(name: str) -> bytes:
+    """Return the bytes of a file (`-`: standard input), at most as many as a job reads."""
+    try:
+        stream = sys.stdin.buffer if name == "-" else Path(name).open("rb")  # noqa: SIM115
+        with stream:
+            text = stream.read(MESSAGE_BYTES_MAX + 1)
+    except OSError as error:
+        raise UsageError(f"--message {name}: {error.strerror}") from None
+    if len(text) > MESSAGE_BYTES_MAX:
+        raise UsageError(f"--message {name}: a message has at most {MESSAGE_BYTES_MAX} bytes")
+    return text

@@ -30,8 +30,7 @@ from jobs.core.fold.group_results import NO_COUNTS, GroupResults, is_same_row
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.fold.program import HEADS, ROW_COUNT, Cells, Delta, MultisetChange, Program
 from jobs.core.fold.rules import DEFAULT_RULES, Rules
-from jobs.core.fold.state import Counts, Group, GroupTimer, Key, State, Upserts, rank
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, Counts, Group, GroupTimer, Key, State, Upserts, rank
 from jobs.core.fold.visibility import Action, next_visibility
 from jobs.core.fold.window_closing import CLOSED, COMPLETE
 from jobs.core.values.change import Op, Row, Value

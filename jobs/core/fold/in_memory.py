@@ -19,8 +19,7 @@ from jobs.core.fold.laws import repeats_the_last_row, well_formed
 from jobs.core.fold.program import Program
 from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.fold.sessions import fold_of, fold_time_of
-from jobs.core.fold.state import Key, MemoryState
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, Key, MemoryState
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import Consolidation
 from jobs.core.rows.projection import Projection

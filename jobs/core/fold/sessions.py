@@ -28,8 +28,7 @@ from typing import Any, Protocol
 from jobs.core.fold.fold import FoldContext, FoldResult, empty_multisets, fold, fold_time
 from jobs.core.fold.program import FIRST_CELL, ROW_COUNT, Delta, Program
 from jobs.core.fold.rules import Rules
-from jobs.core.fold.state import Counts, Group, GroupTimer, Key, State, Upserts, rank
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, Counts, Group, GroupTimer, Key, State, Upserts, rank
 from jobs.core.fold.window_closing import Closing
 from jobs.core.plan.tree import Plan, WindowBound
 from jobs.core.values.change import Value

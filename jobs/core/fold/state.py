@@ -20,12 +20,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from jobs.core.aggregates.present_values import MergedValues, PresentValues
-from jobs.core.fold.timers import Clock, Timer, TimerQueue
 from jobs.core.fold.visibility import WITHHELD, WITHOUT_ROW, Visibility
 from jobs.core.values.change import Value
 
@@ -61,6 +61,13 @@ class Group(msgspec.Struct, frozen=True, gc=False, array_like=True):
     def has_row(self) -> bool:
         """Whether readers of the changelog see a row of the group."""
         return self.visibility not in WITHOUT_ROW
+
+
+class Clock(StrEnum):
+    """The clock of a timer: processing time, or watermarks."""
+
+    PROCESSING = "processing"
+    EVENT = "event"
 
 
 class GroupTimer(NamedTuple):
@@ -207,16 +214,10 @@ class MemoryState:
         return list(self._withheld)
 
     def due(self, clock: Clock, time: int) -> list[GroupTimer]:
-        return [
-            GroupTimer(clock, timer.time, str(timer.namespace), timer.key)  # type: ignore[arg-type]
-            for timer in self._timers[clock].list_due(time)
-        ]
+        return self._timers[clock].list_due(time)
 
     def next_timer(self, clock: Clock, after: int | None = None) -> int | None:
-        queue = self._timers[clock]
-        if after is None:
-            return queue.next
-        return next((timer.time for timer in queue.snapshot() if timer.time > after), None)
+        return self._timers[clock].next_time(after)
 
     def apply(self, upserts: Upserts) -> None:
         """Apply the changes of a committed epoch."""
@@ -231,9 +232,9 @@ class MemoryState:
             else:
                 self._withheld.discard(_hashable(key))
         for timer, is_set in upserts.timers:
-            own = Timer(timer.time, _hashable(timer.key), timer.namespace)
             queue = self._timers[timer.clock]
-            queue.register(*own) if is_set else queue.delete(*own)
+            own = timer._replace(key=_hashable(timer.key))
+            queue.register(own) if is_set else queue.delete(own)
         for argument, key, counts in upserts.multisets:
             multiset_key = (argument, _hashable(key))
             multiset = self._multisets.setdefault(multiset_key, _Multiset())
@@ -241,6 +242,40 @@ class MemoryState:
                 multiset.put(rank(value), multiplicity)
             if not multiset.ranks:
                 del self._multisets[multiset_key]
+
+
+class TimerQueue:
+    """The timers of one clock, in the order of their times, then of their registration."""
+
+    __slots__ = ("_numbers", "_order", "_registered")
+
+    def __init__(self) -> None:
+        self._numbers: dict[GroupTimer, int] = {}  # of its registration
+        self._order: list[tuple[int, int, GroupTimer]] = []
+        self._registered = 0
+
+    def register(self, timer: GroupTimer) -> None:
+        if timer not in self._numbers:
+            self._numbers[timer] = self._registered
+            insort(self._order, (timer.time, self._registered, timer))
+            self._registered += 1
+
+    def delete(self, timer: GroupTimer) -> None:
+        number = self._numbers.pop(timer, None)
+        if number is not None:
+            del self._order[bisect_left(self._order, (timer.time, number))]
+
+    def list_due(self, time: int) -> list[GroupTimer]:
+        """Return the timers up to and at `time`, without removing them."""
+        return [timer for _, _, timer in self._order[: self._count_until(time)]]
+
+    def next_time(self, after: int | None = None) -> int | None:
+        """Return the time of the first timer, or of the first later than `after`."""
+        first = 0 if after is None else self._count_until(after)
+        return self._order[first][0] if first < len(self._order) else None
+
+    def _count_until(self, time: int) -> int:
+        return bisect_left(self._order, (time + 1,))
 
 
 class _Multiset:

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jobs.core.fold.state import GroupTimer, Key
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, GroupTimer, Key
 from jobs.core.plan.tree import Plan, Window, WindowBound
 from jobs.core.rows.consolidate import Integers
 from jobs.core.values.change import Row

@@ -1,9 +1,8 @@
-"""Print plans and expressions as SQL that parses to the same plan, for messages and tests."""
+"""Print the expressions of a plan as SQL that parses to the same expressions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from datetime import date, timedelta
 
 from jobs.core.plan.tree import (
@@ -31,7 +30,7 @@ from jobs.core.plan.tree import (
     WindowBound,
 )
 from jobs.core.sql.aggregate_printer import call_text
-from jobs.core.sql.grouping_sets import sets_of_plan, split_set_key
+from jobs.core.sql.grouping_sets import split_set_key
 from jobs.core.sql.literals import EPOCH
 from schemas.types.sql_types import Kind
 
@@ -182,31 +181,6 @@ def _constant_sql(constant: Constant) -> tuple[str, int]:
     return ("-" + digits, _SIGN) if value < 0 else (digits, _LEAF)
 
 
-def plan_sql(plan: Plan, table: str = "source") -> str:
-    """Return a plan as one query, without derived tables, aliases or positions in GROUP BY."""
-    group = {named.name: named.expression for named in plan.group}
-    results = {named.name: expression_sql(named.expression, plan) for named in plan.computed}
-    results |= {each.name: aggregate_sql(plan, each) for each in plan.aggregates}
-    selected = []
-    for name in plan.output:
-        text = expression_sql(group[name]) if name in group else results[name]
-        selected.append(f"{text} AS {identifier_sql(name)}")
-    lines = [f"SELECT {', '.join(selected)}", f"FROM {identifier_sql(table)}"]
-    if plan.where is not None:
-        lines.append(f"WHERE {expression_sql(plan.where)}")
-    if plan.grouping_sets > 1:
-        windows = [each for each in group.values() if isinstance(each, WindowBound)]
-        sets = [_keys_sql(e for e in each if e not in windows) for each in sets_of_plan(plan)]
-        texts = ", ".join(f"({', '.join(each)})" for each in sets)
-        keys = [*_keys_sql(windows), f"GROUPING SETS ({texts})"]
-        lines.append(f"GROUP BY {', '.join(keys)}")
-    elif group:
-        lines.append("GROUP BY " + ", ".join(_keys_sql(group.values())))
-    if plan.having is not None:
-        lines.append(f"HAVING {expression_sql(plan.having, plan)}")
-    return "\n".join(lines)
-
-
 def aggregate_sql(plan: Plan, aggregate: Aggregate) -> str:
     """Return an aggregate as the query calls it."""
     index = aggregate.argument
@@ -220,18 +194,3 @@ def aggregate_label(plan: Plan, aggregate: Aggregate, suffix: str = "") -> str:
         return call_text(aggregate, None, expression_sql, suffix=suffix)
     named = plan.arguments[aggregate.argument]
     return call_text(aggregate, named.expression, expression_sql, name=named.name, suffix=suffix)
-
-
-def _keys_sql(keys: Iterable[Expression]) -> list[str]:
-    """Return keys as in GROUP BY; both bounds of a window are one key."""
-    texts = [
-        window_sql(each.window) if isinstance(each, WindowBound) else _key_sql(each)
-        for each in keys
-    ]
-    return list(dict.fromkeys(texts))
-
-
-def _key_sql(expression: Expression) -> str:
-    # A whole number in GROUP BY would be the position of a column.
-    text = expression_sql(expression)
-    return f"CAST({text} AS {expression.type})" if text.isdigit() else text

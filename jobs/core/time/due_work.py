@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock
 from jobs.core.fold.window_closing import Closing
 from jobs.core.time.bundle_clocks import EventTimeAssigner
 from schemas.limits import EXPIRY_LATE_PARTS

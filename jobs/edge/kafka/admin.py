@@ -171,15 +171,6 @@ class KafkaAdmin:
         found = self._offsets(name, OffsetTimestamp(timestamp_ms))
         return {number: at if at >= 0 else end[number] for number, at in found.items()}
 
-    def group_offsets(self, group: str, name: str) -> dict[int, int]:
-        """Return the group's committed offsets in the topic; partitions without one are absent."""
-        found = self._retry_while_starting(lambda: self._client.list_group_offsets({group: None}))
-        return {
-            partition.partition: committed.offset
-            for partition, committed in found[group].items()
-            if partition.topic == name and committed.offset >= 0
-        }
-
     def commit_group_offsets(self, group: str, name: str, offsets: Mapping[int, int]) -> None:
         """Report offsets under a group without members, for tools that show its lag."""
         wanted = {

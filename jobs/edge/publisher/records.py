@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.core.publish.formats import EpochFacts, PublishFormat, Slot, member, object_template
-from jobs.core.publish.kafka_partition import MULTIPLIER, SEED
 from jobs.core.values.change import Op
 from jobs.table.json_columns import PUBLISHED, PUBLISHED_STRINGS, JsonStyle, render_column
 from schemas import limits
@@ -33,7 +32,7 @@ NamedType = tuple[str, SqlType]
 
 _OP, _EPOCH, _SEQ = "op", "epoch", "seq"
 _NULL = "null"
-_SEED, _MULTIPLIER = np.uint32(SEED), np.uint32(MULTIPLIER)
+_SEED, _MULTIPLIER = np.uint32(0x9747B28C), np.uint32(0x5BD1E995)  # of murmur2
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
 
@@ -280,9 +279,10 @@ def _slice_texts(texts: pa.Array) -> list[bytes]:
 
 
 def partitions_of(keys: pa.Array, partitions: int) -> list[int]:
-    """Return the partition of each key, as jobs.core.publish.kafka_partition does for one key.
+    """Return the partition of each key as Java's producer does, by murmur2 of its bytes.
 
-    It computes murmur2 word by word over all keys that are long enough.
+    Java consumers and joins by partition expect this partition; librdkafka has another default.
+    Murmur2 is computed word by word over all keys that are long enough.
     """
     if len(keys) == 0:
         return []

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
-from jobs.core.fold.state import Group, GroupTimer, Upserts
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, Group, GroupTimer, Upserts
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.dedupe import Key, key_indexes
 from jobs.core.rows.key_history import KeyEnd, KeyState

@@ -19,8 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.core.fold.state import Group, GroupTimer, Key
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, Group, GroupTimer, Key
 from jobs.core.fold.visibility import Visibility
 from schemas.types.arrow_values import to_list
 

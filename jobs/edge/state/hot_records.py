@@ -21,8 +21,7 @@ import lmdb
 import msgspec
 
 from jobs.core.aggregates.present_values import PresentValues
-from jobs.core.fold.state import Counts, Group, GroupTimer, Key, Stamp, Upserts
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, Counts, Group, GroupTimer, Key, Stamp, Upserts
 from jobs.core.values.change import Value
 from jobs.core.values.exact_numbers import NAN
 from jobs.core.values.order_key import encoder, shorten_key, value_encoder

@@ -200,10 +200,6 @@ class HotState:
         """Return the name of an epoch's records; they fit only the current data file."""
         return f"{epoch}-{uuid}-{self.layout.fingerprint}-{self._inode}"
 
-    def bytes_used(self) -> int:
-        """Return the disk space of the state."""
-        return self._data.stat().st_blocks * 512
-
     def _chunk_steps(
         self, steps: Steps, *, whole_epochs: bool
     ) -> Iterator[tuple[Stamp, list[Upserts | Records]]]:

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 import lmdb
 import msgspec
 
-from jobs.core.fold.state import GroupTimer
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, GroupTimer
 from schemas.limits import TIMER_NAMESPACE_BYTES_MAX
 
 _CLOCKS = {Clock.PROCESSING: b"p", Clock.EVENT: b"e"}

@@ -25,8 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from jobs.core.fold.state import Group, GroupTimer, Stamp
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, Group, GroupTimer, Stamp
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import WeightedRows
 from jobs.core.rows.dedupe import (

@@ -30,8 +30,7 @@ from jobs.core.fold.fold import ChangelogRow, Counters, FoldContext, FoldResult
 from jobs.core.fold.laws import well_formed
 from jobs.core.fold.program import Delta
 from jobs.core.fold.sessions import fold_of, fold_time_of
-from jobs.core.fold.state import Key, State
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, Key, State
 from jobs.core.rows.consolidate import Integers
 from jobs.core.values.order_key import encoder
 from jobs.edge.process.failpoints import failpoint

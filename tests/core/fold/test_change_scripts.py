@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.fold import FoldResult
 from jobs.core.fold.in_memory import MemoryFold
 from jobs.core.fold.state import Key, Upserts
@@ -20,6 +19,7 @@ from jobs.core.sql.grouping_sets import with_set_numbers
 from jobs.core.values.change import Row
 from jobs.core.values.json_values import render
 from tests.support.histories.change_scripts import Script, ScriptedBundle, scripts, shown
+from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.histories.scripted_bundles import bundles_of, plan_of, rules_of_script
 
 SCRIPTS = scripts()

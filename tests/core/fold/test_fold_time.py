@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.fold import TTL
 from jobs.core.fold.in_memory import MemoryFold
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.fold.rules import Rules
-from jobs.core.fold.state import GroupTimer, Key, MemoryState, Upserts
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, GroupTimer, Key, MemoryState, Upserts
 from jobs.core.rows.consolidate import Consolidation
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Op, Row, Value
 from schemas.types.sql_types import SqlType
+from tests.support.histories.folded_changelog import fold_changelog
 
 PLAN = parse_query(
     "SELECT k, COUNT(*) AS n, SUM(v) AS s, MAX(v) AS top, MIN(v) AS low FROM t GROUP BY k",

@@ -20,7 +20,6 @@ from operator import itemgetter
 import duckdb
 import pytest
 
-from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Key
@@ -32,6 +31,7 @@ from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Changes, Filtered, Op, Rejected, Row, Skipped
 from schemas.types.sql_types import SqlType
 from tests.support.examples import scale
+from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.histories.judge import PLANS, QUERIES, Judge, Table
 from tests.support.histories.products import (
     COLUMNS,

@@ -7,18 +7,17 @@ from random import Random
 
 import pytest
 
-from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.rules import Rules
-from jobs.core.fold.state import Key
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, Key
 from jobs.core.fold.window_closing import Closing
 from jobs.core.rows.projection import row_projection
 from jobs.core.rows.windows import window_expander, with_window_columns
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row
 from schemas.types.sql_types import BIGINT, DOUBLE, INT, STRING
+from tests.support.histories.folded_changelog import fold_changelog
 
 GAP = 10
 QUERY = (

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobs.core.plan.tree import Call, Case, Cast, Column, Compare, Constant, Logical, Plan
-from jobs.core.sql.printer import expression_sql, plan_sql
+from jobs.core.sql.printer import expression_sql
 from jobs.core.sql.select import QueryError, QueryProblem, parse_query
 from schemas.limits import QUERY_CHARACTERS_MAX
 from schemas.types.sql_types import (
@@ -37,6 +37,7 @@ from schemas.types.sql_types import (
 )
 from tests.support.examples import examples
 from tests.support.histories import random_queries
+from tests.support.histories.plan_sql import plan_sql
 
 COLUMNS: dict[str, SqlType] = {
     "id": BIGINT,

@@ -7,10 +7,10 @@ import pytest
 from jobs.core.plan.tree import Column, Plan, Window
 from jobs.core.plan.walk import plan_can_fail
 from jobs.core.rows.consolidate import group_indexes
-from jobs.core.sql.printer import plan_sql
 from jobs.core.sql.select import QueryError, QueryProblem, parse_query
 from schemas.limits import DURATION_MS_MAX, WINDOWS_OF_A_ROW_MAX
 from schemas.types.sql_types import BIGINT, INT, STRING, TIME, SqlType, timestamp
+from tests.support.histories.plan_sql import plan_sql
 
 COLUMNS: dict[str, SqlType] = {
     "k": STRING,

@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.publish.formats import CHANGELOG_JSON, FORMATS, UPSERT_JSON, EpochFacts
-from jobs.core.publish.kafka_partition import partition_of
 from jobs.core.values.float_values import NAN
 from jobs.core.values.json_values import renderer
 from jobs.edge.publisher.records import (
@@ -28,9 +28,10 @@ from jobs.edge.publisher.records import (
 )
 from jobs.edge.rows.columns import to_arrow
 from schemas import limits
-from schemas.table.changelog import ChangelogRecord, record_key
+from schemas.table.changelog import ChangelogRecord
 from schemas.types.sql_types import SqlType
 from tests.support.examples import examples
+from tests.support.tables.kafka_partition import partition_of
 
 FACTS = EpochFacts("items", "items-changes", 7, 0, 1_000, ("k",))
 MICROS = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
@@ -85,6 +86,22 @@ def inserted(values: list[Any], sql_type: SqlType, name: str) -> list[dict[str, 
     writer = RecordWriter(FORMATS[name], columns, columns, 4)
     batch = batch_of(["+I"] * len(values), k=to_arrow(values, sql_type))
     return [json.loads(value or b"") for value in writer.write(batch, FACTS).values]
+
+
+# From Kafka's UtilsTest.testMurmur2: signed numbers, of which the partition has all bits but one.
+JAVA = {
+    "21": -973932308,
+    "foobar": -790332482,
+    "a-little-bit-long-string": -985981536,
+    "a-little-bit-longer-string": -1486304829,
+    "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    "abc": 479470107,
+}
+
+
+def test_the_partition_of_a_key_is_that_of_javas_producer() -> None:
+    keys = pa.array(JAVA, pa.string())
+    assert partitions_of(keys, 1 << 31) == [number & 0x7FFFFFFF for number in JAVA.values()]
 
 
 @FEW
@@ -202,7 +219,7 @@ def test_keys_and_values_are_those_of_the_contract(texts: list[str | None]) -> N
     for n, text in enumerate(texts):
         expected = ChangelogRecord("+I", {"k": text, "größe": n}, 7, 2**32 + n)
         assert ChangelogRecord.decode(records.values[n] or b"") == expected
-        assert records.keys[n] == record_key({"k": text})
+        assert records.keys[n] == msgspec.json.encode({"k": text})
         assert records.seqs[n] == str(2**32 + n).encode()
 
 

@@ -21,7 +21,7 @@ from jobs.core.plan.tree import Call, Column, Expression, KeyValue, Plan
 from jobs.core.plan.walk import replace_parts, walk
 from jobs.core.rows.consolidate import WeightedRows, plain_indexes
 from jobs.core.rows.projection import RowFailed, compile_row
-from jobs.core.sql.printer import expression_sql, plan_sql
+from jobs.core.sql.printer import expression_sql
 from jobs.core.sql.select import QueryError, parse_query
 from jobs.core.values.exact_numbers import to_float32
 from jobs.core.values.float_values import NAN
@@ -33,6 +33,7 @@ from jobs.edge.spark.column_types import spark_type
 from schemas.types.arrow_values import from_arrow
 from schemas.types.sql_types import SqlType
 from tests.support.histories import random_queries
+from tests.support.histories.plan_sql import plan_sql
 from tests.support.spark_columns.expressions import build, project
 
 if TYPE_CHECKING:

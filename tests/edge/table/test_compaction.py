@@ -24,8 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.fold.rules import DEFAULT_RULES, Rules
-from jobs.core.fold.state import MemoryState
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, MemoryState
 from jobs.core.values.change import Op
 from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table import compaction

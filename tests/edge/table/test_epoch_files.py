@@ -17,8 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.core.fold.program import Program
-from jobs.core.fold.state import Group, GroupTimer, MemoryState, Upserts, gather_multisets
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, Group, GroupTimer, MemoryState, Upserts, gather_multisets
 from jobs.core.fold.visibility import Visibility
 from jobs.core.rows.key_history import KeyEnd, KeyState
 from jobs.core.sql.select import parse_query

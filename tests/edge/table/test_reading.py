@@ -15,7 +15,6 @@ import pytest
 from jobs.changing.rewind import _commit
 from jobs.changing.savepoint import create_savepoint
 from jobs.changing.stopped_job import StoppedJob
-from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Key
 from jobs.core.values.change import Row
@@ -25,6 +24,7 @@ from jobs.edge.table.reading import ChangeRow, HistoryGone, TableReader, read_wi
 from jobs.edge.table.retention import expire_history
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, TIMERS
 from schemas.types.sql_types import BIGINT, INT
+from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.tables.folded_table import insert
 from tests.support.tables.written_table import (
     NAMES,

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.core.fold.rules import Rules
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock
 from jobs.edge.state.bucket_states import CommittedEpoch
 from jobs.edge.table.compaction import BASE_TIER, Merge
 from jobs.edge.tasks.fold import FoldTask, TimeTask

@@ -12,13 +12,13 @@ from jobs.changing.clone import CannotClone, clone
 from jobs.changing.offsets import move_offsets
 from jobs.changing.rewind import rewind
 from jobs.changing.savepoint import create_savepoint
-from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.job.cloning import clone_spec
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.reading import TableReader
 from schemas.spec.file import load_spec
+from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.jobs.canal_messages import delete, insert, row
 from tests.support.jobs.epochs_by_hand import EpochsByHand
 from tests.support.jobs.running_job import create_topic

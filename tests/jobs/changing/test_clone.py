@@ -15,7 +15,6 @@ import pytest
 from jobs.changing.clone import CannotClone, clone
 from jobs.changing.rewind import CannotRewind
 from jobs.changing.savepoint import create_savepoint
-from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.job.cloning import clone_spec
 from jobs.core.values.change import Op
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
@@ -28,6 +27,7 @@ from jobs.edge.table.savepoints import savepoints
 from jobs.table.parts import ACCUMULATORS, MULTISETS
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import INT, STRING
+from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.service.served import CHECKOUT
 from tests.support.tables.written_table import Live, WrittenTable, result
 

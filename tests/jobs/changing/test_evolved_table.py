@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from jobs.changing.evolve import CannotEvolve, activate_replay, evolve
-from jobs.core.fold.changelog_table import fold_changelog
 from jobs.edge.process import failpoints
 from jobs.edge.process.failpoints import FailpointError
 from jobs.edge.table.reading import HistoryGone
@@ -16,6 +15,7 @@ from jobs.running.job_table import load_last_spec, require_same_buckets
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.types.sql_types import INT, STRING
+from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.tables.written_table import WrittenTable
 
 COLUMNS = {"name": STRING, "v": INT}

@@ -14,7 +14,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.values.change import Op
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.delta_epochs import EpochTable
@@ -24,6 +23,7 @@ from jobs.table.parts import ACCUMULATORS
 from schemas.table.epoch import EpochRow
 from tests.support.command.lab import JOB, Lab, Retally, lines
 from tests.support.command.shop import COLUMN_TYPES, COLUMNS, Result, ordered, spec_text
+from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.topics import committed_records
 
 pytestmark = pytest.mark.spark

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from schemas.table.changelog import ChangelogRecord, progress_topic, record_key
+from schemas.table.changelog import ChangelogRecord, progress_topic
 
 
 def test_record_has_op_row_epoch_seq_in_this_order() -> None:
@@ -33,11 +33,6 @@ def test_encoded_record_reads_back_as_the_same() -> None:
 def test_what_is_no_record_is_refused(value: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         ChangelogRecord.decode(value)
-
-
-def test_key_is_the_group_in_the_order_of_the_query() -> None:
-    assert record_key({"b": 1, "a": None}) == b'{"b":1,"a":null}'
-    assert record_key({}) == b"{}"
 
 
 def test_progress_stands_beside_the_changelog() -> None:

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.state import Key, rank
 from jobs.core.plan.tree import Case, Column, Composite, Expression, Plan
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row, Value
 from schemas.types.sql_types import BOOLEAN, INT, STRING, SqlType
+from tests.support.histories.folded_changelog import fold_changelog
 
 NAN, INFINITY = math.nan, math.inf
 # Values as retally holds them; the wild ones are beyond what another engine calculates exactly.

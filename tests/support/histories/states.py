@@ -11,8 +11,16 @@ from typing import Any
 from hypothesis import strategies as st
 
 from jobs.core.aggregates.present_values import PresentValues
-from jobs.core.fold.state import Counts, Group, GroupTimer, Key, State, Upserts, gather_multisets
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import (
+    Clock,
+    Counts,
+    Group,
+    GroupTimer,
+    Key,
+    State,
+    Upserts,
+    gather_multisets,
+)
 from jobs.core.fold.visibility import Visibility
 from jobs.core.values.change import Value
 from schemas.types.sql_types import BINARY, BOOLEAN, DOUBLE, INT, STRING, SqlType, decimal, row_of

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.laws import messages_conserved, repeats_the_last_row
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import Key
@@ -46,6 +45,7 @@ from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets
 from tests.support.histories.change_scripts import shown
+from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.jobs.running_job import produce
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Op
@@ -20,6 +19,7 @@ from jobs.table.files import live_files, open_table
 from jobs.table.parts import ACCUMULATORS
 from schemas.directory.paths import JobDirectory
 from schemas.table.changelog import progress_topic
+from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.histories.judge import QUERIES, TYPES, Judge, internal
 from tests.support.histories.products import (
     COLUMNS,

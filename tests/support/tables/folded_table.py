@@ -17,8 +17,7 @@ from uuid import uuid4
 from jobs.core.fold.fold import ChangelogRow, FoldContext, FoldResult, fold, fold_time
 from jobs.core.fold.program import Program
 from jobs.core.fold.rules import DEFAULT_RULES, Rules
-from jobs.core.fold.state import GroupTimer, Key, MemoryState, Upserts
-from jobs.core.fold.timers import Clock
+from jobs.core.fold.state import Clock, GroupTimer, Key, MemoryState, Upserts
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.values.change import Op
 from jobs.edge.process.broker import Broker
+from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.histories.products import (
     COLUMNS,
     DATABASE,

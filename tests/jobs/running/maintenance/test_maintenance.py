@@ -202,8 +202,8 @@ PARENT = """
     from jobs.edge.table.compaction import Merge
     from jobs.table.files import live_files, open_table
     from jobs.running.maintenance import Merger
-    from jobs.running.subtable import Subtable
-    from tests.support.tables.folded_table import a_plan
+    from jobs.running.views import Subtable
+        from tests.support.tables.folded_table import a_plan
 
     if __name__ == "__main__":
         root = Path(sys.argv[1])
