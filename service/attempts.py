@@ -21,13 +21,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Literal, TypeVar
 
-from schemas.limits import (
-    ATTEMPT_BYTES_MAX,
-    ATTEMPT_SECONDS_MAX,
-    ATTEMPT_START_SECONDS_MAX,
-    ATTEMPTS_AT_ONCE_MAX,
-    ATTEMPTS_WAITING_MAX,
-)
+from schemas import limits
 from schemas.process.memory import read_process_memory
 from service.problems import Problem
 
@@ -36,8 +30,8 @@ Limit = Literal["seconds", "bytes", "end"]
 
 _NICENESS = 5  # the service's responses come first
 _REASONS: dict[Limit, str] = {
-    "seconds": f"it took more than {ATTEMPT_SECONDS_MAX:.0f} s",
-    "bytes": f"it needed more than {ATTEMPT_BYTES_MAX // 1024**2} MiB of memory",
+    "seconds": f"it took more than {limits.ATTEMPT_SECONDS_MAX:.0f} s",
+    "bytes": f"it needed more than {limits.ATTEMPT_BYTES_MAX // 1024**2} MiB of memory",
     "end": "its process ended, probably for lack of memory",
 }
 
@@ -45,7 +39,9 @@ _REASONS: dict[Limit, str] = {
 class Attempts:
     """Runs work in child processes."""
 
-    def __init__(self, fork: Callable[[], Connection], at_once: int = ATTEMPTS_AT_ONCE_MAX) -> None:
+    def __init__(
+        self, fork: Callable[[], Connection], at_once: int = limits.ATTEMPTS_AT_ONCE_MAX
+    ) -> None:
         self._fork = fork
         self._threads = ThreadPoolExecutor(at_once, "attempt")
         self._running = 0
@@ -60,8 +56,10 @@ class Attempts:
         Work and value have to pickle. Raise a Problem if the child exceeds a limit. Call it on the
         event loop only. Attempts have their own threads, so that they delay no other requests.
         """
-        if self._running >= ATTEMPTS_WAITING_MAX:
-            detail = f"{ATTEMPTS_WAITING_MAX} requests of this kind are waiting; try again later"
+        if self._running >= limits.ATTEMPTS_WAITING_MAX:
+            detail = (
+                f"{limits.ATTEMPTS_WAITING_MAX} requests of this kind are waiting; try again later"
+            )
             raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "5"})
         self._running += 1
         try:
@@ -76,11 +74,13 @@ class Attempts:
         with self._fork() as connection:
             try:
                 connection.send(work)
-                if not connection.poll(ATTEMPT_SECONDS_MAX + ATTEMPT_START_SECONDS_MAX):
+                if not connection.poll(
+                    limits.ATTEMPT_SECONDS_MAX + limits.ATTEMPT_START_SECONDS_MAX
+                ):
                     raise EOFError
                 kind, result = connection.recv()
             except (EOFError, OSError):  # the child has ended, usually by its alarm
-                late = time.monotonic() - began >= ATTEMPT_SECONDS_MAX
+                late = time.monotonic() - began >= limits.ATTEMPT_SECONDS_MAX
                 kind, result = "exceeded", "seconds" if late else "end"
         if kind == "raised":
             raise result
@@ -95,7 +95,7 @@ class Attempts:
 def run_attempt(connection: Connection) -> None:
     """Run one piece of work in a forked child, and send its result."""
     # The alarm has no handler, so the kernel ends the process in any code.
-    signal.setitimer(signal.ITIMER_REAL, ATTEMPT_SECONDS_MAX)
+    signal.setitimer(signal.ITIMER_REAL, limits.ATTEMPT_SECONDS_MAX)
     os.nice(_NICENESS)
     _limit_memory()
     reply: tuple[str, object]
@@ -113,5 +113,5 @@ def _limit_memory() -> None:
     """Limit the memory of the process, beyond the memory shared with its parent."""
     memory = read_process_memory()
     if memory is not None:  # otherwise only time is limited
-        most = memory.address_space + ATTEMPT_BYTES_MAX
+        most = memory.address_space + limits.ATTEMPT_BYTES_MAX
         resource.setrlimit(resource.RLIMIT_AS, (most, most))

@@ -39,17 +39,7 @@ from jobs.running.views import Subtable
 from jobs.table.epoch_rows import epoch_rows
 from jobs.table.files import LiveFile, own_files, place_file
 from jobs.table.parts import MULTISETS, PARTS
-from schemas.limits import (
-    CHECKPOINT_EVERY_COMMITS,
-    COMPACTION_SHARE_MAX,
-    EXPLAINED_EPOCHS_MIN,
-    FIRST_SWEEP_SECONDS,
-    LIVE_FILES_MAX,
-    MAINTENANCE_EVERY_SECONDS,
-    MERGE_RETRY_SECONDS,
-    ORPHAN_AGE_SECONDS_MIN,
-    SWEEP_EVERY_SECONDS,
-)
+from schemas import limits
 from schemas.table.view_path import list_roots, place_name, split_part
 
 log = logging.getLogger(__name__)
@@ -76,7 +66,7 @@ class Maintenance:
         self._retry_at: dict[tuple[str, str], float] = {}  # by view and part, after a failure
         self._turn = 0  # of the view whose merges are considered first
         self._checked = 0.0  # when the last check for a due merge was
-        self._sweep_at = time.monotonic() + FIRST_SWEEP_SECONDS
+        self._sweep_at = time.monotonic() + limits.FIRST_SWEEP_SECONDS
         self._has_swept = False
         self._checkpoint = last_checkpoint(self.table.root) or 0
 
@@ -85,10 +75,10 @@ class Maintenance:
         now = time.monotonic()
         if self._merging is not None:
             self._try("compaction", self._finish_merge)
-        elif now >= self._not_before and now - self._checked >= MAINTENANCE_EVERY_SECONDS:
+        elif now >= self._not_before and now - self._checked >= limits.MAINTENANCE_EVERY_SECONDS:
             self._checked = now
             self._try("compaction", lambda: self._begin_merge(published))
-        if self.table.version - self._checkpoint >= CHECKPOINT_EVERY_COMMITS:
+        if self.table.version - self._checkpoint >= limits.CHECKPOINT_EVERY_COMMITS:
             self._checkpoint = self.table.version
             self._try("the checkpoint of the log", self._write_checkpoint)
         # A running merge needs its files, so retention and the sweep wait for its end.
@@ -101,7 +91,7 @@ class Maintenance:
             self._delete_old(published)
 
     def _delete_old(self, published: int | None) -> None:
-        self._sweep_at, self._has_swept = time.monotonic() + SWEEP_EVERY_SECONDS, True
+        self._sweep_at, self._has_swept = time.monotonic() + limits.SWEEP_EVERY_SECONDS, True
         self._try("retention", lambda: self.remove_expired(published))
         self._try("the sweep", self.sweep)
 
@@ -141,7 +131,7 @@ class Maintenance:
         found = self._find_merge(files, epoch_max)
         if found is None:
             return
-        if len(files) > LIVE_FILES_MAX:
+        if len(files) > limits.LIVE_FILES_MAX:
             log.debug("%d live files, compaction is behind", len(files))
         if self._merger is None:
             self._merger = Merger(self.pipeline.spec.durable).start()
@@ -183,12 +173,14 @@ class Maintenance:
                 self.table.commit(added, removed, uuid=uuid, what=what, durable=durable)
         except BaseException:
             self._merging = self._merged = None
-            self._retry_at[subtable.view, merge.part] = time.monotonic() + MERGE_RETRY_SECONDS
+            self._retry_at[subtable.view, merge.part] = (
+                time.monotonic() + limits.MERGE_RETRY_SECONDS
+            )
             self.close()  # the next merge gets a new process
             raise
         self._merging = self._merged = None
         self._checked = 0.0  # another merge may be due
-        self._not_before = time.monotonic() + merged.seconds * (1 / COMPACTION_SHARE_MAX - 1)
+        self._not_before = time.monotonic() + merged.seconds * (1 / limits.COMPACTION_SHARE_MAX - 1)
         log.debug("%s took %.2f s of processor time", what, merged.seconds)
 
     # --- log, retention, sweep ----------------------------------------------------------------
@@ -216,7 +208,7 @@ class Maintenance:
 
     def sweep(self) -> None:
         """Delete old files that no recent version of the table and no savepoint refers to."""
-        oldest = time.time() - ORPHAN_AGE_SECONDS_MIN
+        oldest = time.time() - limits.ORPHAN_AGE_SECONDS_MIN
         with self.pipeline.between_epochs():
             # A writer that was stopped for long knows no file of the one that has replaced it.
             self.table.require_own_version()
@@ -238,7 +230,7 @@ class Maintenance:
 
     def _find_explained(self) -> set[str]:
         """Return the multiset files of the newest epochs, merged or not, for explanations."""
-        after = self.pipeline.newest.epoch - 2 * EXPLAINED_EPOCHS_MIN
+        after = self.pipeline.newest.epoch - 2 * limits.EXPLAINED_EPOCHS_MIN
         rows = epoch_rows(self.table.root, self.table.live_files(), after, whole=True)
         return {
             name

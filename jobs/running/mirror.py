@@ -36,14 +36,9 @@ from jobs.running.pipeline import Pipeline
 from jobs.running.views import Subtable
 from jobs.table.files import LiveFile, files_of_view, live_files
 from jobs.table.parts import ACCUMULATORS, CHANGELOG
+from schemas import limits
 from schemas.directory.mirror import MirrorReport, write_mirror_report
 from schemas.directory.paths import JobDirectory
-from schemas.limits import (
-    MIRROR_CHECK_SECONDS,
-    MIRROR_DEFAULT_GROUPS_MAX,
-    MIRROR_REPLACED_SECONDS,
-    STOP_SECONDS_MAX,
-)
 from schemas.table.object_path import TablePath
 
 log = logging.getLogger(__name__)
@@ -95,7 +90,7 @@ class Mirrors:
         """Stop the thread after the running refresh."""
         self._end.set()
         if self._thread.is_alive():
-            self._thread.join(STOP_SECONDS_MAX)
+            self._thread.join(limits.STOP_SECONDS_MAX)
 
     def finish(self, *, whole: bool) -> None:
         """Bring the mirrors of this run to its last epoch; all mirrors if `whole`."""
@@ -120,7 +115,7 @@ class Mirrors:
             if self._end.wait(max(0.0, due[mirror] - time.monotonic())):
                 return
             if not self._share.allows():
-                due[mirror] = time.monotonic() + MIRROR_CHECK_SECONDS
+                due[mirror] = time.monotonic() + limits.MIRROR_CHECK_SECONDS
                 continue
             due[mirror] = time.monotonic() + mirror.every
             try:
@@ -166,7 +161,7 @@ class Mirror:
         spec = self.pipeline.spec.view_specs[self.subtable.view]
         if spec.mirror_ms is not None or self.path.exists():
             return False
-        return self.pipeline.newest.groups > MIRROR_DEFAULT_GROUPS_MAX
+        return self.pipeline.newest.groups > limits.MIRROR_DEFAULT_GROUPS_MAX
 
     def refresh(self) -> int:
         """Bring the table to the newest epoch, and return this epoch."""
@@ -183,7 +178,7 @@ class Mirror:
             self.report = MirrorReport(epoch=newest, refreshed_at=now_ms())
             write_mirror_report(self._report_path, self.report)
             if time.monotonic() >= self._delete_at:
-                self._delete_at = time.monotonic() + MIRROR_REPLACED_SECONDS
+                self._delete_at = time.monotonic() + limits.MIRROR_REPLACED_SECONDS
                 delete_replaced_files(self.path)
             return newest
 
@@ -280,7 +275,7 @@ class Mirror:
         return rows.groupBy(*self.group).agg(last).select(*self.group, "`last row`.*")
 
 
-def delete_replaced_files(path: Path, seconds: float = MIRROR_REPLACED_SECONDS) -> None:
+def delete_replaced_files(path: Path, seconds: float = limits.MIRROR_REPLACED_SECONDS) -> None:
     """Delete the files that no version of a table in the last seconds has."""
     if not deltalake.DeltaTable.is_deltatable(str(path)):
         return

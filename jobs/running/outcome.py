@@ -21,11 +21,7 @@ from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.dedupe import DedupeReport
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.range_report import RangeReport
-from schemas.limits import (
-    DOUBTFUL_KEYS_NAMED_MAX,
-    DROPPED_KEYS_NAMED_MAX,
-    KEYS_BELOW_ZERO_NAMED_MAX,
-)
+from schemas import limits
 from schemas.table.epoch import DEDUPE_ERRORS, EpochRow, SourceRepeat
 
 _RANGE_COUNTERS = (
@@ -190,7 +186,7 @@ class Outcome:
             raise BrokenLaw(f"{rows} rows were decoded; dedupe received another number")
         doubtful = [key for done in self.dedupes for key in done.doubtful_keys]
         if doubtful:
-            counts["doubtful_keys"] = doubtful[:DOUBTFUL_KEYS_NAMED_MAX]
+            counts["doubtful_keys"] = doubtful[: limits.DOUBTFUL_KEYS_NAMED_MAX]
         return counts
 
     def sum_fold_counters(self, plan: Plan, view: int, newest: EpochRow) -> dict[str, Any]:
@@ -215,8 +211,8 @@ class Outcome:
             counters["images"] = (newest.counts.images or 0) + images
         dropped = [key for fold in folds for key in fold.dropped_keys]
         if dropped:
-            counters["dropped_keys"] = dict(dropped[:DROPPED_KEYS_NAMED_MAX])
+            counters["dropped_keys"] = dict(dropped[: limits.DROPPED_KEYS_NAMED_MAX])
         keys = [key for fold in folds for key in fold.keys_below_zero]
         if keys:
-            counters["keys_below_zero"] = keys[:KEYS_BELOW_ZERO_NAMED_MAX]
+            counters["keys_below_zero"] = keys[: limits.KEYS_BELOW_ZERO_NAMED_MAX]
         return counters | newest.repeated_counters

@@ -16,13 +16,7 @@ from typing import Any
 from kafka import TopicPartition
 
 from jobs.topics.consumer import make_unknown, open_consumer
-from schemas.limits import (
-    SAMPLE_BYTES_MAX,
-    SAMPLE_KEY_BYTES_MAX,
-    SAMPLE_MESSAGES_MAX,
-    SAMPLE_PARTITIONS_MAX,
-    SAMPLE_SECONDS_MAX,
-)
+from schemas import limits
 from schemas.spec.connections import Connection
 
 _POLL_MS = 500
@@ -48,19 +42,19 @@ def read_newest(connection: Connection, topics: Sequence[str]) -> list[Sample]:
 
 
 def _read(consumer: Any, topics: Sequence[str]) -> list[Sample]:
-    deadline = time.monotonic() + SAMPLE_SECONDS_MAX
+    deadline = time.monotonic() + limits.SAMPLE_SECONDS_MAX
     partitions = [
         TopicPartition(topic, partition)
         for topic in topics
         for partition in sorted(consumer.partitions_for_topic(topic) or ())
-    ][:SAMPLE_PARTITIONS_MAX]
+    ][: limits.SAMPLE_PARTITIONS_MAX]
     if not partitions:
         raise make_unknown(topics, consumer.topics())
     ends, starts = consumer.end_offsets(partitions), consumer.beginning_offsets(partitions)
     waiting = {each: ends[each] for each in partitions if ends[each] > starts[each]}
     consumer.assign(list(waiting))
     for each, end in waiting.items():
-        consumer.seek(each, max(starts[each], end - SAMPLE_MESSAGES_MAX))
+        consumer.seek(each, max(starts[each], end - limits.SAMPLE_MESSAGES_MAX))
     found: list[Sample] = []
     while waiting and time.monotonic() < deadline:
         for records in consumer.poll(timeout_ms=_POLL_MS).values():
@@ -73,10 +67,10 @@ def _read(consumer: Any, topics: Sequence[str]) -> list[Sample]:
 
 
 def _cut(record: Any) -> Sample:
-    key = None if record.key is None else record.key[:SAMPLE_KEY_BYTES_MAX]
-    value = None if record.value is None else record.value[:SAMPLE_BYTES_MAX]
+    key = None if record.key is None else record.key[: limits.SAMPLE_KEY_BYTES_MAX]
+    value = None if record.value is None else record.value[: limits.SAMPLE_BYTES_MAX]
     position = (record.topic, record.partition, record.offset)
-    cut = len(record.value or b"") > SAMPLE_BYTES_MAX
+    cut = len(record.value or b"") > limits.SAMPLE_BYTES_MAX
     return Sample(*position, record.timestamp, key, value, cut)
 
 
@@ -86,8 +80,8 @@ def _keep_newest(found: Sequence[Sample]) -> list[Sample]:
         found, key=lambda each: (each.time_ms or 0, each.offset, each.partition), reverse=True
     )
     kept: list[Sample] = []
-    room = SAMPLE_BYTES_MAX
-    for each in ordered[:SAMPLE_MESSAGES_MAX]:
+    room = limits.SAMPLE_BYTES_MAX
+    for each in ordered[: limits.SAMPLE_MESSAGES_MAX]:
         room -= len(each.value or b"")
         if room < 0 and kept:
             break

@@ -24,11 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from schemas.limits import (
-    OBJECT_CONNECT_SECONDS_MAX,
-    OBJECT_REQUEST_SECONDS_MAX,
-    OBJECT_WHOLE_BYTES_MAX,
-)
+from schemas import limits
 
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
@@ -139,7 +135,7 @@ class ObjectPath:
         import pyarrow as pa
 
         file = _storage().open_input_file(self.key)
-        if file.size() > OBJECT_WHOLE_BYTES_MAX:
+        if file.size() > limits.OBJECT_WHOLE_BYTES_MAX:
             return file
         with file:
             return pa.BufferReader(file.read_buffer())
@@ -217,7 +213,7 @@ def _connect(_process: int, endpoint: str | None, region: str) -> S3FileSystem:
         endpoint_override=host or None,
         scheme=scheme,
         region=region,
-        connect_timeout=OBJECT_CONNECT_SECONDS_MAX,
-        request_timeout=OBJECT_REQUEST_SECONDS_MAX,
+        connect_timeout=limits.OBJECT_CONNECT_SECONDS_MAX,
+        request_timeout=limits.OBJECT_REQUEST_SECONDS_MAX,
         allow_delayed_open=True,  # a small file takes one request; a multipart upload takes three
     )

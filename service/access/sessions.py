@@ -20,15 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from schemas.limits import (
-    SESSION_IDLE_SECONDS_MAX,
-    SESSION_SAVE_SECONDS,
-    SESSION_SECONDS_MAX,
-    SESSIONS_A_TOKEN_MAX,
-    TICKET_SECONDS_MAX,
-    TICKETS_A_TOKEN_MAX,
-    TOKEN_CHARACTERS_MAX,
-)
+from schemas import limits
 from service.access.tokens import Role, Tokens, hash_secret, write_private
 
 log = logging.getLogger(__name__)
@@ -45,8 +37,8 @@ class _Session(msgspec.Struct, frozen=True):
         idle_since = max(self.began_at, self.used_at)
         now = time.time()
         return (
-            self.began_at + SESSION_SECONDS_MAX > now
-            and idle_since + SESSION_IDLE_SECONDS_MAX > now
+            self.began_at + limits.SESSION_SECONDS_MAX > now
+            and idle_since + limits.SESSION_IDLE_SECONDS_MAX > now
         )
 
 
@@ -82,10 +74,10 @@ class Sessions:
 
     def find_role(self, session: str) -> tuple[str, Role] | None:
         """Return the name and role of a session's token; None if the session has ended."""
-        found = self._known.get(hash_secret(session[:TOKEN_CHARACTERS_MAX]))
+        found = self._known.get(hash_secret(session[: limits.TOKEN_CHARACTERS_MAX]))
         if found is None or not found.valid:
             return None
-        if max(found.began_at, found.used_at) + SESSION_SAVE_SECONDS < time.time():
+        if max(found.began_at, found.used_at) + limits.SESSION_SAVE_SECONDS < time.time():
             self._save_use(found)
         return self._tokens.find_role_by_hash(found.token)
 
@@ -101,19 +93,22 @@ class Sessions:
                     log.warning("cannot save the use of a session: %s", error)
 
     def find_token_hash(self, session: str) -> str | None:
-        found = self._known.get(hash_secret(session[:TOKEN_CHARACTERS_MAX]))
+        found = self._known.get(hash_secret(session[: limits.TOKEN_CHARACTERS_MAX]))
         return None if found is None else found.token
 
     def end(self, session: str) -> None:
         with self._lock:
-            if self._known.pop(hash_secret(session[:TOKEN_CHARACTERS_MAX]), None) is not None:
+            if (
+                self._known.pop(hash_secret(session[: limits.TOKEN_CHARACTERS_MAX]), None)
+                is not None
+            ):
                 self._write()
 
     def _drop_old(self, token: str) -> None:
         """Drop ended sessions, and the oldest of this token so that one more fits."""
         valid = sorted((s for s in self._known.values() if s.valid), key=lambda s: s.began_at)
         mine = [each for each in valid if each.token == token]
-        surplus = {each.sha256 for each in mine[: -(SESSIONS_A_TOKEN_MAX - 1)]}
+        surplus = {each.sha256 for each in mine[: -(limits.SESSIONS_A_TOKEN_MAX - 1)]}
         self._known = {each.sha256: each for each in valid if each.sha256 not in surplus}
 
     def _write(self) -> None:
@@ -133,9 +128,12 @@ class Tickets:
         ticket = secrets.token_urlsafe(24)
         with self._lock:
             self._issued = {name: t for name, t in self._issued.items() if t.ends_at > now}
-            if sum(each.token == token for each in self._issued.values()) >= TICKETS_A_TOKEN_MAX:
+            if (
+                sum(each.token == token for each in self._issued.values())
+                >= limits.TICKETS_A_TOKEN_MAX
+            ):
                 return None
-            self._issued[hash_secret(ticket)] = _Ticket(token, job, now + TICKET_SECONDS_MAX)
+            self._issued[hash_secret(ticket)] = _Ticket(token, job, now + limits.TICKET_SECONDS_MAX)
         return ticket
 
     def redeem(self, ticket: str, name: str) -> str | None:
@@ -144,7 +142,7 @@ class Tickets:
         Return the hash of its token, or None if the ticket is invalid.
         """
         with self._lock:
-            found = self._issued.pop(hash_secret(ticket[:TOKEN_CHARACTERS_MAX]), None)
+            found = self._issued.pop(hash_secret(ticket[: limits.TOKEN_CHARACTERS_MAX]), None)
         if found is None or found.ends_at < time.monotonic():
             return None
         return found.token if found.job in (name, name.partition(".")[0]) else None

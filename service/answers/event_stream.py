@@ -18,14 +18,7 @@ import msgspec
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from schemas.limits import (
-    FOLLOWER_STALL_SECONDS_MAX,
-    HEARTBEAT_SECONDS,
-    PAGE_ROWS_MAX,
-    STREAM_LOOP_ROWS_MAX,
-    STREAM_PIECE_BYTES,
-    TABLE_READ_RETRY_SECONDS,
-)
+from schemas import limits
 from service.answers.changes import (
     ChangePosition,
     find_recent_epochs,
@@ -150,10 +143,10 @@ class EventStream:
 
     async def _send_all(self, send: Send) -> None:
         async for piece in self._make_pieces():
-            for start in range(0, len(piece), STREAM_PIECE_BYTES):
-                body = piece[start : start + STREAM_PIECE_BYTES]
+            for start in range(0, len(piece), limits.STREAM_PIECE_BYTES):
+                body = piece[start : start + limits.STREAM_PIECE_BYTES]
                 message = {"type": "http.response.body", "body": body, "more_body": True}
-                async with asyncio.timeout(FOLLOWER_STALL_SECONDS_MAX):
+                async with asyncio.timeout(limits.FOLLOWER_STALL_SECONDS_MAX):
                     await send(message)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -193,7 +186,12 @@ class EventStream:
         cursor: str | None = None
         while True:
             page = await run_in_threadpool(
-                self._results.read_page, self._live_table, listing, PAGE_ROWS_MAX, None, cursor
+                self._results.read_page,
+                self._live_table,
+                listing,
+                limits.PAGE_ROWS_MAX,
+                None,
+                cursor,
             )
             yield page.epoch, page.watermark, page.documents
             cursor = page.cursor
@@ -203,7 +201,7 @@ class EventStream:
     async def _follow(self, at: ChangePosition) -> AsyncIterator[bytes]:
         idle_since = checked = time.monotonic()
         while True:
-            if time.monotonic() - checked >= HEARTBEAT_SECONDS:
+            if time.monotonic() - checked >= limits.HEARTBEAT_SECONDS:
                 checked = time.monotonic()
                 if not self._admitted():  # its token was revoked or has expired
                     return
@@ -213,7 +211,7 @@ class EventStream:
                 self._live_table = self._live_table.successor
             require_table(self._live_table, at)
             share = self._live_table.new_changes.share()
-            pause = HEARTBEAT_SECONDS
+            pause = limits.HEARTBEAT_SECONDS
             epochs = find_recent_epochs(self._live_table, at)
             if not epochs and has_next(self._live_table, at):
                 try:
@@ -221,14 +219,14 @@ class EventStream:
                         read_epochs, self._live_table, at, self._results.reads
                     )
                 except TableReadsBusy:  # a stream that has started waits for its turn
-                    pause = TABLE_READ_RETRY_SECONDS
+                    pause = limits.TABLE_READ_RETRY_SECONDS
             for epoch in epochs:
                 yield await self._render_epoch(epoch, at)
                 at = ChangePosition(epoch.epoch, table=epoch.table)
                 idle_since = time.monotonic()
             if epochs:
                 continue
-            left = HEARTBEAT_SECONDS - (time.monotonic() - idle_since)
+            left = limits.HEARTBEAT_SECONDS - (time.monotonic() - idle_since)
             if left <= 0:
                 yield self._form.heartbeat
                 idle_since = time.monotonic()
@@ -242,7 +240,7 @@ class EventStream:
             head = self._form.render_columns(
                 _encode({"epoch": epoch.epoch, "columns": epoch.columns})
             )
-        if epoch.count_rows(self._key) > STREAM_LOOP_ROWS_MAX:
+        if epoch.count_rows(self._key) > limits.STREAM_LOOP_ROWS_MAX:
             rows = await run_in_threadpool(self._form.render_rows, epoch, after, self._key)
         else:
             rows = self._form.render_rows(epoch, after, self._key)

@@ -17,12 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs.table.version import TableVersion, at_newest
-from schemas.limits import (
-    PAST_RESULTS_KEPT_MAX,
-    PAST_RESULTS_STEP_ROWS_MAX,
-    QUERY_SECONDS_MAX,
-    SQLITE_CHECK_STEPS,
-)
+from schemas import limits
 from service.answers.history import list_complete_epochs, require_same_table
 from service.live.results_index import make_slow_query_problem
 from service.live.row_store import RowStore
@@ -54,9 +49,9 @@ class PastEpoch:
 
     def select_rows(self, select: Select) -> list[tuple[Any, ...]]:
         with self._lock:
-            deadline = time.monotonic() + QUERY_SECONDS_MAX
+            deadline = time.monotonic() + limits.QUERY_SECONDS_MAX
             self._connection.set_progress_handler(
-                lambda: time.monotonic() > deadline, SQLITE_CHECK_STEPS
+                lambda: time.monotonic() > deadline, limits.SQLITE_CHECK_STEPS
             )
             try:
                 return self._connection.execute(*select.render_current()).fetchall()
@@ -75,7 +70,7 @@ def _split_backwards(epochs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]
     pieces: list[tuple[int, int]] = []
     count = 0
     for epoch, rows in reversed(epochs):
-        if pieces and count + rows <= PAST_RESULTS_STEP_ROWS_MAX:
+        if pieces and count + rows <= limits.PAST_RESULTS_STEP_ROWS_MAX:
             pieces[-1] = (epoch, pieces[-1][1])
             count += rows
         else:
@@ -111,7 +106,7 @@ class PastResults:
         past = at_newest(root, read)
         with self._lock:
             self._cached[name] = past
-            while len(self._cached) > PAST_RESULTS_KEPT_MAX:
+            while len(self._cached) > limits.PAST_RESULTS_KEPT_MAX:
                 # Not closed: a request may be reading it. The last reference closes it.
                 self._cached.popitem(last=False)
         return past

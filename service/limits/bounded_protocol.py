@@ -24,12 +24,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from schemas.limits import (
-    PARSED_AT_ONCE_BYTES,
-    REQUEST_HEAD_BYTES_MAX,
-    REQUEST_SECONDS_MAX,
-    REQUESTS_UNANSWERED_MAX,
-)
+from schemas import limits
 from service.limits.capacity import Capacity
 
 
@@ -92,14 +87,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
-        for start in range(0, len(data), PARSED_AT_ONCE_BYTES):
+        for start in range(0, len(data), limits.PARSED_AT_ONCE_BYTES):
             if self._surplus or self.transport.is_closing():
                 return
-            piece = data[start : start + PARSED_AT_ONCE_BYTES]
+            piece = data[start : start + limits.PARSED_AT_ONCE_BYTES]
             super().data_received(piece)
             if self._deadline is not None and not self._head_complete:
                 self._head_bytes += len(piece)
-                if self._head_bytes > REQUEST_HEAD_BYTES_MAX:
+                if self._head_bytes > limits.REQUEST_HEAD_BYTES_MAX:
                     self._refuse(431)
 
     def pause_writing(self) -> None:
@@ -120,7 +115,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        if self._unanswered >= REQUESTS_UNANSWERED_MAX:
+        if self._unanswered >= limits.REQUESTS_UNANSWERED_MAX:
             self._surplus = True
             self.cycle.keep_alive = False
             return
@@ -151,7 +146,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _expect_request(self) -> None:
         self._head_bytes = 0
-        self._deadline = self.loop.call_later(REQUEST_SECONDS_MAX, self._refuse, 408)
+        self._deadline = self.loop.call_later(limits.REQUEST_SECONDS_MAX, self._refuse, 408)
         self._wait()
 
     def _wait(self) -> None:

@@ -13,12 +13,7 @@ import logging
 import resource
 from dataclasses import dataclass
 
-from schemas.limits import (
-    DESCRIPTORS_WANTED,
-    FOLLOWERS_MAX,
-    REQUESTS_AT_WORK_MAX,
-    WAITING_CONNECTIONS_MAX,
-)
+from schemas import limits
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +22,9 @@ log = logging.getLogger(__name__)
 class Capacity:
     """The most streams, idle connections and requests in progress."""
 
-    followers: int = FOLLOWERS_MAX
-    waiting: int = WAITING_CONNECTIONS_MAX
-    requests: int = REQUESTS_AT_WORK_MAX
+    followers: int = limits.FOLLOWERS_MAX
+    waiting: int = limits.WAITING_CONNECTIONS_MAX
+    requests: int = limits.REQUESTS_AT_WORK_MAX
 
     @property
     def connections(self) -> int:
@@ -49,9 +44,9 @@ def derive_capacity(descriptors: int) -> Capacity:
 def determine_capacity() -> Capacity:
     """Raise the process's limit of open files, and return the limits that fit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < DESCRIPTORS_WANTED:
-        most = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else hard
-        raised = max(soft, min(DESCRIPTORS_WANTED, most))
+    if soft != resource.RLIM_INFINITY and soft < limits.DESCRIPTORS_WANTED:
+        most = limits.DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else hard
+        raised = max(soft, min(limits.DESCRIPTORS_WANTED, most))
         resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
         log.info("raised the limit of open files from %d to %d", soft, raised)
         soft = raised

@@ -20,20 +20,13 @@ from pathlib import Path
 
 import msgspec
 
-from schemas.limits import (
-    HISTORY_DAY_SLOT_SECONDS,
-    HISTORY_DAY_SLOTS_MAX,
-    HISTORY_EPOCHS_MAX,
-    HISTORY_SAVE_SECONDS,
-    HISTORY_SLOT_SECONDS,
-    HISTORY_SLOTS_MAX,
-)
+from schemas import limits
 from schemas.table.epoch import EpochRow
 
 log = logging.getLogger(__name__)
 
-SLOT_MS = HISTORY_SLOT_SECONDS * 1_000
-DAY_SLOT_MS = HISTORY_DAY_SLOT_SECONDS * 1_000
+SLOT_MS = limits.HISTORY_SLOT_SECONDS * 1_000
+DAY_SLOT_MS = limits.HISTORY_DAY_SLOT_SECONDS * 1_000
 HOUR_MS = 3_600_000
 
 
@@ -83,7 +76,7 @@ class Slot:
     """Some seconds of a job; None for unknown values."""
 
     at_ms: int  # its start
-    seconds: int = HISTORY_SLOT_SECONDS
+    seconds: int = limits.HISTORY_SLOT_SECONDS
     epochs: int = 0
     read: int = 0
     changes: int = 0
@@ -164,9 +157,9 @@ class EpochHistory:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._epochs: deque[EpochPoint] = deque(maxlen=HISTORY_EPOCHS_MAX)
-        self._hour = _Slots(HISTORY_SLOT_SECONDS, HISTORY_SLOTS_MAX)
-        self._day = _Slots(HISTORY_DAY_SLOT_SECONDS, HISTORY_DAY_SLOTS_MAX)
+        self._epochs: deque[EpochPoint] = deque(maxlen=limits.HISTORY_EPOCHS_MAX)
+        self._hour = _Slots(limits.HISTORY_SLOT_SECONDS, limits.HISTORY_SLOTS_MAX)
+        self._day = _Slots(limits.HISTORY_DAY_SLOT_SECONDS, limits.HISTORY_DAY_SLOTS_MAX)
         self._saved_at = time.monotonic()
         self.lag: LagPoint | None = None  # the last measured one
         if path is not None:
@@ -220,7 +213,7 @@ class EpochHistory:
             self.lag = lag
             for slots in (self._hour, self._day):
                 slots.record_lag(lag)
-        if time.monotonic() - self._saved_at >= HISTORY_SAVE_SECONDS:
+        if time.monotonic() - self._saved_at >= limits.HISTORY_SAVE_SECONDS:
             self.save()
 
     # --- the file -------------------------------------------------------------------------------

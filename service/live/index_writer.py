@@ -22,12 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from jobs.table.version import TableVersion
-from schemas.limits import (
-    INDEX_CACHE_KIB,
-    INDEX_CHECKPOINT_PAGES,
-    INDEX_HISTORY_SECONDS,
-    INDEXED_COLUMNS_MAX,
-)
+from schemas import limits
 from schemas.table.epoch import EpochRow
 from service.live.recent_changes import EpochChanges
 from service.live.results_index import connect, locate_index
@@ -78,8 +73,8 @@ class IndexWriter:
 
     def _open_file(self) -> None:
         self._connection = connect(self._path)
-        self._connection.execute(f"PRAGMA cache_size = -{INDEX_CACHE_KIB}")
-        self._connection.execute(f"PRAGMA wal_autocheckpoint = {INDEX_CHECKPOINT_PAGES}")
+        self._connection.execute(f"PRAGMA cache_size = -{limits.INDEX_CACHE_KIB}")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {limits.INDEX_CHECKPOINT_PAGES}")
         self._store = RowStore(self._connection, self.shape)
         self._store.create_tables()
         for statement in (
@@ -133,12 +128,12 @@ class IndexWriter:
             self._record_epochs([row])
         self._applied.append((time.monotonic(), row.epoch))
         if time.monotonic() - self._trimmed_at > _TRIM_EVERY_SECONDS:
-            self._trim_history(time.monotonic() - INDEX_HISTORY_SECONDS)
+            self._trim_history(time.monotonic() - limits.INDEX_HISTORY_SECONDS)
 
     def create_indexes(self, columns: Iterable[str]) -> None:
         """Create indexes for columns that queries have used; the queries do not wait."""
         for column in columns:
-            if column not in self._indexed and len(self._indexed) < INDEXED_COLUMNS_MAX:
+            if column not in self._indexed and len(self._indexed) < limits.INDEXED_COLUMNS_MAX:
                 self._store.create_index(column)
                 self._indexed.add(column)
 

@@ -24,13 +24,7 @@ import pyarrow.compute as pc
 from jobs.core.job.job_plan import plan_of
 from jobs.table.files import FormatUnknown, NoTable
 from jobs.table.version import TableVersion
-from schemas.limits import (
-    HISTORY_EPOCHS_MAX,
-    INDEX_CATCH_UP_ROWS_MAX,
-    INDEX_POLL_SECONDS,
-    OBJECT_POLL_SECONDS,
-    TABLE_READ_TRIES_MAX,
-)
+from schemas import limits
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.live.index_writer import IndexWriter
@@ -125,7 +119,7 @@ class Reader:
                 self._client.wait(_ABSENT_POLL_SECONDS)
             except FileNotFoundError as error:
                 if self._was_swept():
-                    self._client.wait(INDEX_POLL_SECONDS)
+                    self._client.wait(limits.INDEX_POLL_SECONDS)
                 else:
                     self._report_problem("the table misses a file; see the service's log", error)
             except FormatUnknown as error:
@@ -145,7 +139,7 @@ class Reader:
         """Return whether a missing file may be swept: then there is a newer version by now."""
         version, misses = self._missed
         self._missed = (self._version, misses + 1 if version == self._version else 1)
-        return self._missed[1] < TABLE_READ_TRIES_MAX
+        return self._missed[1] < limits.TABLE_READ_TRIES_MAX
 
     def _report_problem(self, problem: str, error: Exception) -> None:
         """Report a problem once, and wait before the next try."""
@@ -163,12 +157,14 @@ class Reader:
         while not self._client.wait(0):  # a job may commit faster than the reader reads
             reopen = time.monotonic() + _REOPEN_SECONDS
             entry = table.next_entry()
-            interval = INDEX_POLL_SECONDS if isinstance(entry, Path) else OBJECT_POLL_SECONDS
+            interval = (
+                limits.INDEX_POLL_SECONDS if isinstance(entry, Path) else limits.OBJECT_POLL_SECONDS
+            )
             while not entry.exists() and time.monotonic() < reopen:
                 next_poll = time.monotonic() + interval
                 while time.monotonic() < next_poll:
                     self._index.create_indexes(self._client.take_requested_columns())
-                    if self._client.wait(INDEX_POLL_SECONDS):
+                    if self._client.wait(limits.INDEX_POLL_SECONDS):
                         return
             table.advance()
             self._version = table.version
@@ -193,7 +189,7 @@ class Reader:
 
     def _report_opened(self, table: TableVersion, row: EpochRow, *, refilled: bool) -> None:
         self._problem = None
-        rows = table.epochs(row.epoch - HISTORY_EPOCHS_MAX)
+        rows = table.epochs(row.epoch - limits.HISTORY_EPOCHS_MAX)
         rows = [each for each in rows if each.epoch <= row.epoch]
         self._client.send(IndexOpened(row, rows, table.tag, refilled))
 
@@ -221,7 +217,7 @@ class Reader:
         total = rows[0].counts.changelog_rows
         for row in rows[1:]:
             total += row.counts.changelog_rows
-            if total > INDEX_CATCH_UP_ROWS_MAX:
+            if total > limits.INDEX_CATCH_UP_ROWS_MAX:
                 break
             piece.append(row)
         changelog = table.changelog(piece[0].epoch - 1, piece[-1].epoch)

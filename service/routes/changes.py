@@ -12,12 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from schemas.limits import (
-    PAGE_ROWS_MAX,
-    SETTLE_SECONDS_MAX,
-    TABLE_READ_RETRY_SECONDS,
-    WAIT_SECONDS_MAX,
-)
+from schemas import limits
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.answers.arrow import encode_changes
@@ -92,10 +87,11 @@ async def changes(
     snapshot: Annotated[bool, Query(description="start with the current results")] = False,
     key: Annotated[str | None, Query(description="only this group; a key as in /results")] = None,
     limit: Annotated[
-        int, Query(ge=1, le=PAGE_ROWS_MAX, description="changes in a JSON response")
+        int, Query(ge=1, le=limits.PAGE_ROWS_MAX, description="changes in a JSON response")
     ] = 1_000,
     wait: Annotated[
-        float, Query(ge=0, le=WAIT_SECONDS_MAX, description="seconds to wait for changes, in JSON")
+        float,
+        Query(ge=0, le=limits.WAIT_SECONDS_MAX, description="seconds to wait for changes, in JSON"),
     ] = 0.0,
     ticket: Annotated[
         str | None, Query(description="from POST /v1/tickets, for EventSource")
@@ -124,7 +120,7 @@ async def changes(
         at = find_newest_position(live_table)
     is_stream = media not in (Media.JSON, Media.ARROW)
     if at is not None:
-        seconds = SETTLE_SECONDS_MAX if is_stream else 0.0
+        seconds = limits.SETTLE_SECONDS_MAX if is_stream else 0.0
         await _check_start(live_table, at, runtime.table_reads, seconds)
     else:
         find_newest_position(live_table)  # raises a Problem without an epoch
@@ -159,7 +155,7 @@ async def _check_start(
         except TableReadsBusy:
             if time.monotonic() >= deadline:
                 raise
-        await asyncio.sleep(TABLE_READ_RETRY_SECONDS)
+        await asyncio.sleep(limits.TABLE_READ_RETRY_SECONDS)
 
 
 async def _read_page(

@@ -17,24 +17,7 @@ from typing import Any
 
 from jobs.core.evaluate.casts import cast_function
 from jobs.core.evaluate.functions import FUNCTIONS
-from jobs.core.plan.tree import (
-    AggregateValue,
-    Arithmetic,
-    Call,
-    Case,
-    Cast,
-    Compare,
-    Composite,
-    Constant,
-    Expression,
-    In,
-    IsNull,
-    KeyValue,
-    Like,
-    Logical,
-    Negate,
-    Not,
-)
+from jobs.core.plan import tree
 from jobs.core.plan.typing_rules import like_pattern
 from jobs.core.plan.walk import node_can_fail, walk
 from jobs.core.values.exact_numbers import divide_half_up, to_float32
@@ -45,8 +28,10 @@ from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, intege
 Values = Sequence[Any]  # a group's key, then the values of its aggregates
 Evaluator = Callable[[Values], Any]
 
-_NODES = (AggregateValue, KeyValue, Constant, Cast, Arithmetic, Negate, Compare, Logical)
-_NODES_MORE = (Not, IsNull, In, Like, Case, Call)
+_NODES = (
+    *(tree.AggregateValue, tree.KeyValue, tree.Constant, tree.Cast, tree.Arithmetic, tree.Negate),
+    *(tree.Compare, tree.Logical, tree.Not, tree.IsNull, tree.In, tree.Like, tree.Case, tree.Call),
+)
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": eq,
     "<>": ne,
@@ -60,25 +45,25 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 class NodeFailed(EvaluationError):
     """An expression failed at this node, and the value that it could not take, if it was a cast."""
 
-    def __init__(self, why: str, node: Expression, operand: Any = None) -> None:
+    def __init__(self, why: str, node: tree.Expression, operand: Any = None) -> None:
         super().__init__(why)
         self.node = node
         self.operand = operand
 
 
-def why_not_evaluable(expression: Expression) -> str | None:
+def why_not_evaluable(expression: tree.Expression) -> str | None:
     """Return why an expression cannot be evaluated over a group's results, or None if it can."""
     for each in walk(expression):
-        if isinstance(each, Call) and each.function == "GROUPING":
+        if isinstance(each, tree.Call) and each.function == "GROUPING":
             return "GROUPING is possible in SELECT, not in an expression"
-        if not isinstance(each, (*_NODES, *_NODES_MORE)):
+        if not isinstance(each, _NODES):
             return f"{type(each).__name__} is not possible over aggregates"
         if each.type.items:
             return f"{each.type} can only be selected, without an expression"
     return None
 
 
-def evaluator(expression: Expression, key_columns: int) -> Evaluator:
+def evaluator(expression: tree.Expression, key_columns: int) -> Evaluator:
     """Return the expression as a function of key and aggregate values.
 
     The function raises EvaluationError for values with which a row would fail."""
@@ -86,7 +71,7 @@ def evaluator(expression: Expression, key_columns: int) -> Evaluator:
     return _name_failures(expression, evaluate) if node_can_fail(expression) else evaluate
 
 
-def _name_failures(node: Expression, evaluate: Evaluator) -> Evaluator:
+def _name_failures(node: tree.Expression, evaluate: Evaluator) -> Evaluator:
     """Return the evaluator of a node; its failures name it, and those of its operands stay."""
 
     def evaluate_named(row: Values) -> Any:
@@ -100,55 +85,55 @@ def _name_failures(node: Expression, evaluate: Evaluator) -> Evaluator:
     return evaluate_named
 
 
-def _compile(expression: Expression, key_columns: int) -> Evaluator:
-    def inner(part: Expression) -> Evaluator:
+def _compile(expression: tree.Expression, key_columns: int) -> Evaluator:
+    def inner(part: tree.Expression) -> Evaluator:
         return evaluator(part, key_columns)
 
     match expression:
-        case KeyValue():
+        case tree.KeyValue():
             return itemgetter(expression.index)
-        case AggregateValue():
+        case tree.AggregateValue():
             return itemgetter(key_columns + expression.index)
-        case Constant():
+        case tree.Constant():
             value = expression.value
             return lambda row: value
-        case Cast():
+        case tree.Cast():
             return _cast(expression, inner(expression.operand))
-        case Arithmetic():
+        case tree.Arithmetic():
             return _arithmetic(expression, inner(expression.left), inner(expression.right))
-        case Negate():
+        case tree.Negate():
             return _negation(expression.type, inner(expression.operand))
-        case Compare():
+        case tree.Compare():
             left, right = inner(expression.left), inner(expression.right)
             return _comparison(expression.op, expression.left.type, left, right)
-        case Logical():
+        case tree.Logical():
             return _logical(expression.op == "AND", inner(expression.left), inner(expression.right))
-        case Not():
+        case tree.Not():
             return _inverse(inner(expression.operand))
-        case IsNull():
+        case tree.IsNull():
             operand = inner(expression.operand)
             return lambda row: operand(row) is None
-        case In():
+        case tree.In():
             choices = [inner(each) for each in expression.choices]
             return _membership(expression.operand.type, inner(expression.operand), choices)
-        case Like():
+        case tree.Like():
             return _like(expression, inner(expression.operand))
-        case Case():
+        case tree.Case():
             branches = [(inner(when), inner(value)) for when, value in expression.branches]
             rest = None if expression.otherwise is None else inner(expression.otherwise)
             return _case(branches, rest)
-        case Call():
+        case tree.Call():
             arguments = [inner(each) for each in expression.arguments]
             if expression.function == "COALESCE":
                 return _coalesce(arguments)
             return _call(expression, arguments)
-        case Composite():
+        case tree.Composite():
             return _composite(expression, [inner(each) for each in expression.parts])
         case _:
             raise AssertionError(f"the parser refuses {type(expression).__name__}")
 
 
-def _cast(cast: Cast, operand: Evaluator) -> Evaluator:
+def _cast(cast: tree.Cast, operand: Evaluator) -> Evaluator:
     convert, lenient = cast_function(cast.operand.type, cast.type), cast.lenient
 
     def evaluate(row: Values) -> Any:
@@ -165,7 +150,7 @@ def _cast(cast: Cast, operand: Evaluator) -> Evaluator:
     return evaluate
 
 
-def _arithmetic(arithmetic: Arithmetic, left: Evaluator, right: Evaluator) -> Evaluator:
+def _arithmetic(arithmetic: tree.Arithmetic, left: Evaluator, right: Evaluator) -> Evaluator:
     calculate: Callable[[Any, Any], Any]
     if arithmetic.type.integer:
         calculate = _whole_numbers(arithmetic.op, arithmetic.type)
@@ -236,7 +221,7 @@ def _floats(op: str, single: bool) -> Callable[[float, float], float]:
     return calculate
 
 
-def _decimals(arithmetic: Arithmetic) -> Callable[[int, int], int]:
+def _decimals(arithmetic: tree.Arithmetic) -> Callable[[int, int], int]:
     """Return an operation on units of 10^-scale.
 
     As in Spark, a product is rounded to 38 digits, and a quotient to 38 fraction digits, before
@@ -335,7 +320,7 @@ def _membership(sql_type: SqlType, operand: Evaluator, choices: Sequence[Evaluat
     return evaluate
 
 
-def _like(like: Like, operand: Evaluator) -> Evaluator:
+def _like(like: tree.Like, operand: Evaluator) -> Evaluator:
     match = re.compile(like_pattern(like.pattern, like.escape), re.DOTALL).fullmatch
 
     def evaluate(row: Values) -> bool | None:
@@ -365,7 +350,7 @@ def _coalesce(arguments: Sequence[Evaluator]) -> Evaluator:
     return evaluate
 
 
-def _composite(composite: Composite, parts: Sequence[Evaluator]) -> Evaluator:
+def _composite(composite: tree.Composite, parts: Sequence[Evaluator]) -> Evaluator:
     null_where = composite.null_where
 
     def evaluate(row: Values) -> Any:
@@ -377,7 +362,7 @@ def _composite(composite: Composite, parts: Sequence[Evaluator]) -> Evaluator:
     return evaluate
 
 
-def _call(call: Call, arguments: Sequence[Evaluator]) -> Evaluator:
+def _call(call: tree.Call, arguments: Sequence[Evaluator]) -> Evaluator:
     function = FUNCTIONS[call.function](call)
     skips_nulls = call.function == "CONCAT_WS"
 

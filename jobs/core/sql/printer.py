@@ -5,30 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date, timedelta
 
-from jobs.core.plan.tree import (
-    Aggregate,
-    AggregateValue,
-    Arithmetic,
-    Call,
-    Case,
-    Cast,
-    Column,
-    Compare,
-    Composite,
-    Constant,
-    Expression,
-    In,
-    IsNull,
-    KeyValue,
-    Like,
-    Logical,
-    Negate,
-    Not,
-    Plan,
-    SetNumber,
-    Window,
-    WindowBound,
-)
+from jobs.core.plan import tree
 from jobs.core.sql.aggregate_printer import call_text
 from jobs.core.sql.grouping_sets import split_set_key
 from jobs.core.sql.literals import EPOCH
@@ -42,58 +19,58 @@ _PRECEDENCE = {"OR": 1, "AND": 2, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
 _NOT, _PREDICATE, _SIGN, _LEAF = 3, 4, 7, 9
 
 
-def expression_sql(expression: Expression, of: Plan | None = None) -> str:
+def expression_sql(expression: tree.Expression, of: tree.Plan | None = None) -> str:
     """Return an expression as SQL that parses to the same expression.
 
     An expression over a plan's results needs the plan as `of`."""
     return _sql(expression, of)[0]
 
 
-def _parenthesize(expression: Expression, least: int, of: Plan | None) -> str:
+def _parenthesize(expression: tree.Expression, least: int, of: tree.Plan | None) -> str:
     text, precedence = _sql(expression, of)
     return text if precedence >= least else f"({text})"
 
 
-def _sql(expression: Expression, of: Plan | None) -> tuple[str, int]:
+def _sql(expression: tree.Expression, of: tree.Plan | None) -> tuple[str, int]:
     """Return the text, and the precedence of its outermost operator."""
     match expression:
-        case Column():
+        case tree.Column():
             return identifier_sql(expression.name), _LEAF
-        case Constant():
+        case tree.Constant():
             return _constant_sql(expression)
-        case Cast():
+        case tree.Cast():
             word = "TRY_CAST" if expression.lenient else "CAST"
             return f"{word}({expression_sql(expression.operand, of)} AS {expression.type})", _LEAF
-        case Arithmetic() | Logical():
+        case tree.Arithmetic() | tree.Logical():
             strength = _PRECEDENCE[expression.op]
             left = _parenthesize(expression.left, strength, of)
             return (
                 f"{left} {expression.op} {_parenthesize(expression.right, strength + 1, of)}",
                 strength,
             )
-        case Negate():
+        case tree.Negate():
             return f"-{_parenthesize(expression.operand, _LEAF, of)}", _SIGN
-        case Compare():
+        case tree.Compare():
             left = _parenthesize(expression.left, _PREDICATE + 1, of)
             right = _parenthesize(expression.right, _PREDICATE + 1, of)
             return f"{left} {expression.op} {right}", _PREDICATE
-        case Not():
+        case tree.Not():
             return f"NOT {_parenthesize(expression.operand, _PREDICATE, of)}", _NOT
-        case IsNull():
+        case tree.IsNull():
             return f"{_parenthesize(expression.operand, _PREDICATE + 1, of)} IS NULL", _PREDICATE
-        case In():
+        case tree.In():
             choices = ", ".join(expression_sql(each, of) for each in expression.choices)
             return (
                 f"{_parenthesize(expression.operand, _PREDICATE + 1, of)} IN ({choices})",
                 _PREDICATE,
             )
-        case Like():
+        case tree.Like():
             escape = f" ESCAPE {string_sql(expression.escape)}" if expression.escape else ""
             operand = _parenthesize(expression.operand, _PREDICATE + 1, of)
             return f"{operand} LIKE {string_sql(expression.pattern)}{escape}", _PREDICATE
-        case Case() if (in_some := split_set_key(expression)) is not None:
+        case tree.Case() if (in_some := split_set_key(expression)) is not None:
             return _sql(in_some[1], of)
-        case Case():
+        case tree.Case():
             whens = "".join(
                 f" WHEN {expression_sql(when, of)} THEN {expression_sql(value, of)}"
                 for when, value in expression.branches
@@ -101,22 +78,22 @@ def _sql(expression: Expression, of: Plan | None) -> tuple[str, int]:
             rest = expression.otherwise
             last = "" if rest is None else f" ELSE {expression_sql(rest, of)}"
             return f"CASE{whens}{last} END", _LEAF
-        case Call():
+        case tree.Call():
             arguments = ", ".join(expression_sql(each, of) for each in expression.arguments)
             return f"{expression.function}({arguments})", _LEAF
-        case Composite():
+        case tree.Composite():
             return f"ROW({', '.join(map(expression_sql, expression.parts))})", _LEAF
-        case WindowBound():
+        case tree.WindowBound():
             return window_sql(expression.window, "_END" if expression.end else "_START"), _LEAF
-        case SetNumber():
+        case tree.SetNumber():
             raise AssertionError("SQL has no name for the number of a grouping set")
-        case KeyValue():
+        case tree.KeyValue():
             return _sql(of.group[expression.index].expression, None) if of else ("key", _LEAF)
-        case AggregateValue():
+        case tree.AggregateValue():
             return (aggregate_sql(of, of.aggregates[expression.index]) if of else "?"), _LEAF
 
 
-def window_sql(window: Window, bound: str = "") -> str:
+def window_sql(window: tree.Window, bound: str = "") -> str:
     """Return a window as in GROUP BY, or with `bound` one of its bounds as in SELECT."""
     lengths = [window.slide_ms, window.size_ms] if window.function == "HOP" else [window.size_ms]
     arguments = ", ".join([identifier_sql(window.time.name), *map(interval_sql, lengths)])
@@ -155,7 +132,7 @@ def string_sql(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _constant_sql(constant: Constant) -> tuple[str, int]:
+def _constant_sql(constant: tree.Constant) -> tuple[str, int]:
     value, sql_type = constant.value, constant.type
     if value is None:
         return f"CAST(NULL AS {sql_type})", _LEAF
@@ -181,14 +158,14 @@ def _constant_sql(constant: Constant) -> tuple[str, int]:
     return ("-" + digits, _SIGN) if value < 0 else (digits, _LEAF)
 
 
-def aggregate_sql(plan: Plan, aggregate: Aggregate) -> str:
+def aggregate_sql(plan: tree.Plan, aggregate: tree.Aggregate) -> str:
     """Return an aggregate as the query calls it."""
     index = aggregate.argument
     argument = None if index is None else plan.arguments[index].expression
     return call_text(aggregate, argument, expression_sql)
 
 
-def aggregate_label(plan: Plan, aggregate: Aggregate, suffix: str = "") -> str:
+def aggregate_label(plan: tree.Plan, aggregate: tree.Aggregate, suffix: str = "") -> str:
     """Return an aggregate for people, with the name of a plain argument instead of its text."""
     if aggregate.argument is None:
         return call_text(aggregate, None, expression_sql, suffix=suffix)

@@ -17,12 +17,7 @@ from jobs.core.sql.printer import identifier_sql
 from jobs.core.sql.scope import RESERVED
 from jobs.core.suggestion.column_types import ColumnGuess, Use, guess_column
 from jobs.core.suggestion.envelopes import Sampled, read_object, recognize
-from schemas.limits import (
-    IDENTIFIER_CHARACTERS_MAX,
-    JOB_NAME_CHARACTERS_MAX,
-    KEY_COLUMNS_MAX,
-    TABLE_CHARACTERS_MAX,
-)
+from schemas import limits
 from schemas.spec.source import METADATA_TYPES
 from schemas.spec.values import OWN_COLUMNS
 
@@ -148,10 +143,10 @@ class _Names:
         return quoted if shown == quoted else f"{quoted} AS {shown}"
 
     def result(self, name: str) -> str:
-        free, number = name[:IDENTIFIER_CHARACTERS_MAX], 1
+        free, number = name[: limits.IDENTIFIER_CHARACTERS_MAX], 1
         while free.lower() in self._taken:
             number += 1
-            free = f"{name[: IDENTIFIER_CHARACTERS_MAX - 2]}_{number}"
+            free = f"{name[: limits.IDENTIFIER_CHARACTERS_MAX - 2]}_{number}"
         self._taken.add(free.lower())
         return identifier_sql(free)
 
@@ -168,7 +163,7 @@ def _write_spec(
 ) -> str:
     table = newest.table if newest.table and _is_identifier(newest.table) else "source"
     key = list(newest.key)
-    if not 0 < len(key) <= KEY_COLUMNS_MAX or not guesses.keys() >= set(key):
+    if not 0 < len(key) <= limits.KEY_COLUMNS_MAX or not guesses.keys() >= set(key):
         key = []
     query = _write_query(table, guesses, key)
     columns = {name: guesses[name].type for name in key} | dict(query.columns)
@@ -180,7 +175,7 @@ def _write_spec(
     lines += [] if connection == "default" else [f"  connection: {_quote(connection)}"]
     lines.append(f"  format: {newest.format}")
     for section, name in (("database", newest.database), ("table", newest.table)):
-        if name is not None and len(name) <= TABLE_CHARACTERS_MAX:
+        if name is not None and len(name) <= limits.TABLE_CHARACTERS_MAX:
             lines.append(f"  {section}: {_quote(_match_name(name))}")
     lines.append("columns:")
     lines += [f"  {_quote(name)}: {kind}" for name, kind in columns.items()]
@@ -241,8 +236,8 @@ def _make_job_name(topic: str) -> str:
     kept = (each if each.isascii() and each.isalnum() else "-" for each in topic.lower())
     words = "-".join(filter(None, "".join(kept).split("-")))
     words = words if words[:1].isalpha() else f"job-{words}".strip("-")
-    return words[:JOB_NAME_CHARACTERS_MAX].rstrip("-")
+    return words[: limits.JOB_NAME_CHARACTERS_MAX].rstrip("-")
 
 
 def _is_identifier(name: str) -> bool:
-    return name.isascii() and name.isidentifier() and len(name) <= IDENTIFIER_CHARACTERS_MAX
+    return name.isascii() and name.isidentifier() and len(name) <= limits.IDENTIFIER_CHARACTERS_MAX

@@ -21,12 +21,7 @@ from jobs.edge.kafka.message_client import MessageClient
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.poll_result import RangeClient
 from jobs.edge.kafka.records import Records
-from schemas.limits import (
-    KAFKA_READ_SECONDS_MAX,
-    RANGE_FETCH_BYTES,
-    RANGE_QUEUE_KIB,
-    RANGE_RECORDS_AT_ONCE,
-)
+from schemas import limits
 
 _CONSUMER_OPTIONS: dict[str, str | int | bool] = {
     "group.id": "retally-ranges",  # librdkafka requires a group; nothing joins it or commits
@@ -36,8 +31,8 @@ _CONSUMER_OPTIONS: dict[str, str | int | bool] = {
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
     # The consumer throws away records after the end of a range, so it fetches little ahead.
-    "max.partition.fetch.bytes": RANGE_FETCH_BYTES,
-    "queued.max.messages.kbytes": RANGE_QUEUE_KIB,
+    "max.partition.fetch.bytes": limits.RANGE_FETCH_BYTES,
+    "queued.max.messages.kbytes": limits.RANGE_QUEUE_KIB,
     "fetch.queue.backoff.ms": 1,
     "fetch.wait.max.ms": 10,
     "log_level": 0,  # reads return the errors that matter
@@ -91,7 +86,7 @@ def read_ranges(
 def _read(
     client: RangeClient, planned: Sequence[OffsetRange], seconds_max: float | None
 ) -> Iterator[tuple[OffsetRange, Records]]:
-    patience = KAFKA_READ_SECONDS_MAX if seconds_max is None else seconds_max
+    patience = limits.KAFKA_READ_SECONDS_MAX if seconds_max is None else seconds_max
     unread = {each.topic_partition: each for each in planned}
     positions = {each.topic_partition: each.start for each in planned}
     client.assign(planned)
@@ -100,7 +95,7 @@ def _read(
         temporary: KafkaError | None = None
         while unread:
             wanted = sum(each.end - positions[partition] for partition, each in unread.items())
-            polled = client.poll(min(RANGE_RECORDS_AT_ONCE, wanted), _POLL_SECONDS)
+            polled = client.poll(min(limits.RANGE_RECORDS_AT_ONCE, wanted), _POLL_SECONDS)
             for partition, error, offset in polled.problems:
                 if error.code() != KafkaError._PARTITION_EOF:
                     temporary = _require_temporary(error, unread.get(partition, planned[0]))

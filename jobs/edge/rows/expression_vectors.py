@@ -16,21 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from jobs.core.plan.tree import (
-    Arithmetic,
-    Call,
-    Case,
-    Cast,
-    Column,
-    Compare,
-    Constant,
-    Expression,
-    In,
-    IsNull,
-    Logical,
-    Negate,
-    Not,
-)
+from jobs.core.plan import tree
 from jobs.core.plan.walk import can_fail
 from jobs.edge.rows.word_columns import to_words, words_to_arrow
 from schemas.types.sql_types import WORD_DIGITS_MAX, Kind, SqlType, integer_range
@@ -56,58 +42,60 @@ class Vector(NamedTuple):
 class Vectors:
     """Evaluates expressions over `count` rows; `read` gives the values of a part of one."""
 
-    def __init__(self, count: int, read: Callable[[Expression], pa.Array]) -> None:
+    def __init__(self, count: int, read: Callable[[tree.Expression], pa.Array]) -> None:
         self._count = count
         self._read = read
 
-    def values(self, expression: Expression) -> pa.Array:
+    def values(self, expression: tree.Expression) -> pa.Array:
         """Return the values of an expression; raise NoVector if that is not possible."""
         words, valid = self._of(expression)
         words = np.ascontiguousarray(np.where(valid, words, 0))
         return words_to_arrow(expression.type, words, valid)
 
-    def _of(self, part: Expression) -> Vector:
+    def _of(self, part: tree.Expression) -> Vector:
         if not _is_word(part.type):
             raise NoVector
         match part:
-            case Constant():
+            case tree.Constant():
                 value = 0 if part.value is None else part.value
                 assert isinstance(value, int)
                 if abs(value) >= _LIMIT:
                     raise NoVector
                 present = np.full(self._count, part.value is not None)
                 return Vector(np.full(self._count, value, np.int64), present)
-            case Compare() if _is_word(part.left.type):
+            case tree.Compare() if _is_word(part.left.type):
                 return self._compare(part)
-            case Logical():
+            case tree.Logical():
                 return self._logical(part)
-            case Not():
+            case tree.Not():
                 words, valid = self._of(part.operand)
                 return Vector(1 - words, valid)
-            case IsNull() if _is_word(part.operand.type):
+            case tree.IsNull() if _is_word(part.operand.type):
                 return self._certain(~self._of(part.operand).valid)
-            case In() if _is_word(part.operand.type):
+            case tree.In() if _is_word(part.operand.type):
                 return self._among(part)
-            case Case():
+            case tree.Case():
                 return self._case(part)
-            case Call(function="COALESCE"):
+            case tree.Call(function="COALESCE"):
                 return self._coalesce(part)
-            case Arithmetic():
+            case tree.Arithmetic():
                 return self._arithmetic(part)
-            case Cast() if part.type.kind not in _MOMENTS and part.type.kind is not Kind.BOOLEAN:
+            case tree.Cast() if (
+                part.type.kind not in _MOMENTS and part.type.kind is not Kind.BOOLEAN
+            ):
                 return self._cast(part)
-            case Negate():
+            case tree.Negate():
                 operand = self._of(part.operand)
                 _require(_largest(operand))
                 return self._fit(Vector(-operand.words, operand.valid), part.type)
-            case Column():
+            case tree.Column():
                 return self._load(part)
             case _:
                 if can_fail(part):
                     raise NoVector
                 return self._load(part)
 
-    def _load(self, part: Expression) -> Vector:
+    def _load(self, part: tree.Expression) -> Vector:
         if part.type.kind is Kind.DECIMAL and (part.type.precision or 0) > WORD_DIGITS_MAX:
             raise NoVector
         words, valid = to_words(self._read(part), part.type)
@@ -116,14 +104,14 @@ class Vectors:
     def _certain(self, truth: Valid) -> Vector:
         return Vector(truth.astype(np.int64), np.ones(self._count, np.bool_))
 
-    def _compare(self, part: Compare) -> Vector:
+    def _compare(self, part: tree.Compare) -> Vector:
         if (part.left.type.scale or 0) != (part.right.type.scale or 0):
             raise NoVector
         left, right = self._of(part.left), self._of(part.right)
         truth = _COMPARE[part.op](left.words, right.words)
         return Vector(truth.astype(np.int64), left.valid & right.valid)
 
-    def _logical(self, part: Logical) -> Vector:
+    def _logical(self, part: tree.Logical) -> Vector:
         decisive = int(part.op == "OR")
         left, right = self._of(part.left), self._of(part.right)
         decided = (left.valid & (left.words == decisive)) | (
@@ -132,7 +120,7 @@ class Vectors:
         words = np.where(decided, decisive, 1 - decisive)
         return Vector(words, decided | (left.valid & right.valid))
 
-    def _among(self, part: In) -> Vector:
+    def _among(self, part: tree.In) -> Vector:
         operand = self._of(part.operand)
         found, unknown = np.zeros(self._count, np.bool_), ~operand.valid
         for choice in part.choices:
@@ -143,8 +131,8 @@ class Vectors:
             unknown |= ~valid
         return Vector(found.astype(np.int64), found | ~unknown)
 
-    def _case(self, part: Case) -> Vector:
-        otherwise = Constant(None, part.type) if part.otherwise is None else part.otherwise
+    def _case(self, part: tree.Case) -> Vector:
+        otherwise = tree.Constant(None, part.type) if part.otherwise is None else part.otherwise
         words, valid = self._alike(otherwise, part.type)
         for when, then in reversed(part.branches):
             condition, value = self._of(when), self._alike(then, part.type)
@@ -153,7 +141,7 @@ class Vectors:
             valid = np.where(taken, value.valid, valid)
         return Vector(words, valid)
 
-    def _coalesce(self, part: Call) -> Vector:
+    def _coalesce(self, part: tree.Call) -> Vector:
         words, valid = self._alike(part.arguments[0], part.type)
         for argument in part.arguments[1:]:
             value = self._alike(argument, part.type)
@@ -161,13 +149,13 @@ class Vectors:
             valid = valid | value.valid
         return Vector(words, valid)
 
-    def _alike(self, part: Expression, kind: SqlType) -> Vector:
+    def _alike(self, part: tree.Expression, kind: SqlType) -> Vector:
         """Return the values of a part whose words mean the same in the type of the whole."""
         if (part.type.scale or 0) != (kind.scale or 0):
             raise NoVector
         return self._of(part)
 
-    def _arithmetic(self, part: Arithmetic) -> Vector:
+    def _arithmetic(self, part: tree.Arithmetic) -> Vector:
         if part.op in "/%" or not (part.type.integer or part.type.kind is Kind.DECIMAL):
             raise NoVector
         left, right = self._of(part.left), self._of(part.right)
@@ -183,7 +171,7 @@ class Vectors:
         words = left.words + right.words if part.op == "+" else left.words - right.words
         return self._rescale(Vector(words, valid), wide, part.type)
 
-    def _cast(self, part: Cast) -> Vector:
+    def _cast(self, part: tree.Cast) -> Vector:
         source = part.operand.type
         if not (source.integer or source.kind is Kind.DECIMAL) or part.lenient:
             raise NoVector

@@ -31,13 +31,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schemas.limits import (
-    DRIVER_IDLE_SECONDS_MAX,
-    DRIVER_LOG_BYTES_MAX,
-    DRIVER_SILENT_SECONDS_MAX,
-    JOB_NICENESS,
-    JOBS_PER_DRIVER_MAX,
-)
+from schemas import limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,8 +132,8 @@ class SharedDriver:
         self.listener.settimeout(_TICK_SECONDS)
         while jvm.poll() is None and not self._unfit.is_set() and not self._is_idle():
             _bound_log()
-            if heartbeat.measure_silence() > DRIVER_SILENT_SECONDS_MAX:
-                self._report_to_jobs(f"did not answer for {DRIVER_SILENT_SECONDS_MAX:.0f} s")
+            if heartbeat.measure_silence() > limits.DRIVER_SILENT_SECONDS_MAX:
+                self._report_to_jobs(f"did not answer for {limits.DRIVER_SILENT_SECONDS_MAX:.0f} s")
                 jvm.kill()
                 return
             try:
@@ -169,7 +163,7 @@ class SharedDriver:
     def _is_idle(self) -> bool:
         with self._lock:
             waited = time.monotonic() - self._idle_since
-            return not self._jobs and waited > DRIVER_IDLE_SECONDS_MAX
+            return not self._jobs and waited > limits.DRIVER_IDLE_SECONDS_MAX
 
     def _serve_job(self, connection: socket.socket) -> None:
         """Lend a session until the connection ends; in a thread for each job."""
@@ -234,7 +228,7 @@ def _await_end(connection: socket.socket, answer: bytes) -> None:
 
 def _bound_log() -> None:
     """Truncate the driver's log, which is the standard error of owner and JVM, if it is large."""
-    if os.fstat(2).st_size > DRIVER_LOG_BYTES_MAX:
+    if os.fstat(2).st_size > limits.DRIVER_LOG_BYTES_MAX:
         os.ftruncate(2, 0)
 
 
@@ -252,7 +246,7 @@ def _own(path: Path) -> socket.socket | None:
     listener = socket.socket(socket.AF_UNIX)
     with short_address(path) as address:
         listener.bind(address)
-    listener.listen(2 * JOBS_PER_DRIVER_MAX)
+    listener.listen(2 * limits.JOBS_PER_DRIVER_MAX)
     return listener
 
 
@@ -263,7 +257,7 @@ def main(path: Path, master: str, jobs_max: int) -> int:
         return 0
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     with suppress(OSError):  # as a supervised job: responses of the service come first
-        Path("/proc/self/autogroup").write_text(str(JOB_NICENESS))
+        Path("/proc/self/autogroup").write_text(str(limits.JOB_NICENESS))
     from jobs.edge.spark.session import JAVA_OPTIONS, session
 
     os.environ[JAVA_OPTIONS] = f"{os.environ.get(JAVA_OPTIONS, '')} {_JVM}".strip()

@@ -32,18 +32,7 @@ from jobs.edge.table.epoch_files import TableLayout, layout_of
 from jobs.edge.table.file_writer import AddedFile, FileWriter, file_name
 from jobs.table.files import LiveFile, writer_of_tier
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, PARTS, ROWS, STATE, TIMERS
-from schemas.limits import (
-    COMPACTED_BYTES_MAX,
-    COMPACTED_ROWS_MAX,
-    COMPACTION_FAN_IN,
-    EXPLAINED_EPOCHS_MAX,
-    EXPLAINED_EPOCHS_MIN,
-    LIVE_FILES_MAX,
-    MERGE_BATCH_ROWS,
-    MERGE_FILES_MAX,
-    ROW_GROUP_BYTES_MAX,
-    ROW_GROUP_ROWS_MIN,
-)
+from schemas import limits
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, table_file
 from schemas.types.arrow_values import one_chunk
@@ -67,7 +56,7 @@ class Merge:
 
 def is_crowded(files: Sequence[LiveFile]) -> bool:
     """Return whether a table is so full that smaller merges than usual keep commits fast."""
-    return len(files) > LIVE_FILES_MAX * 3 // 4
+    return len(files) > limits.LIVE_FILES_MAX * 3 // 4
 
 
 def due_merge(
@@ -79,7 +68,7 @@ def due_merge(
     """
     if crowded is None:
         crowded = is_crowded(files)
-    enough = COMPACTION_FAN_IN // 2 if crowded else COMPACTION_FAN_IN
+    enough = limits.COMPACTION_FAN_IN // 2 if crowded else limits.COMPACTION_FAN_IN
     due: list[tuple[float, Merge]] = []
     for part in PARTS:
         own = [file for file in files if file.part == part and file.epoch_max <= epoch_max]
@@ -91,7 +80,7 @@ def due_merge(
         for tier, all_of_tier in tiers.items():
             level = [file for file in all_of_tier if part in STATE or not _is_large(file)]
             if tier < TOP_TIER and len(level) >= enough:
-                merge = Merge(part, tier + 1, tuple(_oldest_first(level)[:MERGE_FILES_MAX]))
+                merge = Merge(part, tier + 1, tuple(_oldest_first(level)[: limits.MERGE_FILES_MAX]))
                 due.append((len(level) / enough, merge))
         if part in STATE:
             due += _due_into_base(part, tiers)
@@ -107,7 +96,9 @@ def _without_explained(files: Sequence[LiveFile]) -> list[LiveFile]:
 
     def takes_part(file: LiveFile) -> bool:
         tier = file.tier
-        kept = EXPLAINED_EPOCHS_MIN if tier < _INTO_BASE_FROM else EXPLAINED_EPOCHS_MAX
+        kept = (
+            limits.EXPLAINED_EPOCHS_MIN if tier < _INTO_BASE_FROM else limits.EXPLAINED_EPOCHS_MAX
+        )
         return tier in (0, BASE_TIER) or file.epoch_max <= newest - kept
 
     return [file for file in files if takes_part(file)]
@@ -123,7 +114,9 @@ def _due_into_base(part: str, tiers: dict[int, list[LiveFile]]) -> Iterator[tupl
 
 
 def _is_large(file: LiveFile) -> bool:
-    return file.size >= COMPACTED_BYTES_MAX // 2 or file.rows >= COMPACTED_ROWS_MAX // 2
+    return (
+        file.size >= limits.COMPACTED_BYTES_MAX // 2 or file.rows >= limits.COMPACTED_ROWS_MAX // 2
+    )
 
 
 def _oldest_first(files: Iterable[LiveFile]) -> list[LiveFile]:
@@ -196,7 +189,7 @@ class _Input:
         """Yield batches within one row group each, because row groups of long rows are short."""
         for group in range(self._reader.num_row_groups):
             yield from self._reader.iter_batches(
-                MERGE_BATCH_ROWS, row_groups=[group], use_threads=False
+                limits.MERGE_BATCH_ROWS, row_groups=[group], use_threads=False
             )
 
     def take_below(self, bucket: int | None) -> list[pa.Table]:
@@ -303,7 +296,7 @@ def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         buckets = rows["bucket"].to_numpy()
         start = 0
         for edge in [*(np.flatnonzero(np.diff(buckets)) + 1).tolist(), rows.num_rows]:
-            if count + edge - start >= ROW_GROUP_ROWS_MIN:
+            if count + edge - start >= limits.ROW_GROUP_ROWS_MIN:
                 yield pa.concat_tables([*pending, rows.slice(start, edge - start)])
                 pending, count, start = [], 0, edge
         if start < rows.num_rows:
@@ -355,8 +348,8 @@ class _Output:
         self._pending.append(conform(rows, self.schema))
         count = sum(table.num_rows for table in self._pending)
         if (
-            count >= ROW_GROUP_ROWS_MIN
-            or sum(t.nbytes for t in self._pending) >= ROW_GROUP_BYTES_MAX
+            count >= limits.ROW_GROUP_ROWS_MIN
+            or sum(t.nbytes for t in self._pending) >= limits.ROW_GROUP_BYTES_MAX
         ):
             self._write_pending()
 
@@ -370,7 +363,10 @@ class _Output:
             name = file_name(self.merge.part, self.last, self.uuid, writer)
             self._writer = FileWriter(self.root, name, self.schema, durable=self.durable)
         self._writer.write(rows)
-        if self._writer.rows >= COMPACTED_ROWS_MAX or self._writer.bytes >= COMPACTED_BYTES_MAX:
+        if (
+            self._writer.rows >= limits.COMPACTED_ROWS_MAX
+            or self._writer.bytes >= limits.COMPACTED_BYTES_MAX
+        ):
             self._end_file()
 
     def end(self) -> list[AddedFile]:
@@ -382,8 +378,8 @@ class _Output:
 
     def _write_pending(self) -> None:
         rows, self._pending = pa.concat_tables(self._pending), []
-        for start in range(0, rows.num_rows, ROW_GROUP_ROWS_MIN):
-            self.write(rows.slice(start, ROW_GROUP_ROWS_MIN))
+        for start in range(0, rows.num_rows, limits.ROW_GROUP_ROWS_MIN):
+            self.write(rows.slice(start, limits.ROW_GROUP_ROWS_MIN))
 
     def _end_file(self) -> None:
         if self._writer is not None:

@@ -44,12 +44,7 @@ from jobs.table.files import (
     open_table,
 )
 from jobs.table.parts import EPOCHS
-from schemas.limits import (
-    CLAIM_TRIES_MAX,
-    COMMIT_TRIES_MAX,
-    LOG_ENTRIES_MAX,
-    OBJECT_REQUESTS_AT_ONCE,
-)
+from schemas import limits
 from schemas.table.epoch import FORMAT_VERSION, EpochRow
 from schemas.table.object_path import TablePath, storage_options
 from schemas.table.parquet_file import TableDamaged, rows_in
@@ -157,7 +152,7 @@ class EpochTable:
                 return tries > 0
             except Fenced:
                 tries += 1
-                if tries == CLAIM_TRIES_MAX:
+                if tries == limits.CLAIM_TRIES_MAX:
                     raise
             self.handle.update_incremental()
             self.version = self.handle.version()
@@ -226,7 +221,7 @@ class EpochTable:
             app_transactions=transactions,
         )
         problem: Exception | None = None
-        for tries in range(COMMIT_TRIES_MAX):
+        for tries in range(limits.COMMIT_TRIES_MAX):
             # In object storage the entry of an earlier try may land late.
             writer = self._find_next_writer(what) if tries else None
             if writer is None:
@@ -384,7 +379,7 @@ def _read_contents(paths: Sequence[TablePath]) -> Iterator[bytes]:
     if all(isinstance(path, Path) for path in paths):
         yield from (path.read_bytes() for path in paths)
         return
-    with ThreadPoolExecutor(OBJECT_REQUESTS_AT_ONCE) as requests:
+    with ThreadPoolExecutor(limits.OBJECT_REQUESTS_AT_ONCE) as requests:
         yield from requests.map(lambda path: path.read_bytes(), paths)
 
 
@@ -404,7 +399,7 @@ def _trim_log(root: TablePath, checkpoint: int) -> None:
     paths: list[TablePath] = list((root / "_delta_log").glob("*"))
     for path in paths:
         version = path.name.partition(".")[0]
-        if version.isdigit() and int(version) < checkpoint - LOG_ENTRIES_MAX:
+        if version.isdigit() and int(version) < checkpoint - limits.LOG_ENTRIES_MAX:
             path.unlink(missing_ok=True)
 
 

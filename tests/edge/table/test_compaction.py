@@ -43,6 +43,7 @@ from jobs.table.parts import (
     STATE,
     TIMERS,
 )
+from schemas import limits
 from schemas.limits import COMPACTED_BYTES_MAX, COMPACTION_FAN_IN, LIVE_FILES_MAX, MERGE_FILES_MAX
 from schemas.types.sql_types import BIGINT, DOUBLE, STRING, decimal
 from tests.support.examples import examples
@@ -257,7 +258,7 @@ def test_rows_keep_their_epochs(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "ROW_GROUP_ROWS_MIN", 20)
+    monkeypatch.setattr(limits, "ROW_GROUP_ROWS_MIN", 20)
 
 
 def grown(root: Path, epochs: int = 6) -> FoldedTable:
@@ -300,7 +301,7 @@ def test_row_groups_hold_whole_buckets_and_one_is_read_without_the_others(tmp_pa
 def test_a_merge_of_large_files_holds_some_buckets_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "MERGE_BATCH_ROWS", 10)
+    monkeypatch.setattr(limits, "MERGE_BATCH_ROWS", 10)
     made = grown(tmp_path / "epochs")
     halves = live(made, ACCUMULATORS)
     for half in (halves[:6], halves[6:]):
@@ -323,7 +324,7 @@ def test_a_large_merge_becomes_several_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_row_groups: None
 ) -> None:
     made = grown(tmp_path / "epochs")
-    monkeypatch.setattr(compaction, "COMPACTED_ROWS_MAX", 60)
+    monkeypatch.setattr(limits, "COMPACTED_ROWS_MAX", 60)
     for part in (*TIMELESS, CHANGELOG):
         added = made.merge(Merge(part, 1, tuple(live(made, part))))
         assert len(added) > 2
@@ -339,7 +340,7 @@ def test_large_quarantined_messages_are_not_all_held_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = FoldedTable(tmp_path / "epochs")
-    monkeypatch.setattr(compaction, "ROW_GROUP_BYTES_MAX", 100_000)
+    monkeypatch.setattr(limits, "ROW_GROUP_BYTES_MAX", 100_000)
     files = []
     for epoch in (1, 2, 3):
         rejects = [Reject("t", 0, epoch * 10 + i, None, "", "", b"x" * 60_000, 1) for i in range(3)]

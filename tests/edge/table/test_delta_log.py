@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 
 from jobs.cli.main import describe_error
 from jobs.edge.state.bucket_states import StateFiles
-from jobs.edge.table import delta_epochs
 from jobs.edge.table.compaction import Merge
 from jobs.edge.table.delta_epochs import APPLICATION, EpochTable, Fenced, write_checkpoint
 from jobs.table.epoch_rows import epoch_rows, start_row
@@ -25,6 +24,7 @@ from jobs.table.files import (
     open_table,
 )
 from jobs.table.parts import ACCUMULATORS, EPOCHS
+from schemas import limits
 from schemas.table.epoch import FORMAT_VERSION
 from schemas.table.parquet_file import TableDamaged
 from tests.support.epoch_rows import epoch_row
@@ -91,7 +91,7 @@ def test_files_that_left_the_table_are_known_for_a_while_to_a_new_writer_too(
 
 def trimmed(made: FoldedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve epochs on, and of the log no more than three commits before its checkpoint."""
-    monkeypatch.setattr(delta_epochs, "LOG_ENTRIES_MAX", 3)
+    monkeypatch.setattr(limits, "LOG_ENTRIES_MAX", 3)
     for value in range(12):
         made.epoch(insert("c", value))
     write_checkpoint(made.root, made.table.version)

@@ -26,7 +26,6 @@ from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.file_writer import file_name, write_file
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.table_location import choose_location, prepare_new_table
-from jobs.running import maintenance
 from jobs.table.epoch_rows import epoch_rows
 from jobs.table.files import live_files, open_table
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, PARTS
@@ -235,7 +234,7 @@ def test_what_came_of_a_commit_that_cannot_be_seen_is_seen_by_the_next_start(
     root: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A merge was committed, and then nobody could look: the job ends, and is not fenced."""
-    monkeypatch.setattr(maintenance, "MAINTENANCE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(limits, "MAINTENANCE_EVERY_SECONDS", 0.0)
     choose_location(JobDirectory(tmp_path, "items"), root.parent.parent)
     job = MaintainedJob(tmp_path)
     look = EpochTable._writer_of
@@ -375,8 +374,8 @@ def test_a_table_is_maintained_where_it_is(
     root: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Merged by a process of its own, its log shortened, what nobody refers to swept."""
-    monkeypatch.setattr(maintenance, "MAINTENANCE_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY_COMMITS", 20)
+    monkeypatch.setattr(limits, "MAINTENANCE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(limits, "CHECKPOINT_EVERY_COMMITS", 20)
     choose_location(JobDirectory(tmp_path, "items"), root.parent.parent)
     job = MaintainedJob(tmp_path)
     try:
@@ -395,7 +394,7 @@ def test_a_table_is_maintained_where_it_is(
         job.maintenance.sweep()
         assert there() == whole, "nothing is old enough"
         job.pipeline.views[0].recent_epochs.clear()
-        monkeypatch.setattr(maintenance, "ORPHAN_AGE_SECONDS_MIN", -60)
+        monkeypatch.setattr(limits, "ORPHAN_AGE_SECONDS_MIN", -60)
         job.maintenance.sweep()
         assert orphan in whole - there()
         assert there() >= {file.path for file in job.live()}

@@ -119,7 +119,7 @@ async def test_a_session_survives_the_service_and_not_its_time(
     transport = httpx.ASGITransport(gated, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as again:
         assert (await again.get("/v1/jobs", headers=pair)).status_code == 200
-        monkeypatch.setattr(sessions, "SESSION_SECONDS_MAX", -1)
+        monkeypatch.setattr(limits, "SESSION_SECONDS_MAX", -1)
         assert (await again.get("/v1/jobs", headers=pair)).status_code == 401
 
 
@@ -378,12 +378,12 @@ def test_tickets_end_and_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     tokens = Tokens(tmp_path / "tokens.json")
     token = tokens.add("a", "viewer")
     tickets = sessions.Tickets()
-    monkeypatch.setattr(sessions, "TICKETS_A_TOKEN_MAX", 2)
+    monkeypatch.setattr(limits, "TICKETS_A_TOKEN_MAX", 2)
     given = [tickets.issue(hash_secret(token), "items") for _ in range(3)]
     assert given[2] is None
     other = hash_secret(tokens.add("b", "viewer"))
     assert tickets.issue(other, "items") is not None
-    monkeypatch.setattr(sessions, "TICKET_SECONDS_MAX", -1.0)
+    monkeypatch.setattr(limits, "TICKET_SECONDS_MAX", -1.0)
     assert given[0] is not None and tickets.redeem(given[0], "items") is not None
     late = tickets.issue(hash_secret(token), "items")
     assert late is not None

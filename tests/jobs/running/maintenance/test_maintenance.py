@@ -41,8 +41,8 @@ STATE = (ACCUMULATORS, MULTISETS)
 @pytest.fixture(autouse=True)
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pauses between looks."""
-    monkeypatch.setattr(maintenance, "MAINTENANCE_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(maintenance, "MERGE_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(limits, "MAINTENANCE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(limits, "MERGE_RETRY_SECONDS", 0.5)
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def test_a_merger_answers_one_merge_after_the_other(job: MaintainedJob) -> None:
 def test_the_log_gets_a_checkpoint_however_often_the_job_starts(
     job: MaintainedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY_COMMITS", 10)
+    monkeypatch.setattr(limits, "CHECKPOINT_EVERY_COMMITS", 10)
     assert last_checkpoint(job.place.own_table) is None
     for _ in range(3):
         job.begin()
@@ -288,7 +288,7 @@ def test_the_log_gets_a_checkpoint_however_often_the_job_starts(
 def test_the_log_is_cleaned_up_to_its_checkpoint(
     job: MaintainedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY_COMMITS", 10)
+    monkeypatch.setattr(limits, "CHECKPOINT_EVERY_COMMITS", 10)
     job.epochs(12)
     log = job.place.own_table / "_delta_log"
     long_ago = time.time() - 2 * limits.ORPHAN_AGE_SECONDS_MIN
@@ -310,7 +310,7 @@ def test_a_checkpoint_that_fails_stops_nobody(
     def full(*_: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY_COMMITS", 5)
+    monkeypatch.setattr(limits, "CHECKPOINT_EVERY_COMMITS", 5)
     monkeypatch.setattr(maintenance, "write_checkpoint", full)
     job.epochs(6)
     with caplog.at_level(logging.WARNING, "jobs.running.maintenance"):

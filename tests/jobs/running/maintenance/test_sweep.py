@@ -17,7 +17,6 @@ from jobs.edge.table.compaction import Merge
 from jobs.edge.table.delta_epochs import EpochTable, Fenced
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.file_writer import file_name, write_file
-from jobs.running import maintenance
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS
 from schemas import limits
 from tests.support.epoch_rows import epoch_row
@@ -152,7 +151,7 @@ def test_multiset_files_of_the_newest_epochs_are_kept_for_explanations(
     job.made.table._removed = {}
     job.maintenance.sweep()
     assert set(names.values()) <= left(job)
-    monkeypatch.setattr(maintenance, "EXPLAINED_EPOCHS_MIN", 2)  # and twice as many are kept
+    monkeypatch.setattr(limits, "EXPLAINED_EPOCHS_MIN", 2)  # and twice as many are kept
     job.maintenance.sweep()
     newest = job.made.newest.epoch
     assert {epoch for epoch, name in names.items() if name in left(job)} == {
