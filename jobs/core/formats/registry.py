@@ -30,8 +30,9 @@ from jobs.core.values.change import Decoded
 from jobs.core.values.json_values import Converter, TimestampFormat
 from schemas import limits
 from schemas.spec.event_formats import CsvEvents, JsonEvents
-from schemas.spec.job import JobSpec, OnTruncate
+from schemas.spec.job import JobSpec
 from schemas.spec.source import FORMATS_WITH_KEY_CHANGES, FORMATS_WITHOUT_TABLES, SourceFormat
+from schemas.spec.source_rows import OnTruncate
 from schemas.types.sql_types import SqlType
 
 FORMATS = get_args(SourceFormat)
