@@ -153,7 +153,9 @@ class BoundedProcess:
             timer = threading.Timer(_SECONDS_MAX, self.stop)
             timer.start()
             try:
-                os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
+                # Beside our own: one that is below it may only be set by root.
+                ours = os.getpriority(os.PRIO_PROCESS, 0)
+                os.setpriority(os.PRIO_PROCESS, process.pid, ours + _NICENESS)
                 if self._stopped.is_set():  # before there was a process
                     process.kill()
                 # The process reads the statement to its end before it writes, or has ended.
