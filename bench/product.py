@@ -39,6 +39,11 @@ class Epoch:
     processed: int
 
 
+def published_ms(brokers: str, topic: str) -> int:
+    """Return when the last record of a result topic was written."""
+    return fold_changelog(brokers, topic).last_ms
+
+
 @dataclass(slots=True)
 class RetallyJob:
     """One job over one topic; a second run continues where the first one ended."""
@@ -53,7 +58,7 @@ class RetallyJob:
     flags: tuple[str, ...] = ()  # more of the command line
     environment: dict[str, str] = field(default_factory=dict)  # more of it
     # Returns the time of the last record in the result topic; None: ignore the topic.
-    published_ms: Callable[[str, str], int] | None = lambda *place: fold_changelog(*place).last_ms
+    published_ms: Callable[[str, str], int] | None = published_ms
     _running: subprocess.Popen[bytes] | None = None
 
     @property

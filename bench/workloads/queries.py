@@ -20,7 +20,7 @@ from bench.frame import Bench, Figure, Loaded
 from bench.generator import Shape
 from bench.latency import probe_latency
 from bench.outcome import BenchFailed
-from bench.product import MINIBATCH, RetallyJob
+from bench.product import MINIBATCH, RetallyJob, published_ms
 from bench.topic import fill, producer, send_steadily
 from bench.workloads.aggregates import audit
 from bench.workloads.backfill import WARM_SHARE
@@ -95,6 +95,7 @@ def _job(bench: Bench, loaded: Loaded, case: Case, purpose: str) -> RetallyJob:
         directory=bench.directory / name,
         columns=SHAPE.columns,
         overrides={"mirror": "off", **case.overrides},
+        published_ms=None if case.has_other_results else published_ms,
     )
 
 

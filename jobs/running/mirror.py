@@ -44,6 +44,16 @@ from schemas.table.object_path import TablePath
 log = logging.getLogger(__name__)
 
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+JOB_GROUP = "results mirror"  # of Spark's jobs, for those who look at them
+# Each stage of a refresh is one task: two would hold both cores of a small job, whose epochs would
+# wait for seconds. Spark would list and read many files in parallel.
+_ONE_TASK = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.files.maxPartitionBytes": "1t",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
 
 
 class Mirrors:
@@ -105,6 +115,7 @@ class Mirrors:
                     log.warning("cannot refresh the results mirror at the end: %s", error)
 
     def _refresh(self, mirror: Mirror) -> None:
+        mirror.spark.sparkContext.setJobGroup(JOB_GROUP, str(mirror.path))
         epoch = mirror.refresh()
         log.debug("results mirror %s has epoch %d", mirror.path, epoch)
 
@@ -140,7 +151,8 @@ class Mirror:
         share: MirrorShare,
     ) -> None:
         self.spark = spark.newSession()  # its settings have the metadata of its commits
-        self.spark.conf.set("spark.sql.shuffle.partitions", "1")
+        for name, value in _ONE_TASK.items():
+            self.spark.conf.set(name, value)
         self.pipeline = pipeline
         self.subtable = subtable
         self.path = paths.results

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.edge.process.broker import Broker
+from jobs.running.mirror import JOB_GROUP
 from schemas.directory.paths import JobDirectory
 from tests.support.histories.products import history
 from tests.support.jobs.running_job import RunningJob, produce
@@ -50,8 +51,9 @@ def test_each_mirror_has_the_results_of_its_view(
 
 
 def test_a_stopped_job_leaves_its_mirrors_at_its_last_epoch(
-    broker: Broker, topic: str, tmp_path: Path
+    broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RETALLY_JAVA_OPTIONS", kept_events(tmp_path))
     job = make_shop_views(broker.address, topic, tmp_path)
     for view in job.spec["views"]:
         job.spec["views"][view]["mirror"] = "100ms" if view == "view-0" else "off"
@@ -71,6 +73,25 @@ def test_a_stopped_job_leaves_its_mirrors_at_its_last_epoch(
         process.communicate()
     assert must_mirror(job, "view-0") == job.epochs()[-1].epoch
     assert not mirror_of(job, "view-1").exists()
+    # Each stage is one task, so that an epoch finds a free core.
+    assert set(tasks_of_refreshes(tmp_path)) == {1}
+
+
+def kept_events(directory: Path) -> str:
+    """The options of a JVM that keeps what its scheduler did."""
+    events = {"enabled": "true", "dir": directory.as_uri(), "rolling.enabled": "false"}
+    events["compress"] = "false"
+    return " ".join(f"-Dspark.eventLog.{name}={value}" for name, value in events.items())
+
+
+def tasks_of_refreshes(directory: Path) -> list[int]:
+    (log,) = directory.glob("local-*")
+    return [
+        event["Stage Info"]["Number of Tasks"]
+        for event in map(json.loads, log.read_text().splitlines())
+        if event["Event"] == "SparkListenerStageSubmitted"
+        and event.get("Properties", {}).get("spark.jobGroup.id") == JOB_GROUP
+    ]
 
 
 def mirror_of(job: RunningJob, view: str) -> Path:
