@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 import msgspec
@@ -24,13 +24,14 @@ from jobs.changing.rewind import build_table_changelog, find_target
 from jobs.changing.savepoint import create_savepoint
 from jobs.changing.stopped_job import has_other_buckets, unite_counters
 from jobs.core.job.cloning import clone_problems
-from jobs.core.job.views import fingerprints_of
+from jobs.core.job.views import fingerprints_of, reading_plan
+from jobs.core.plan.tree import Plan
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.fence import WriterLock
 from jobs.edge.table import pins
 from jobs.edge.table.compaction import current_rows
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import now_ms
+from jobs.edge.table.epoch_files import layout_of, now_ms
 from jobs.edge.table.file_writer import AddedFile, FileWriter, by_part, file_name, write_file
 from jobs.edge.table.job_specs import write_specs
 from jobs.edge.table.reading import TableReader, open_views
@@ -164,8 +165,10 @@ def _commit_copy(
 ) -> EpochRow:
     """Commit epoch 1 with state, results and offsets of the target, for all views."""
     uuid = uuid4().hex
+    shared = reading_plan({name: reader.plan for name, reader in views.items()})
     copies = {
-        name: _ViewCopy(reader, name, table.root, uuid, durable) for name, reader in views.items()
+        name: _ViewCopy(reader, reader.plan if name else shared, name, table.root, uuid, durable)
+        for name, reader in views.items()
     }
     files = [file for copy in copies.values() for file in copy.copy_state(target.files)]
     of_job = next(iter(views.values()))
@@ -179,7 +182,7 @@ def _commit_copy(
         if name in counters:
             counters[name][REFUSED_BEFORE] = count
     if "" not in views:
-        files += next(iter(copies.values())).copy_shared(target.files)
+        files += replace(next(iter(copies.values())), plan=shared).copy_shared(target.files)
     row = EpochRow(
         epoch=_EPOCH,
         uuid=uuid,
@@ -219,6 +222,7 @@ class _ViewCopy:
     """Copies the files of one view from the old table into the new one at `table`."""
 
     reader: TableReader
+    plan: Plan  # of the files; those of all views have the columns of all
     view: str
     table: TablePath
     uuid: str
@@ -230,7 +234,7 @@ class _ViewCopy:
         return [file.of_view(self.view) for file in self._copy(own, self._root)]
 
     def copy_shared(self, files: Sequence[LiveFile]) -> list[AddedFile]:
-        """Copy the files that no view has for itself: the quarantine of a job with only views."""
+        """Copy the files that no view of a job with only views has for itself."""
         shared = [file for file in files if not split_part(file.part)[0]]
         return self._copy(files_of_view(shared, self.view), self.table)
 
@@ -271,19 +275,21 @@ class _ViewCopy:
         for part in RESTORED:
             mine = [file for file in files if file.part == part]
             name = file_name(part, _EPOCH, self.uuid, "clone")
-            tables = read_part(self.reader, part, mine)
-            schema = self.reader.layout.schema(part)
+            tables = read_part(self.plan, self.reader.root, part, mine)
+            schema = layout_of(self.plan).schema(part)
             added += write_part(_EPOCH, root, name, schema, tables, self.durable)
         return added
 
 
-def read_part(reader: TableReader, part: str, files: Sequence[LiveFile]) -> Iterable[pa.Table]:
+def read_part(
+    plan: Plan, root: TablePath, part: str, files: Sequence[LiveFile]
+) -> Iterable[pa.Table]:
     """Return the rows of files of a part; of a state part the newest row of each key."""
     if not files:
         return ()
     if part in STATE:
-        return current_rows(reader.plan, reader.root, part, files)
-    return (rows_in(reader.root / file.path) for file in files)
+        return current_rows(plan, root, part, files)
+    return (rows_in(root / file.path) for file in files)
 
 
 def write_part(

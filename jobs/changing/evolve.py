@@ -35,15 +35,16 @@ from jobs.changing.evolved_view import (
     ViewWriter,
     WrittenView,
     make_share,
+    write_shared,
 )
-from jobs.changing.replayed_quarantine import SharedQuarantine, write_shared
+from jobs.changing.replayed_quarantine import SharedQuarantine
 from jobs.core.fold.program import Program
 from jobs.core.job.job_evolution import JobEvolution, ViewEvolution, compare_specs
 from jobs.core.job.views import fingerprints_of, plans_of, reading_plan
 from jobs.edge.process.fence import WriterLock
 from jobs.edge.table.delta_epochs import QUIET, EpochTable
 from jobs.edge.table.epoch_files import TableLayout, now_ms
-from jobs.edge.table.file_writer import by_part, file_name
+from jobs.edge.table.file_writer import by_part
 from jobs.edge.table.job_specs import (
     remove_dropped_mirrors,
     resolve_next_spec,
@@ -56,7 +57,7 @@ from jobs.running.job_table import count_nothing, unite_schemas
 from jobs.running.shadow_job import discard_hot_state, discard_shadow, read_newest_of_shadow
 from jobs.table.epoch_rows import describe_missing_start, newest_of_job, start_row
 from jobs.table.files import LiveFile, open_table
-from jobs.table.parts import QUARANTINE
+from jobs.table.parts import QUARANTINE, ROWS
 from jobs.table.version import TableVersion
 from schemas.directory.paths import JobDirectory
 from schemas.spec.file import load_spec, write_spec
@@ -245,9 +246,8 @@ def activate_replay(paths: JobDirectory, spec: JobSpec) -> Evolved:
             elif ahead := _list_ahead(job.newest.offsets, reader.newest):
                 raise CannotEvolve(f"{ahead[0]}; run the same command once more")
         if len(readers) == len(spec.view_specs):  # no view has other rows than the topic any more
-            counters = {name: count for name, count in at.counters.items() if name != "moved"}
-            at = msgspec.structs.replace(at, counters=counters)
             shared, refusals = None, next(iter(readers.values()))
+            at = _take_images(at, refusals.newest)
         else:
             shared, refusals = _require_agreement(job, readers), None
         states: dict[str, State] = {
@@ -258,6 +258,16 @@ def activate_replay(paths: JobDirectory, spec: JobSpec) -> Evolved:
         lock.release()
     discard_shadow(paths)
     return Evolved(found, row)
+
+
+def _take_images(at: EpochRow, shadow: EpochRow) -> EpochRow:
+    """Return the row with what a replay of all views says of images; nobody has moved offsets."""
+    counters = {name: n for name, n in at.counters.items() if name not in ("moved", "images")}
+    known = {name: n for name, n in shadow.counters.items() if name == "images"}
+    truncations = shadow.watermarks.get("truncations")
+    time = {} if truncations is None else {"truncations": truncations}
+    watermarks = {**at.watermarks, **time}
+    return msgspec.structs.replace(at, counters={**counters, **known}, watermarks=watermarks)
 
 
 def _require_caught_up(newest: EpochRow, shadow: EpochRow) -> None:
@@ -309,7 +319,7 @@ class _Commit:
     ) -> EpochRow:
         """Write all files, commit them with the time and offsets of `at`, activate the spec.
 
-        With `shadow`, what it refused for all views replaces the shared quarantine.
+        With `shadow`, what it has for all views replaces the shared quarantine and images.
         """
         job, spec, paths = self._job, self._spec, self._job.paths
         layouts = [self._layouts[view.name] for view in self._changed]
@@ -321,11 +331,8 @@ class _Commit:
         removed += [file for view in written.values() for file in view.removed]
         added = [file for view in written.values() for file in view.added]
         if shadow is not None and job.has_views(spec):
-            removed += [file for file in job.table.files if file.part == QUARANTINE]
-            name = file_name(QUARANTINE, self._to.epoch, self._to.uuid, "evolve")
-            added += write_shared(
-                shadow, self._to.epoch, self._to.table, name, durable=spec.durable
-            )
+            removed += [file for file in job.table.files if file.part in (QUARANTINE, ROWS)]
+            added += write_shared(shadow, reading_plan(self._plans), self._to)
         row = msgspec.structs.replace(row, files=by_part(added))
         table = EpochTable.open(self._to.table, next(iter(self._layouts.values())))
         write_spec(paths.next_spec, spec)

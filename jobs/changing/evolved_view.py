@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from jobs.changing.clone import read_part, write_part
-from jobs.changing.replayed_quarantine import SharedQuarantine, count_own
+from jobs.changing.replayed_quarantine import SharedQuarantine, count_own, shared_tables
 from jobs.changing.rewind import build_changelog
 from jobs.core.fold.fold import ChangelogRow, FoldContext, fold
 from jobs.core.fold.program import Program
@@ -32,7 +32,7 @@ from jobs.core.values.change import Row
 from jobs.core.values.order_key import encoder
 from jobs.edge.rows.columns import conform
 from jobs.edge.state.bucket_states import StateFiles
-from jobs.edge.table.epoch_files import TableLayout
+from jobs.edge.table.epoch_files import TableLayout, layout_of
 from jobs.edge.table.file_writer import AddedFile, FileWriter, file_name, write_file
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.savepoints import RESTORED
@@ -45,6 +45,7 @@ from jobs.table.parts import (
     LATE,
     MULTISETS,
     QUARANTINE,
+    ROWS,
     TIMERS,
 )
 from schemas.spec.job import JobSpec
@@ -168,7 +169,7 @@ class ReplayedState:
             mine = [file for file in shadow.files if file.part == part and not file.is_shared]
             if view.shares_parts and part in SHARED:
                 mine = []
-            tables = read_part(shadow, part, mine)
+            tables = read_part(shadow.plan, shadow.root, part, mine)
             if part == QUARANTINE and self._shared is not None:
                 tables = chain(tables, self._shared.list_new(name_of_view, shadow))
                 if unknown := self._shared.count_unknown(shadow):
@@ -176,6 +177,16 @@ class ReplayedState:
             schema, name = view.layout.schema(part), view.name_of(part)
             files += write_part(view.to.epoch, view.root, name, schema, tables, view.to.durable)
         return files
+
+
+def write_shared(shadow: TableReader, plan: Plan, to: EpochFiles) -> list[AddedFile]:
+    """Write the quarantine and images that views of a shadow job share; `plan` is of all views."""
+    images = read_part(plan, shadow.root, ROWS, shadow.of_part(ROWS))
+    added: list[AddedFile] = []
+    for part, tables in ((QUARANTINE, shared_tables(shadow)), (ROWS, images)):
+        name, schema = file_name(part, to.epoch, to.uuid, "evolve"), layout_of(plan).schema(part)
+        added += write_part(to.epoch, to.table, name, schema, tables, to.durable)
+    return added
 
 
 def _collapse(upserts: Upserts) -> tuple[dict[Key, Group], dict[Key, dict[int, Any]]]:

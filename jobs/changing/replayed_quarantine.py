@@ -21,16 +21,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from jobs.changing.clone import write_part
 from jobs.core.values.change import RejectCode
-from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.table.reading import TableReader
 from jobs.table.epoch_rows import counted_rows
 from jobs.table.files import LiveFile
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
 from schemas.table.epoch import Offsets
-from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import rows_in
 from schemas.types.arrow_values import to_list
 
@@ -58,7 +55,7 @@ class SharedQuarantine:
     def find_conflict(self, view: str, shadow: TableReader) -> str | None:
         """Return why the job cannot take the view of a shadow job; None if it can."""
         refused: dict[Message, str | None] = {}
-        for table in _shared_tables(shadow):
+        for table in shared_tables(shadow):
             refused.update(_codes_in(table))
         start = {} if shadow.start is None else shadow.start.offsets
         named = f"view {view!r}" if view else "the query"
@@ -81,14 +78,14 @@ class SharedQuarantine:
 
     def list_new(self, view: str, shadow: TableReader) -> Iterator[pa.Table]:
         """Yield the rows of the shared part of a shadow job that belong to this view only."""
-        for table in _shared_tables(shadow):
+        for table in shared_tables(shadow):
             codes = _codes_in(table)
             own = [self._is_new(view, message, code) for message, code in codes]
             yield table.filter(pa.array(own, pa.bool_()))
 
     def count_unknown(self, shadow: TableReader) -> int:
         """Count the refused messages of a shadow job which other views may have taken."""
-        codes = (each for table in _shared_tables(shadow) for each in _codes_in(table))
+        codes = (each for table in shared_tables(shadow) for each in _codes_in(table))
         return sum(
             code != RejectCode.EXPRESSION and message not in self.codes and not self._took(message)
             for message, code in codes
@@ -106,17 +103,9 @@ class SharedQuarantine:
         return message not in self.codes and not _is_between(message, {}, self.known_from)
 
 
-def write_shared(
-    shadow: TableReader, epoch: int, root: TablePath, name: str, *, durable: bool
-) -> list[AddedFile]:
-    """Write the shared quarantine of a shadow job as that of the table at `root`."""
-    schema = shadow.layout.schema(QUARANTINE)
-    return write_part(epoch, root, name, schema, _shared_tables(shadow), durable)
-
-
 def count_own(shadow: TableReader) -> int:
     """Count the messages on which an expression of the job's own query fails."""
-    codes = (code for table in _shared_tables(shadow) for _, code in _codes_in(table))
+    codes = (code for table in shared_tables(shadow) for _, code in _codes_in(table))
     return sum(code == RejectCode.EXPRESSION for code in codes)
 
 
@@ -139,7 +128,8 @@ def _is_shared(view: str, file: LiveFile) -> bool:
     return not view or file.is_shared
 
 
-def _shared_tables(shadow: TableReader) -> Iterable[pa.Table]:
+def shared_tables(shadow: TableReader) -> Iterable[pa.Table]:
+    """Yield the messages that a shadow job refused for all its views."""
     for file in shadow.of_part(QUARANTINE):
         if _is_shared(shadow.paths.view, file):
             yield rows_in(shadow.root / file.path)

@@ -130,7 +130,8 @@ def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> A
         read = source.read(reader, starts, ends)
         repeated = find_repeated_messages(read, reader.plan)
         truncations = source.find_truncations(reader, starts, ends)
-        signed, doubts = select_rows(read, reader.plan, truncations)
+        keyed = source.with_images(reader.plan)
+        signed, doubts = select_rows(read, reader.plan, keyed, truncations)
         signed = exclude_late(source.spark, reader, signed, MESSAGE)
         signed = assign_sessions(signed, reader.plan, SIGN)
         recomputed, beyond = _recompute_results(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -179,6 +179,10 @@ class SourceRows:
             self._found[asked] = self._decode(reader, *asked).persist()
         return self._found[asked]
 
+    def with_images(self, plan: Plan) -> Plan:
+        """Return a plan whose images have the columns of all views, as those of the job."""
+        return replace(plan, used=self._image)
+
     def find_truncations(self, reader: TableReader, starts: Offsets, ends: Offsets) -> Truncations:
         """Return the TRUNCATEs that the job applies; with positions, which are offsets."""
         if reader.spec.on_truncate != "apply":
@@ -197,8 +201,8 @@ class SourceRows:
         for column in self._image:
             schema = schema.add(column.name, spark_type(column.type))
         schema = schema.add(MESSAGE, "string").add(POSITION, "string").add(SIGN, "long")
-        keyed = reader.plan if reader.plan.primary_key else None
-        if keyed is not None:  # such a job has no views, so its plan has all columns
+        keyed = self.with_images(reader.plan) if reader.plan.primary_key else None
+        if keyed is not None:
             schema = schema.add(KIND, "long").add(TIME, "long")
         else:
             schema = schema.add(CONTENT, "long")
@@ -233,11 +237,13 @@ def names_left_out(rejects: Sequence[Mapping[str, Any]], plan: Plan) -> frozense
     )
 
 
-def select_rows(rows: DataFrame, plan: Plan, truncations: Truncations) -> tuple[DataFrame, Doubts]:
+def select_rows(
+    rows: DataFrame, plan: Plan, keyed: Plan, truncations: Truncations
+) -> tuple[DataFrame, Doubts]:
     """Return the rows that count, with group and argument columns, and the keys in doubt."""
     if not plan.primary_key:
         return _project_rows(rows, plan), find_missing_rows(rows, plan)
-    last = select_last_rows(rows, plan, truncations).persist()
+    last = select_last_rows(rows, keyed, truncations).persist()
     return _project_rows(last.where(F.col(SIGN) > 0), plan), count_doubts(last)
 
 

@@ -9,6 +9,7 @@ the fold are those of a running job.
 from __future__ import annotations
 
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,8 +105,13 @@ def _replay_views(spec: JobSpec, steps: list[Any]) -> Iterator[Output]:
     conflicts = find_type_conflicts(plans_of(spec))
     if conflicts:
         raise SpecError("", [Problem(f"views.{name}", why) for name, why in conflicts.items()])
-    for name, view in spec.view_specs.items():
-        for output in _Replay(view).run(steps):
+    replays = {name: _Replay(view) for name, view in spec.view_specs.items()}
+    if spec.dedupe is not None:  # the views share the images, so they refuse the same messages
+        refused = ChainMap(*(each.list_refused(name, steps) for name, each in replays.items()))
+        for each in replays.values():
+            each.refused = refused
+    for name, each in replays.items():
+        for output in each.run(steps):
             yield {"view": name, **output}
 
 
@@ -129,6 +135,7 @@ class _Replay:
             raise SpecError("", problems)
         self.rows = RowExpander(self.plan)
         self._time: ReplayTime | None = None
+        self.refused: Mapping[tuple[TopicPartition, int], Rejected] = {}  # by another view
         self._render = _make_row_renderer(self.plan)
         self._columns = [(column.name, renderer(column.type)) for column in self.plan.used]
 
@@ -148,10 +155,10 @@ class _Replay:
     def _take(self, job: InMemoryJob, step: Step) -> Iterator[Event]:
         match step:
             case Arrival():
+                if self._time is not None and step.timed is not None:
+                    self._time.arrive(step.topic_partition, step.timed, step.time)
                 why = self._find_reason(step)
                 if why is None:
-                    if self._time is not None and step.timed is not None:
-                        self._time.arrive(step.topic_partition, step.timed, step.time)
                     decoded, at = step.decoded, (step.topic_partition, step.offset)
                     if isinstance(decoded, Truncated) and decoded.es is not None:
                         return job.truncate(*at, decoded.es, decoded.ts)
@@ -162,6 +169,9 @@ class _Replay:
                         f"{_name_message(step)}: {why.reason} at {why.path}. The job stops "
                         "(on_error: fail)"
                     )
+                if self._time is not None:  # a message that was decoded counts for the time
+                    for sign, row in _list_changes(step):
+                        self._time.take(sign, row)
                 job.reject(step.topic_partition, step.offset, why)
                 return iter(())
             case PassedTime():
@@ -194,6 +204,24 @@ class _Replay:
             return None
         if isinstance(step.decoded, Rejected):
             return step.decoded
+        known = self.refused.get((step.topic_partition, step.offset))
+        return known or self._find_failure(step)
+
+    def list_refused(
+        self, view: str, steps: list[Any]
+    ) -> dict[tuple[TopicPartition, int], Rejected]:
+        """Return the messages on whose rows an expression fails, with the reasons."""
+        arrived = StepReader(self.spec, self.plan).read(steps)
+        found = ((step, self._find_failure(step)) for step in arrived if isinstance(step, Arrival))
+        named = f"view {view}: " if view else ""
+        return {
+            (step.topic_partition, step.offset): Rejected(named + why.reason)
+            for step, why in found
+            if why is not None
+        }
+
+    def _find_failure(self, step: Arrival) -> Rejected | None:
+        """Return why an expression fails on a row of a message, or None."""
         for row in list_evaluated_rows(self.plan, _list_changes(step)):
             if (reason := self.rows.failure(row)) is not None:
                 named = zip(self.plan.used, row, strict=True)

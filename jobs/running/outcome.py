@@ -165,8 +165,8 @@ class Outcome:
     def count_shipped(self, view: int) -> int:
         """Return how many rows went to the fold tasks of a view."""
         if self.dedupes:
-            return sum(done.derived for done in self.dedupes)
-        return sum(each.views[view] if each.views else each.shipped for each in self.ranges)
+            return sum(done.derived[view] for done in self.dedupes if done.derived)
+        return sum(each.shipped[view] for each in self.ranges if each.shipped)
 
     def count_filtered(self, plan: Plan, view: int) -> int:
         """Return how many of its rows WHERE of a view removed; raise BrokenLaw if rows got lost."""
@@ -176,6 +176,10 @@ class Outcome:
             filters=plan.where is not None,
             copies=plan.copies_per_row,
         )
+
+    def count_images(self, newest: EpochRow) -> int:
+        """Return how many rows have a last image after an epoch that follows `newest`."""
+        return (newest.counts.images or 0) + sum(done.rows_delta for done in self.dedupes)
 
     def _sum_dedupe_counters(self, rows: int) -> dict[str, Any]:
         """Return the counters of dedupe; raise unless the tasks received all decoded `rows`."""
@@ -206,9 +210,6 @@ class Outcome:
         below_zero += sum(fold.below_zero_delta for fold in folds)
         if below_zero:
             counters["groups_below_zero"] = below_zero
-        if plan.primary_key:
-            images = sum(done.rows_delta for done in self.dedupes)
-            counters["images"] = (newest.counts.images or 0) + images
         dropped = [key for fold in folds for key in fold.dropped_keys]
         if dropped:
             counters["dropped_keys"] = dict(dropped[: limits.DROPPED_KEYS_NAMED_MAX])

@@ -4,7 +4,7 @@
        │ one offset range per partition (large ones are split), one task per range
        ├─ DecodeTask: read records, decode; for each view: consolidate, evaluate ─► one parcel per
        │  fold task; one report per range
-       │    (with dedupe: last changes ─ shuffle by primary key ─► DedupeTask, which evaluates)
+       │    (with dedupe: last changes ─ shuffle by primary key ─► DedupeTask, then each view)
        │    (a small epoch needs one fold task, and its EpochTask does everything, in one stage)
        ▼ shuffle by bucket
        ├─ FoldTask of each view: per bucket, fold the rows into the hot state ─► changelog and state
@@ -21,6 +21,7 @@ data: same offsets, `TimeTask` instead of the stages above, and the same commit.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -43,7 +44,12 @@ from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.rows.weighted_rows import Parcelling, parcelling_of
 from jobs.edge.spark.task_errors import collect_rows
-from jobs.edge.state.bucket_states import hot_state_of, stamp_of
+from jobs.edge.state.bucket_states import (
+    CommittedEpoch,
+    find_recent_epochs,
+    hot_state_of,
+    stamp_of,
+)
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.due_changes import write_sorted
 from jobs.edge.table.epoch_files import now_ms
@@ -63,7 +69,7 @@ from jobs.running.phases import Phases
 from jobs.running.stages import Stages
 from jobs.running.views import VIEWS, RunningView, Subtable, sum_views
 from jobs.table.parts import CHANGELOG
-from schemas.limits import TASK_BYTES_MAX
+from schemas.limits import RECENT_EPOCHS_MAX, TASK_BYTES_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.table.view_path import place_name
@@ -102,6 +108,9 @@ class Pipeline:
             RunningView.of(number, name, specs[name], plan, table.root, caches[name], files, newest)
             for number, (name, plan) in enumerate(plans.items())
         ]
+        self._images_cache = caches[""]
+        recent = find_recent_epochs(table.root, files, newest) if self.plan.primary_key else []
+        self._recent_epochs = deque(recent, RECENT_EPOCHS_MAX)
         self.stages = Stages(spark, cores)
         self._observe_watermark()
         self._epoch_lock = threading.RLock()
@@ -114,18 +123,21 @@ class Pipeline:
     @property
     def subtables(self) -> list[Subtable]:
         """The subtables whose files are merged on their own: the views, and what they share."""
-        shared = [] if self.views[0].name == "" else [Subtable("", self.plan, self.table.root)]
-        return shared + [Subtable(view.name, view.plan, view.root) for view in self.views]
+        named = (view for view in self.views if view.name)
+        shared = Subtable("", self.plan, self.table.root)  # and of the job's own query
+        return [shared, *(Subtable(view.name, view.plan, view.root) for view in named)]
 
     @property
     def kept_names(self) -> set[str]:
         """The names in the table of the state files that a hot state may still need."""
-        return {
-            place_name(name, view.name)
-            for view in self.views
-            for epoch in view.recent_epochs
+        recent = {view.name: view.recent_epochs for view in self.views}
+        found = (
+            place_name(name, view)
+            for view, epochs in recent.items()
+            for epoch in epochs
             for _, name in epoch.files
-        }
+        )
+        return {*found, *(name for epoch in self._recent_epochs for _, name in epoch.files)}
 
     @property
     def withholds(self) -> bool:
@@ -224,6 +236,8 @@ class Pipeline:
         self.clock.observe(outcome.ranges, ends)
         self._observe_watermark()
         counters |= self._unite(own) | self.phases.end("judge")
+        if self.plan.primary_key:
+            counters["images"] = outcome.count_images(self.newest)
         committed_ms = now_ms()
         if (latest := outcome.latest_ms) is not None:  # from the newest row's time to this commit
             counters["event_lag_ms"] = committed_ms - latest
@@ -244,6 +258,7 @@ class Pipeline:
         self.table.commit_epoch(row, files, durable=self.spec.durable)
         self.phases.lap("commit")
         self.newest = row
+        self._recent_epochs.append(CommittedEpoch.of(row))
         for view in self.views:
             view.extend(row)
         self.on_commit(row, files)
@@ -300,7 +315,11 @@ class Pipeline:
         failpoint("after_tasks")
 
     def _make_decode_task(
-        self, ranges: tuple[OffsetRange, ...], epoch: int, uuid: str
+        self,
+        ranges: tuple[OffsetRange, ...],
+        epoch: int,
+        uuid: str,
+        views: tuple[ViewInputs, ...],
     ) -> DecodeTask:
         return DecodeTask(
             self.plan,
@@ -319,6 +338,7 @@ class Pipeline:
             key_buckets=self.spec.state.buckets,
             drop_early=self.spec.drops_early,
             touches_groups=any(each.state.ttl_ms for each in self.spec.view_specs.values()),
+            views=views,
         )
 
     def _make_fold_task(self, view: RunningView, epoch: int, uuid: str, now: int) -> FoldTask:
@@ -352,14 +372,11 @@ class Pipeline:
         parcellings = [
             self._parcel(view, fold, targets) for view, fold in zip(self.views, folds, strict=True)
         ]
-        decode, dedupe = self._make_decode_task(ranges, epoch, uuid), None
-        if self._has_views:
-            inputs = zip(self.views, folds, parcellings, strict=True)
-            decode = replace(decode, views=tuple(self._inputs(*each) for each in inputs))
-        else:
-            decode = replace(decode, deadline=folds[0].deadline, parcelling=parcellings[0])
-            if self.plan.primary_key:
-                dedupe = self._make_dedupe_task(epoch, uuid, parcellings[0])
+        each = zip(self.views, folds, parcellings, strict=True)
+        views = tuple(self._inputs(*own) for own in each)
+        decode, dedupe = self._make_decode_task(ranges, epoch, uuid, views), None
+        if self.plan.primary_key:
+            dedupe = self._make_dedupe_task(epoch, uuid, views)
         return self._collect(self.stages.plan(decode, dedupe, ViewsFold(folds, targets)))
 
     def _parcel(self, view: RunningView, fold: FoldTask, targets: int) -> Parcelling:
@@ -404,18 +421,17 @@ class Pipeline:
             )
         return outcome
 
-    def _make_dedupe_task(self, epoch: int, uuid: str, parcelling: Parcelling) -> DedupeTask:
-        view = self.views[0]
+    def _make_dedupe_task(self, epoch: int, uuid: str, views: tuple[ViewInputs, ...]) -> DedupeTask:
         return DedupeTask(
-            view.plan,
-            view.root,
-            view.cache,
+            self.plan,
+            self.table.root,
+            self._images_cache,
             epoch,
             uuid,
             base=stamp_of(self.newest),
             version=self.table.version,
-            recent_epochs=tuple(view.recent_epochs),
-            parcelling=parcelling,
+            recent_epochs=tuple(self._recent_epochs),
+            views=views,
             truncations=Truncations.of_json(self.newest.time.truncations),
             durable=self.spec.durable,
             bytes_max=self.task_bytes_max,
@@ -431,5 +447,6 @@ def make_pipeline(
     **options: Any,
 ) -> Pipeline:
     """Return the pipeline of a job, with its hot states where they belong."""
-    caches = {name: hot_state_of(paths.at_view(name), table.handle) for name in plans}
+    views = ("", *plans)  # images are in the hot state of the job
+    caches = {name: hot_state_of(paths.at_view(name), table.handle) for name in views}
     return Pipeline(spec, plans, table, newest, caches=caches, **options)

@@ -309,11 +309,6 @@ class JobSpec(Section):
             ):
                 name = cls.model_fields[key].alias or key
                 raise ElsewhereError("belongs to the query; move it into a view", name)
-        if info.data.get("dedupe") is not None:
-            raise ValueError(
-                "needs a source whose rows are distinct; dedupe in a job before this one, and read "
-                "its changelog"
-            )
         topics, taken = _topics_read(info), set[str]()
         if info.data.get("sink") is not None:
             taken |= _topics_of(info.data["sink"])

@@ -14,7 +14,7 @@ from pathlib import Path
 from schemas.table.object_path import TablePath
 
 # Parts for all views; a view may also have a quarantine of its own.
-SHARED = ("epochs", "quarantine")
+SHARED = ("epochs", "quarantine", "rows")
 _MARK = "view="
 _UP = "../"
 

@@ -110,9 +110,7 @@ def ran(world: World, folds: Sequence[FoldTask], ranges: Sequence[OffsetRange]) 
         sent = [number for number, own in enumerate(shipped) if own]
         if told == "skip" and sent:  # a message that was read and got lost
             report.decoded -= 1
-            report.shipped -= 1
-            if report.views:
-                report.views[sent[-1]] -= 1
+            report.shipped[sent[-1]] -= 1
             del shipped[sent[-1]][-1]
         for _ in range({"twice": 2, "missing": 0}.get(told or "", 1)):
             outcome.ranges.append(report)
@@ -159,9 +157,7 @@ def decoded(
         epochs = (task.epoch, task.epoch)
         report.quarantine = [world.disk.write(name, rejects, epochs, len(rejects))]
     shipped = [consolidated(*each) for each in zip(views, consolidations, strict=True)]
-    if world.job.spec.views is not None:
-        report.views = [len(own) for own in shipped]
-    report.shipped = sum(len(own) for own in shipped)
+    report.shipped = [len(own) for own in shipped]
     return report, shipped
 
 

@@ -159,7 +159,7 @@ class Driver:
             "clock": JobClock(job.spec, partitions, newest, read_log_ends=dict),
             "check_source": lambda: require_same_topics(admin, self.identities),
         }
-        caches = {name: Path("cache", name) for name in job.plans}
+        caches = {name: Path("cache", name) for name in ("", *job.plans)}
         self.pipeline = tasks.SimulatedPipeline(
             job.spec, job.plans, table, newest, caches=caches, **options
         )

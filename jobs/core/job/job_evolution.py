@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from jobs.core.job.evolution import Evolution, Planned, compare_jobs, refuses_less
-from jobs.core.job.views import plans_of
+from jobs.core.job.views import plans_of, reading_plan
 from jobs.core.job.window_rules import closes
 from jobs.core.plan.tree import Plan
 from schemas.spec.job import JobSpec
@@ -45,6 +45,8 @@ class JobEvolution:
     removed: tuple[str, ...] = ()  # views
     mismatches: tuple[str, ...] = ()  # why it is another job
     kept: tuple[ViewEvolution, ...] = ()
+    shares_images: bool = False  # all views have the rows that the same images give
+    images: tuple[str, ...] = ()  # why these images are not enough
 
     @property
     def same(self) -> bool:
@@ -53,8 +55,10 @@ class JobEvolution:
 
     @property
     def replayed(self) -> tuple[ViewEvolution, ...]:
-        """The views that a replay computes again: the changed ones, or all if no query changed."""
-        return self.kept if self.same else self.changed
+        """The views that a replay computes again: the changed ones, or all if no query changed.
+
+        Views that share images must have refused the same messages, so all are computed again."""
+        return (*self.changed, *self.kept) if self.same or self.shares_images else self.changed
 
     @property
     def continues(self) -> bool:
@@ -74,7 +78,7 @@ class JobEvolution:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the state is not enough."""
-        return self._name_views("reasons")
+        return self._name_views("reasons") or self.images
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -146,7 +150,20 @@ def compare_specs(
         changed = [replace(each, found=replace(each.found, fixed=())) for each in changed]
     mismatches += find_taken_topics(before, after)
     removed = tuple(name for name in before if name not in after)
-    return JobEvolution(tuple(changed), removed, tuple(mismatches), tuple(kept))
+    images = [
+        (set(reading_plan(plans).image), spec.state.buckets)
+        for spec, plans in ((old, old_plans), (new, new_plans))
+        if spec.dedupe is not None
+    ]
+    other = len(images) == 2 and images[0] != images[1]
+    return JobEvolution(
+        tuple(changed),
+        removed,
+        tuple(mismatches),
+        tuple(kept),
+        new.dedupe is not None,
+        ("the last images of rows have the columns of the old views",) if other else (),
+    )
 
 
 def find_taken_topics(before: Mapping[str, JobSpec], after: Mapping[str, JobSpec]) -> Iterator[str]:

@@ -13,7 +13,7 @@ for a whole epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,34 +100,10 @@ def deadline_of(
     return Deadline(closing, BEFORE_ALL if watermark is None else watermark, in_order)
 
 
-class Messages:
-    """The messages from which the signed rows of a range were decoded."""
-
-    def __init__(self) -> None:
-        self._offsets: list[int] = []
-        self._ends: list[int] = [0]
-
-    def add(self, offset: int, rows: int) -> None:
-        """Add the next message, which has so many rows."""
-        self._offsets.append(offset)
-        self._ends.append(self._ends[-1] + rows)
-
-    def extents(self, rows: Integers) -> Iterator[tuple[int, int, int, int]]:
-        """Yield of each row: the row, its message's offset, and where the message's rows are."""
-        found = np.searchsorted(self._ends, rows, "right") - 1
-        for row, message in zip(rows.tolist(), found.tolist(), strict=True):
-            yield row, self._offsets[message], self._ends[message], self._ends[message + 1]
-
-    def indexes(self, rows: Integers) -> Iterator[tuple[int, int, int]]:
-        """Yield of each row: the row, its message's offset, and the end of the message's rows."""
-        for row, offset, _, end in self.extents(rows):
-            yield row, offset, end
-
-
 def late_rows(
     plan: Plan,
     closing: Closing,
-    messages: Messages,
+    offsets: Integers,  # of the message of each row
     columns: Sequence[pa.Array],
     signs: Integers,
     late: Late,
@@ -137,9 +113,10 @@ def late_rows(
     rows = np.flatnonzero(late.partly)
     time, unit = plan.used.index(closing.window.time), closing.window.unit
     reader = _RowReader(plan, columns, rows)
+    ends = np.searchsorted(offsets, offsets[rows], "right")  # of the rows of each row's message
     return [
         LateRow(
-            offset=offset,
+            offset=int(offsets[row]),
             weight=int(signs[row]),
             time_ms=reader.read(row)[time] // unit,
             row=reader.format(row),
@@ -147,7 +124,7 @@ def late_rows(
             whole=bool(late.whole[row]),
             watermark=watermarks[row] if watermarks else None,
         )
-        for row, offset, end in messages.indexes(rows)
+        for row, end in zip(rows.tolist(), ends.tolist(), strict=True)
     ]
 
 

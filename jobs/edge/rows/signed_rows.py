@@ -8,14 +8,14 @@ The Python objects of a row live no longer than its piece of the range.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.core.fold.window_closing import Booleans
 from jobs.core.kernels.codes import NO_TIME
 from jobs.core.plan.tree import Column
 from jobs.core.rows.consolidate import Integers
@@ -28,13 +28,6 @@ _REPLACEMENT = "\ufffd"
 _FIRST_BYTE = _REPLACEMENT.encode()[0]
 
 
-class RowMessages(NamedTuple):
-    """Of each row, its message in the range and the time that the source gave it."""
-
-    numbers: Integers
-    times: pa.Array
-
-
 class SignedRows:
     """The signed rows of a range, in the order in which they were added."""
 
@@ -44,7 +37,7 @@ class SignedRows:
         self.signs: list[Integers] = []
         self.count = 0
         self.bytes = 0
-        self._sizes: list[Integers] = []  # of messages, if `add_messages` is called for all
+        self._offsets: list[Integers] = []  # if `add_messages` is called for all rows
         self._times: list[Integers] = []
 
     def add(self, changes: list[tuple[int, Row]]) -> None:
@@ -78,24 +71,25 @@ class SignedRows:
         )
         return sum(map(_count_replaced, texts))
 
-    def add_messages(
-        self, sizes: Sequence[int] | Integers, times: Sequence[int | None] | Integers
-    ) -> None:
-        """Add the number of rows and the time of each message whose rows were added."""
-        self._sizes.append(np.asarray(sizes, np.int64))
-        if not isinstance(times, np.ndarray):
-            times = np.array([NO_TIME if time is None else time for time in times], np.int64)
+    def add_messages(self, offsets: Integers, times: Integers) -> None:
+        """Add the offset of each row's message, and the time that the source gave it."""
+        self._offsets.append(offsets)
         self._times.append(times)
 
     @property
-    def messages(self) -> RowMessages | None:
-        """The message of each row; None if it is not known."""
-        if not self._sizes:
-            return None
-        sizes, times = np.concatenate(self._sizes), np.concatenate(self._times)
-        of_rows = np.repeat(times, sizes)
-        known = pa.array(of_rows, mask=of_rows == NO_TIME)
-        return RowMessages(np.repeat(np.arange(len(sizes)), sizes), known)
+    def offsets(self) -> Integers:
+        """The offset of each row's message; it must have been added."""
+        return np.concatenate(self._offsets)
+
+    def are_not_of(self, offsets: Collection[int]) -> Booleans:
+        """Return which rows are of other messages than these."""
+        return np.isin(self.offsets, list(offsets), invert=True)
+
+    @property
+    def times(self) -> pa.Array:
+        """The time of each row's message; it must have been added."""
+        times = np.concatenate(self._times)
+        return pa.array(times, mask=times == NO_TIME)
 
     def concatenate(self) -> RangeRows:
         """Return all rows."""

@@ -1,39 +1,39 @@
-"""Emit the rows of a decoded range for each view of a job.
+"""The rows of a decoded range as one view of the job gets them.
 
     signed rows with the columns of all views ─┬─► columns of view 1 ─► consolidated ─► parcels
                                                └─► columns of view 2 ─► consolidated ─► parcels
 
-A view gets the rows that it would get in a job of its own. A message whose rows fail in a view is
-in the quarantine of this view, and the other views take it.
+A view gets the rows that it would get in a job of its own. If an expression fails on a row, the
+view refuses the whole message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
+from jobs.core.fold.window_closing import Booleans, Late
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.consolidate import RUNNING_BITS
-from jobs.core.values.change import RejectCode, Rejected
-from jobs.edge.rows.late_rows import Deadline
+from jobs.core.plan.walk import plan_can_fail
+from jobs.core.rows.consolidate import RUNNING_BITS, Integers, WeightedRows, group_indexes
+from jobs.edge.rows.evaluated_rows import EvaluatedRows, evaluate_rows
+from jobs.edge.rows.late_rows import Deadline, late_rows
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import Parcelling
-from jobs.edge.tasks.range_reading import RangeReader
-from jobs.edge.tasks.reject_writer import RejectWriter, ViewRejects, WriteTarget
+from jobs.edge.tasks.range_reading import RangeReader, SourceRules
 from schemas.limits import REASON_CHARACTERS_MAX
 from schemas.table.object_path import TablePath
 from schemas.types.arrow_values import from_arrow
 
-Booleans = np.ndarray[Any, np.dtype[np.bool_]]
-
 
 @dataclass(frozen=True, slots=True)
 class ViewInputs:
-    """A view, for the tasks that decode messages for all views."""
+    """A view, for the tasks that decode messages for all views; "" is the job's own query."""
 
     number: int
     name: str
@@ -42,80 +42,143 @@ class ViewInputs:
     indexes: tuple[int, ...]  # of its columns among those of all views
     deadline: Deadline | None
     parcelling: Parcelling
-    failing: tuple[tuple[int, str], ...] = ()  # positions of rows that fail, when it is read again
 
     @property
-    def needs_messages(self) -> bool:
-        return self.deadline is not None or bool(self.failing)
+    def can_fail(self) -> bool:
+        return plan_can_fail(self.plan)
 
 
-class Emitter(WriteTarget, Protocol):
-    """A decode task, for all views or as for a job with one of them only."""
+class DecodeRules(Protocol):
+    """What a decode task says of the rows of all views."""
 
     @property
-    def views(self) -> tuple[ViewInputs, ...]: ...
+    def rules(self) -> SourceRules: ...
 
-    def for_view(self, view: ViewInputs) -> Emitter: ...
+    @property
+    def drop_early(self) -> bool: ...
 
-    def emit_changes(
-        self,
-        run: RangeReader,
-        rows: RangeRows,
-        taken: Booleans | None = None,
-    ) -> Iterator[pa.RecordBatch]: ...
+    @property
+    def touches_groups(self) -> bool: ...
 
 
-def emit_views(task: Emitter, run: RangeReader, rows: RangeRows) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range for each view, as parcels, and count them by view."""
-    for view in task.views:
-        own = rows.select(view.indexes)
-        part = task.for_view(view)
-        taken = _refuse(part, view, run, own) if view.failing else None
-        before = run.report.shipped
-        yield from part.emit_changes(run, own, taken)
-        run.report.views.append(run.report.shipped - before)
+class ViewRows:
+    """The rows of a range for one view."""
 
+    def __init__(
+        self, task: DecodeRules, view: ViewInputs, run: RangeReader, rows: RangeRows
+    ) -> None:
+        self._task = task
+        self._view = view
+        self._plan = view.plan
+        self._run = run
+        self._rows = rows.select(view.indexes)
+        self._start = run.number << RUNNING_BITS
 
-def _refuse(part: Emitter, view: ViewInputs, run: RangeReader, rows: RangeRows) -> Booleans | None:
-    """Put the messages with failing rows into the view's quarantine; return which rows are left.
+    # --- messages that are refused ----------------------------------------------------------------
 
-    A position names one of several equal rows, so each message with an equal row is refused.
-    """
-    numbers, columns = rows.number(), rows.columns
-    start = run.number << RUNNING_BITS
-    reasons: dict[int, str] = {}
-    for position, reason in view.failing:
-        at = (position if position >= 0 else ~position) - start
-        if 0 <= at < len(numbers):
-            reasons[int(numbers[at])] = f"{reason}; the row is {_format_row(view, columns, at)}"
-    if not reasons:
-        return None
-    failing = np.flatnonzero(np.isin(numbers, list(reasons)))
-    refused: dict[int, str] = {}  # by offset
-    taken = np.ones(len(numbers), np.bool_)
-    for row, offset, begin, end in run.messages.extents(failing):
-        refused.setdefault(offset, reasons[int(numbers[row])])
-        taken[begin:end] = False
-    records = {record.offset: record for _, record in run.kept}
-    # The job's own query has the table for a root, where the range has a quarantine too.
-    rejects = RejectWriter(part, f"{run.writer}-v{view.number}")
-    for offset, reason in sorted(refused.items()):
-        named = f"view {view.name}: {reason}" if view.name else reason
-        rejects.add(
-            run.range.topic_partition, Rejected(named, code=RejectCode.EXPRESSION), records[offset]
+    def find_refused(self) -> dict[int, str]:
+        """Return the offsets of the messages on whose rows an expression fails, with the reasons.
+
+        A position names one of several equal rows, so each message with an equal row is refused.
+        """
+        failures = self._find_failures() if self._view.can_fail else ()
+        if not failures:
+            return {}
+        numbers, reasons = self._rows.number(), dict[int, str]()
+        named = f"view {self._view.name}: " if self._view.name else ""
+        for position, reason in failures:
+            row = (position if position >= 0 else ~position) - self._start
+            reasons[int(numbers[row])] = f"{named}{reason}; the row is {self._format(row)}"
+        failing = np.isin(numbers, list(reasons))
+        if self._plan.primary_key:
+            failing &= self._rows.signs > 0
+        offsets, refused = self._run.signed_rows.offsets, dict[int, str]()
+        for row in np.flatnonzero(failing).tolist():
+            refused.setdefault(int(offsets[row]), reasons[int(numbers[row])])
+        return refused
+
+    def _find_failures(self) -> tuple[tuple[int, str], ...]:
+        """Return the positions of rows whose expressions fail, with the reasons."""
+        if not self._plan.primary_key:
+            return self._evaluate(self._rows, self._weigh(self._rows)).failures
+        # Every image, also one that another image of the range replaces: whether its message is
+        # refused must not depend on what came with it. A retraction may have only its key.
+        images = np.flatnonzero(self._rows.signs > 0)
+        weighted = WeightedRows(images, self._start + images, self._rows.signs[images])
+        return evaluate_rows(self._plan, self._rows, weighted).failures
+
+    def _format(self, row: int) -> str:
+        shown = [
+            f"{column.name} = {from_arrow(array.slice(row, 1), column.type)[0]!r}"
+            for array, column in zip(self._rows.columns, self._plan.used, strict=True)
+        ]
+        return ", ".join(shown)[: REASON_CHARACTERS_MAX // 2]
+
+    # --- parcels ----------------------------------------------------------------------------------
+
+    def parcels(self, taken: Booleans | None) -> Iterator[pa.RecordBatch]:
+        """Yield the weighted rows for the fold tasks; only those `taken`, and count them."""
+        shipped = self._run.report.shipped
+        shipped.append(0)
+        deadline, rows, late = self._view.deadline, self._rows, None
+        if deadline is not None:
+            late = deadline.late(self._plan, rows.columns, self._run.watermarks)
+            if taken is not None:
+                late = Late(late.whole & taken, late.partly & taken)
+        together = taken
+        if late is not None and late.partly.any():
+            alone = late.partly if self._task.rules.in_order else late.whole
+            together = ~alone if taken is None else ~alone & taken
+        if together is not None:
+            rows = rows.take(np.flatnonzero(together))
+        yield from self._send(rows, self._weigh(rows))
+        if deadline is not None and late is not None and late.partly.any():
+            yield from self._late_parcels(deadline, late)
+
+    def _send(
+        self, rows: RangeRows, weighted: WeightedRows, late: pa.Array | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield weighted rows, evaluated, as parcels; `late` is what LATE has of each."""
+        self._run.report.shipped[-1] += len(weighted.indexes)
+        parcelling = self._view.parcelling
+        if parcelling.evaluates:
+            evaluated = self._evaluate(rows, weighted)
+            evaluated.require_no_failures()
+            rows, weighted = evaluated.rows, evaluated.weighted
+            late = None if late is None else late.take(pa.array(evaluated.origins))
+        yield from parcelling.parcels(rows, weighted, late)
+
+    def _evaluate(self, rows: RangeRows, weighted: WeightedRows) -> EvaluatedRows:
+        """Return the evaluated rows of a range; they are evaluated once."""
+        plan = self._plan
+        return rows.once(("evaluated", plan), lambda: evaluate_rows(plan, rows, weighted))
+
+    def _weigh(self, rows: RangeRows) -> WeightedRows:
+        """Return the consolidated rows of a range; positions count in the range."""
+        number, plan = self._run.number, self._plan
+        if self._task.drop_early:
+            return rows.consolidate_with_heads(number, group_indexes(plan))
+        keep_zeros = self._task.touches_groups or self._view.can_fail
+        return rows.consolidate(number, keep_zeros=keep_zeros)
+
+    def _late_parcels(self, deadline: Deadline, late: Late) -> Iterator[pa.RecordBatch]:
+        """Yield each row that is late for at least one window, without consolidation."""
+        run, signs = self._run, self._rows.signs
+        found = late_rows(
+            self._plan,
+            deadline.closing,
+            run.signed_rows.offsets,
+            self._rows.columns,
+            signs,
+            late,
+            run.watermarks,
         )
-    rejects.write()
-    run.report.refused.append(
-        ViewRejects(view.number, rejects.count, rejects.files, rejects.first or "")
-    )
-    return taken
-
-
-def _format_row(view: ViewInputs, columns: list[pa.Array], row: int) -> str:
-    values = [
-        from_arrow(array.slice(row, 1), column.type)[0]
-        for array, column in zip(columns, view.plan.used, strict=True)
-    ]
-    named = zip(view.plan.used, values, strict=True)
-    shown = ", ".join(f"{column.name} = {value!r}" for column, value in named)
-    return shown[: REASON_CHARACTERS_MAX // 2]
+        partition = {"topic": run.range.topic, "partition": run.range.partition}
+        payloads = [msgspec.json.encode(msgspec.structs.replace(row, **partition)) for row in found]
+        indexes: Integers = np.flatnonzero(late.partly)
+        positions, weights = self._start + indexes, signs[indexes]
+        positions = np.where(weights < 0, ~positions, positions)  # as consolidation has them
+        # Of their own rows, because `rows` may know the values of its consolidated rows.
+        alone = self._rows.take(indexes)
+        weighted = WeightedRows(np.arange(len(indexes)), positions, weights)
+        yield from self._send(alone, weighted, pa.array(payloads, pa.binary()))

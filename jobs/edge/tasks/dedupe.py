@@ -1,7 +1,8 @@
 """The dedupe task: turn the changes of keys into the changes that the query folds.
 
-    images, by primary key ─┬─ bucket 3 ─► states at base ─► derived ─┬─► evaluated, to fold tasks
-                            └─ bucket 7 ─► ...                        └─► the part `rows`
+    images, by primary key ─┬─ bucket 3 ─► states at base ─► derived ─┬─► for each view: evaluated,
+                            └─ bucket 7 ─► ...                        │   to its fold tasks
+                                                                      └─► the part `rows`
     TRUNCATEs, to each bucket ─┘      all states, in parts ─┘
     reports of the ranges ──────────────────────────────────────────────► unchanged
 
@@ -9,6 +10,9 @@ The task runs between decoding and the fold, for jobs with `dedupe` only. Like t
 reads its state at a base and writes only new files. It does not change the state: the next task
 that needs a bucket applies the committed epochs. It forgets keys that were left long ago, by the
 time of the source.
+
+All views of a job share the images, which have the columns that any of them reads. A view gets no
+change of an image that is the same in its columns, as in a job of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from pyspark import TaskContext
 
 from jobs.core.fold.state import Clock, Group, GroupTimer, Stamp
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.consolidate import WeightedRows
+from jobs.core.rows.consolidate import Integers, WeightedRows
 from jobs.core.rows.dedupe import (
     NO_TRUNCATIONS,
     DerivedChanges,
@@ -54,7 +58,6 @@ from jobs.edge.rows.weighted_rows import (
     REPORT,
     ROW_BUCKET,
     WEIGHT,
-    Parcelling,
     report_parcel,
     take_batches,
     unpack_parcels,
@@ -68,6 +71,7 @@ from jobs.edge.table.file_writer import (
     write_file,
 )
 from jobs.edge.tasks.body import task_body
+from jobs.edge.tasks.decode_views import ViewInputs
 from jobs.table.parts import ROWS
 from schemas.limits import (
     DOUBTFUL_KEYS_NAMED_MAX,
@@ -91,7 +95,7 @@ class DedupeReport(msgspec.Struct, kw_only=True, tag="dedupe"):
     too_large: bool = False  # the input has more bytes than a task may hold; nothing was done
     duplicates: int = 0
     unknown_retractions: int = 0
-    derived: int = 0  # emitted rows
+    derived: list[int] = []  # emitted rows for each view
     rows_delta: int = 0  # change of the number of images
     keys_in_several_partitions: int = 0
     ambiguous_keys: int = 0
@@ -104,7 +108,7 @@ class DedupeReport(msgspec.Struct, kw_only=True, tag="dedupe"):
 class DedupeTask:
     """The function of the stage; a value, so that Spark can send it to the workers."""
 
-    plan: Plan
+    plan: Plan  # has the columns of all views
     root: TablePath
     cache: Path
     epoch: int
@@ -112,7 +116,7 @@ class DedupeTask:
     base: Stamp
     version: int  # of the table, at base
     recent_epochs: tuple[CommittedEpoch, ...]  # in order, base last
-    parcelling: Parcelling  # of the derived rows
+    views: tuple[ViewInputs, ...]
     truncations: Truncations = NO_TRUNCATIONS  # of earlier epochs
     durable: bool = False
     bytes_max: int = TASK_BYTES_MAX
@@ -140,22 +144,27 @@ class DedupeTask:
         run = _Dedupe(self, _find_truncations(sent))
         for changes in run.run(images.filter(is_row)):
             if changes.rows:
-                yield from self._evaluate(changes)
+                yield from self._evaluate(changes, run.report)
         run.finish()
         yield report_parcel(msgspec.json.encode(run.report))
 
-    def _evaluate(self, found: DerivedChanges) -> Iterator[pa.RecordBatch]:
-        """Yield derived rows as parcels for the fold tasks."""
+    def _evaluate(self, found: DerivedChanges, report: DedupeReport) -> Iterator[pa.RecordBatch]:
+        """Yield derived rows as parcels for the fold tasks of each view."""
         columns = zip(*found.rows, strict=True) if self.plan.used else ()
         arrays = [
             to_arrow(values, column.type)
             for values, column in zip(columns, self.plan.used, strict=True)
         ]
         positions, weights = np.array(found.positions, np.int64), np.array(found.weights, np.int64)
-        weighted = WeightedRows(np.arange(len(weights)), positions, weights)
-        evaluated = evaluate_rows(self.plan, RangeRows(arrays, weights), weighted)
-        evaluated.require_no_failures()
-        yield from self.parcelling.parcels(evaluated.rows, evaluated.weighted)
+        rows = RangeRows(arrays, weights)
+        for view in self.views:
+            own = rows.select(view.indexes)
+            changed = _find_changed(own, positions)
+            report.derived[view.number] += len(changed)
+            weighted = WeightedRows(changed, positions[changed], weights[changed])
+            evaluated = evaluate_rows(view.plan, own, weighted)
+            evaluated.require_no_failures()
+            yield from view.parcelling.parcels(evaluated.rows, evaluated.weighted)
 
 
 class _Dedupe:
@@ -167,7 +176,8 @@ class _Dedupe:
         self.task = task
         self.new = new  # TRUNCATEs of the epoch, by bucket
         self.writer = f"d{context.taskAttemptId() if context else 0}"
-        self.report = DedupeReport(task=context.partitionId() if context else 0)
+        number = context.partitionId() if context else 0
+        self.report = DedupeReport(task=number, derived=[0] * len(task.views))
         self.layout = layout_of(plan)
         hot_layout = Layout(
             plan=f"rows of {plan.fingerprint}",
@@ -243,7 +253,6 @@ class _Dedupe:
         report.taken += found.taken
         report.duplicates += found.duplicates
         report.unknown_retractions += found.unknown_retractions
-        report.derived += len(found.rows)
         report.rows_delta += found.rows_delta
         report.keys_in_several_partitions += found.moved_keys
         self._name_doubtful(found.ambiguous_keys, found.doubtful)
@@ -308,6 +317,15 @@ class _Dedupe:
         name = file_name(ROWS, task.epoch, task.uuid, writer)
         self.report.files.append(write_file(task.root, name, table, durable=task.durable))
         self.states_written, self.buckets = [], []
+
+
+def _find_changed(rows: RangeRows, positions: Integers) -> Integers:
+    """Return the derived rows that change something in these columns.
+
+    The old and the new image of a key follow each other and have the position of one change."""
+    numbers = rows.number()
+    same = np.flatnonzero((positions[:-1] == ~positions[1:]) & (numbers[:-1] == numbers[1:]))
+    return np.delete(np.arange(len(positions)), np.concatenate([same, same + 1]))
 
 
 def _find_truncations(sent: pa.Table) -> dict[int, list[Truncation]]:

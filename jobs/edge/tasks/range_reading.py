@@ -7,10 +7,9 @@ records ─┬ usual ones, scanned together ──┬─► signed rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import repeat
 from typing import Protocol
 
 import numpy as np
@@ -43,7 +42,6 @@ from jobs.core.values.change import (
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Record, Records
 from jobs.edge.process.generator_class import make_allowed
-from jobs.edge.rows.late_rows import Deadline, Messages
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
@@ -52,7 +50,6 @@ from jobs.edge.tasks.range_report import RangeReport
 from jobs.edge.tasks.reject_writer import RejectWriter, WriteTarget
 from schemas.limits import (
     PIECE_MESSAGES,
-    REASON_CHARACTERS_MAX,
     SCAN_BYTES_MAX,
     SCAN_UNUSUAL_PART_MAX,
 )
@@ -98,15 +95,6 @@ class RangeTask(WriteTarget, Protocol):
     def horizons(self) -> Mapping[str, int]: ...
 
     @property
-    def deadline(self) -> Deadline | None: ...
-
-    @property
-    def failing(self) -> tuple[tuple[int, str], ...]: ...
-
-    @property
-    def has_views(self) -> bool: ...
-
-    @property
     def needs_messages(self) -> bool: ...
 
     @property
@@ -137,8 +125,6 @@ class RangeReader:
     report: RangeReport = field(init=False)
     signed_rows: SignedRows = field(init=False)
     rejects: RejectWriter = field(init=False)
-    kept: list[tuple[Decoded, Record]] = field(default_factory=list)
-    messages: Messages = field(default_factory=Messages)
     watermarks: list[int] = field(default_factory=list)  # before each row, if checked in order
     in_order: MessagesInOrder | None = field(init=False, default=None)
     order: OrderWatch | None = field(init=False, default=None)
@@ -161,26 +147,20 @@ class RangeReader:
         return self.task.ranges[self.number]
 
     def take(self, records: Records) -> None:
-        """Decode some records; raise RangeTooLarge if the rows need too many bytes.
-
-        If the range is read again, only keep them: `finish` needs all rows of the range.
-        """
+        """Decode some records; raise RangeTooLarge if the rows need too many bytes."""
         if self.report.topic is None and len(records):  # a partition's first record is its oldest
             self.report.appended_ms = records[0].timestamp_ms
         self.report.topic, self.report.partition = self.range.topic, self.range.partition
         self.report.read += len(records)
         decoder = decoder_of(self.rules, self.task.plan.columns, self.task.plan.image)
         scanner = None
-        if self._scans:
+        if self.rules.times.scannable:
             scanner = scanner_of(self.rules, self.task.plan.columns, self.task.plan.image)
         for start in range(0, len(records), PIECE_MESSAGES):
             piece = records.between(start, min(start + PIECE_MESSAGES, len(records)))
             if scanner is not None and self._take_scanned(scanner, decoder, piece):
                 continue
-            if self.task.failing:
-                self.kept += decode_each(decoder, piece)
-            else:
-                self._take_each(decode_each(decoder, piece))
+            self._take_each(decode_each(decoder, piece))
             if self.signed_rows.bytes > self.task.bytes_max:
                 raise RangeTooLarge
 
@@ -190,14 +170,9 @@ class RangeReader:
         return self.task.horizons.get(self.range.topic)
 
     @property
-    def _keys_change(self) -> bool:
+    def keys_change(self) -> bool:
         """Whether the task keeps last images of a source whose updates may change a key."""
         return bool(self.task.plan.primary_key) and self.rules.messages.keys_change
-
-    @property
-    def _scans(self) -> bool:
-        """Whether records can be scanned, because no message has to be inspected by itself."""
-        return self.rules.times.scannable and not self.task.failing
 
     def _take_scanned(self, scanner: Scanner, decoder: MessageDecoder, records: Records) -> bool:
         """Scan some records, and decode the unusual ones in order among the others.
@@ -238,14 +213,9 @@ class RangeReader:
         start, end = np.searchsorted(scanned.owners, (first, last)).tolist()
         rows = [column.slice(start, end - start) for column in columns[: len(self.task.plan.image)]]
         self.signed_rows.add_scanned(rows, scanned.signs[start:end].astype(np.int64))
-        if self.task.needs_messages or self._keys_change:
-            ends = np.searchsorted(scanned.owners[start:end], range(first, last), "right")
-            sizes = np.diff(ends, prepend=0)
-            if self._keys_change:
-                self.signed_rows.add_messages(sizes, scanned.es[first:last])
-            else:
-                for offset, count in zip(records.offsets.tolist(), sizes.tolist(), strict=True):
-                    self.messages.add(offset, count)
+        if self.task.needs_messages or self.keys_change:
+            owners = scanned.owners[start:end] - first
+            self.signed_rows.add_messages(records.offsets[owners], scanned.es[first:last][owners])
         if self.order is not None:
             at = np.flatnonzero(is_good)
             ids, es = scanned.ids[first:last][at], scanned.es[first:last][at]
@@ -272,10 +242,9 @@ class RangeReader:
         horizon = FOR_EVER if self.horizon is None else self.horizon
         time_of = _time_of(self.rules, task.plan.image)
         by_es = self.rules.times.source == "es"
-        counts_messages = task.needs_messages
+        keeps_messages = task.needs_messages or self.keys_change
         sent: list[tuple[Record, int | None, int | None]] = []
-        sizes: list[int] = []
-        stamps: list[int | None] = []
+        of_rows: list[tuple[int, int]] = []
         for decoded, record in messages:
             if type(decoded) is Changes:
                 time = decoded.es if by_es else time_of(decoded, record) if time_of else None
@@ -298,10 +267,9 @@ class RangeReader:
                 take(decoded.changes)
                 if self.order is not None:
                     sent.append((record, decoded.id, decoded.es))
-                sizes.append(len(decoded.changes))
-                stamps.append(decoded.es)
-                if counts_messages:
-                    self.messages.add(record.offset, len(decoded.changes))
+                if keeps_messages:
+                    es = NO_TIME if decoded.es is None else decoded.es
+                    of_rows += [(record.offset, es)] * len(decoded.changes)
             else:
                 self._count_other(decoded, record, self.signed_rows.count + len(changes))
         if self.order is not None and sent:
@@ -312,8 +280,8 @@ class RangeReader:
                 offsets, as_stamps(ids), as_stamps(times), size, lambda at: own[at].value or b""
             )
         self.signed_rows.add(changes)
-        if self._keys_change:
-            self.signed_rows.add_messages(sizes, stamps)
+        if of_rows:
+            self.signed_rows.add_messages(*np.array(of_rows, np.int64).T)
         report.event_time_max = None if latest == NEVER else latest
 
     def rows(self) -> RangeRows | None:
@@ -321,18 +289,11 @@ class RangeReader:
         return self.signed_rows.concatenate() if self.signed_rows.signs else None
 
     def finish(self) -> None:
-        """End the range: take messages that were read again, and write the last rejects."""
-        if self.kept:
-            # Several views refuse their messages themselves (jobs.edge.tasks.decode_views).
-            failing = {} if self.task.has_views else self._failing_messages()
-            for index, reason in failing.items():
-                why = Rejected(reason, code=RejectCode.EXPRESSION)
-                self.kept[index] = why, self.kept[index][1]
-            self._take_each(self.kept)
+        """End the range: write the last rejects, and complete the report."""
         self.rejects.write()
         self.report.quarantined, self.report.first_reject = self.rejects.count, self.rejects.first
         self.report.quarantine = self.rejects.files
-        self.report.rows = self.signed_rows.count
+        self.report.rows += self.signed_rows.count
         self.report.damaged_texts = self.signed_rows.count_damaged_texts()
         self.report.order = None if self.order is None else self.order.finish()
         if self.in_order is not None:
@@ -373,46 +334,6 @@ class RangeReader:
         place = f"topic {report.topic}, partition {report.partition}, offset {record.offset}"
         why = found.why_untimed if applies else found.why_stopped
         report.truncated = report.truncated or why(place)
-
-    def _is_beyond_horizon(self, changes: Changes, record: Record) -> bool:
-        """Return whether a message's time is beyond the horizon."""
-        time_of, horizon = _time_of(self.rules, self.task.plan.image), self.horizon
-        time = None if time_of is None else time_of(changes, record)
-        return time is not None and horizon is not None and time > horizon
-
-    def _failing_messages(self) -> dict[int, str]:
-        """Return the reasons of messages with failing rows, by their indexes in `kept`.
-
-        The positions of the first reading identify the rows. A position names one of several equal
-        rows, so reject every message with an equal row. As in the first reading, compare the
-        columns of the query only, not a column of the row's time.
-        """
-        changes: list[tuple[int, Row]] = []
-        owners: list[int] = []
-        for index, (decoded, record) in enumerate(self.kept):
-            if isinstance(decoded, Changes) and not self._is_beyond_horizon(decoded, record):
-                changes += decoded.changes
-                owners += repeat(index, len(decoded.changes))
-        rows = SignedRows(self.task.plan.image)
-        rows.add(changes)
-        numbers = rows.concatenate().number().tolist() if changes else []
-        start = self.number << RUNNING_BITS
-        reasons: dict[int, str] = {}
-        for position, reason in self.task.failing:
-            at = (position if position >= 0 else ~position) - start
-            if 0 <= at < len(numbers):
-                reasons[numbers[at]] = f"{reason}; the row is {self._format_row(changes[at][1])}"
-        images = bool(self.task.plan.primary_key)  # retractions of images are not evaluated
-        refused: dict[int, str] = {}
-        for (sign, _), number, owner in zip(changes, numbers, owners, strict=True):
-            if number in reasons and (sign > 0 or not images):
-                refused.setdefault(owner, reasons[number])
-        return refused
-
-    def _format_row(self, row: Sequence[object]) -> str:
-        named = zip(self.task.plan.used, row, strict=False)  # a column of time may follow
-        shown = ", ".join(f"{column.name} = {value!r}" for column, value in named)
-        return shown[: REASON_CHARACTERS_MAX // 2]
 
 
 @lru_cache(maxsize=8)

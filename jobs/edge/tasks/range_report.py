@@ -27,8 +27,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     scanned: int = 0  # decoded and filtered by the scanner
     rows: int = 0  # signed rows
     damaged_texts: int = 0  # of these rows
-    shipped: int = 0  # emitted weighted rows
-    views: list[int] = []  # of these, each view's; empty for one query
+    shipped: list[int] = []  # weighted rows for each view; empty with dedupe, and without rows
     unreadable: str | None = None  # why the range could not be read
     silent: bool = False  # unreadable, but a later attempt may succeed
     too_large: bool = False  # its rows have more bytes than a task may hold; none was emitted

@@ -41,6 +41,7 @@ from jobs.edge.state.bucket_states import CommittedEpoch, stamp_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.tasks import dedupe
+from jobs.edge.tasks.decode_views import ViewInputs
 from jobs.edge.tasks.dedupe import DedupeReport, DedupeTask
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.outcome import Outcome
@@ -56,6 +57,15 @@ from tests.support.histories.keyed_table import (
 )
 
 BUCKETS = 4
+VIEW = ViewInputs(
+    0,
+    "",
+    PLAN,
+    Path(),
+    tuple(range(len(PLAN.used))),
+    deadline=None,
+    parcelling=parcelling_of(PLAN, BUCKETS, 1),
+)
 
 
 def parcels(
@@ -112,7 +122,7 @@ class Deduped:
             base=stamp_of(self.newest),
             version=self.table.version,
             recent_epochs=tuple(self.recent),
-            parcelling=parcelling_of(PLAN, BUCKETS, 1),
+            views=(VIEW,),
             truncations=Truncations.of_json(self.newest.time.truncations),
         )
         outcome = Outcome(ranges=[RangeReport(number=0, truncations=found)])

@@ -116,7 +116,6 @@ def run_epoch(
             Path(),
             1,
             "uuid",
-            deadline=deadline,
             starts=clock.starts((planned,)),
             now_ms=clock.now,
         )
