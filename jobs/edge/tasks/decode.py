@@ -177,10 +177,12 @@ class DecodeTask:
             code = code if self._is_one_query else RejectCode.SHARED
         else:
             writers = [self._make_writer(run, view) for view in self.views]
+        left = set(wanted)
 
         def take(planned: OffsetRange, records: Records) -> None:
             for at in np.flatnonzero(np.isin(records.offsets, wanted)).tolist():
                 record = records[at]
+                left.discard(record.offset)
                 for writer, reasons in zip(writers, refused, strict=True):
                     if (reason := reasons.get(record.offset)) is not None:
                         why = Rejected(reason, code=code)
@@ -189,6 +191,9 @@ class DecodeTask:
         again = replace(run.range, start=wanted[0], end=wanted[-1] + 1)
         if (failed := self._read_each((again,), take)) is not None:
             return failed
+        if left:
+            gone = f"{again}: compaction has removed offset {min(left)} since it was read"
+            return RangeReport(number=0, unreadable=gone, silent=True)
         if self.refuses_for_all:
             run.report.decoded -= len(wanted)
             run.report.rows -= int(np.count_nonzero(~run.signed_rows.are_not_of(wanted)))

@@ -71,12 +71,15 @@ class Topic:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.again: list[tuple[int, int]] = []
+        self.compacted = False  # before it is read a second time
         monkeypatch.setattr(decode, "read_ranges", self.read_ranges)
 
     def read_ranges(self, _: Any, ranges: Sequence[OffsetRange]) -> Iterator[Any]:
         for planned in ranges:
             if planned != RANGE:
                 self.again.append((planned.start, planned.end))
+                if self.compacted:
+                    return
             yield planned, Records.of(MESSAGES[planned.start : planned.end])
 
 
@@ -189,6 +192,16 @@ def test_a_view_refuses_a_message_that_another_view_takes(
     ((view, count, first),) = [(each.view, each.count, each.first) for each in report.refused]
     assert (view, count) == (0, 1)
     assert first.startswith("items/0 offset 1: view parts: 60 / cnt: division by zero")
+
+
+def test_a_refused_message_that_compaction_has_removed_meanwhile_is_not_lost_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Topic(monkeypatch).compacted = True
+    query = "SELECT sort, SUM(60 / cnt) AS s FROM items GROUP BY sort"
+    report, rows = run(task_of(tmp_path, spec_of(query=query)))
+    assert report.silent and "compaction has removed offset 1 " in (report.unreadable or "")
+    assert not any(rows.values()), "the epoch is tried again"
 
 
 def test_rows_without_a_window_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

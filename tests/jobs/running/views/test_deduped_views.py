@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pytest
+from jobs.running.subtable import Subtable
 
 from jobs.changing.clone import clone
 from jobs.changing.evolve import CannotEvolve, activate_replay, evolve, prepare_replay
@@ -29,7 +30,6 @@ from jobs.edge.process.broker import Broker
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
 from jobs.edge.table.reading import TableReader
-from jobs.running.subtable import Subtable
 from jobs.table.files import own_files
 from jobs.table.parts import ROWS
 from schemas.spec.connections import load_connections

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,17 +39,19 @@ POINTS = (
     "publish_produced",
     "publish_committed",
 )
+DEDUPE: dict[str, Any] = {"primary_key": ["id"], "dedupe": "pk"}
 LOSES_CACHE = frozenset({"hot_state_half_built"})
 ROUNDS = 2
 MESSAGES_BETWEEN_KILLS = 40
 
 
+@pytest.mark.parametrize("keys", [{}, DEDUPE], ids=["plain", "dedupe"])
 def test_a_job_with_three_views_that_is_killed_loses_and_repeats_nothing_in_any_view(
-    broker: Broker, tmp_path: Path
+    keys: dict[str, Any], broker: Broker, tmp_path: Path
 ) -> None:
-    job = make_shop_views(broker.address, f"views-{uuid.uuid4().hex[:8]}", tmp_path)
-    tally = FaultTally("kills of a job with three views")
-    kills = POINTS * ROUNDS
+    job = make_shop_views(broker.address, f"views-{uuid.uuid4().hex[:8]}", tmp_path, **keys)
+    tally = FaultTally("kills of a job with three views" + (", dedupe" if keys else ""))
+    kills = (*POINTS, *(["dedupe_task"] if keys else [])) * ROUNDS
     made = history(61, (len(kills) + 1) * MESSAGES_BETWEEN_KILLS).messages
     starts = range(0, len(made), MESSAGES_BETWEEN_KILLS)
     first, *parts = [made[at : at + MESSAGES_BETWEEN_KILLS] for at in starts]
