@@ -24,7 +24,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ from jobs.core.time.due_work import Work
 from jobs.edge.kafka.offset_ranges import OffsetRange, advance_offsets, ranges_between, split_ranges
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.job_directory import JobDirectory
-from jobs.edge.rows.weighted_rows import Parcelling, parcelling_of
+from jobs.edge.rows.weighted_rows import parcelling_of
 from jobs.edge.spark.task_errors import collect_rows
 from jobs.edge.state.bucket_states import (
     CommittedEpoch,
@@ -369,30 +368,25 @@ class Pipeline:
             self._make_fold_task(view, epoch, uuid, view.due_work.advance(now))
             for view in self.views
         )
-        parcellings = [
-            self._parcel(view, fold, targets) for view, fold in zip(self.views, folds, strict=True)
-        ]
-        each = zip(self.views, folds, parcellings, strict=True)
-        views = tuple(self._inputs(*own) for own in each)
+        views = tuple(
+            self._inputs(view, fold, targets) for view, fold in zip(self.views, folds, strict=True)
+        )
         decode, dedupe = self._make_decode_task(ranges, epoch, uuid, views), None
         if self.plan.primary_key:
             dedupe = self._make_dedupe_task(epoch, uuid, views)
         return self._collect(self.stages.plan(decode, dedupe, ViewsFold(folds, targets)))
 
-    def _parcel(self, view: RunningView, fold: FoldTask, targets: int) -> Parcelling:
-        """Return how the rows of a view are sent."""
+    def _inputs(self, view: RunningView, fold: FoldTask, targets: int) -> ViewInputs:
+        """Return a view as the tasks before the fold need it."""
+        names = [column.name for column in self.plan.used]
         parcelling = parcelling_of(
             view.plan,
             view.spec.state.buckets,
             targets,
+            first=view.number * targets,
             with_heads=self.spec.drops_early,
             closes=fold.deadline is not None,
         )
-        return replace(parcelling, first=view.number * targets)
-
-    def _inputs(self, view: RunningView, fold: FoldTask, parcelling: Parcelling) -> ViewInputs:
-        """Return a view as the decode task needs it."""
-        names = [column.name for column in self.plan.used]
         return ViewInputs(
             view.number,
             view.name,

@@ -124,13 +124,19 @@ def _by_target(buckets: Integers, targets: int) -> Iterator[tuple[int, Integers]
 
 
 def parcelling_of(
-    plan: Plan, buckets: int, targets: int, *, with_heads: bool = False, closes: bool = False
+    plan: Plan,
+    buckets: int,
+    targets: int,
+    *,
+    first: int = 0,
+    with_heads: bool = False,
+    closes: bool = False,
 ) -> Parcelling:
     """Return the parcelling of a plan."""
     types, indexes = tuple(each.type for each in plan.group), plain_indexes(plan)
     if indexes is not None:
         group, arguments = indexes
-        return Parcelling(group, types, arguments, buckets, targets, with_heads=with_heads)
+        return Parcelling(group, types, arguments, buckets, targets, first, with_heads)
     width, bounds = len(plan.group), tuple[int, ...]()
     if plan.instants_argument is not None:
         expressions = [each.expression for each in plan.group]
@@ -141,7 +147,8 @@ def parcelling_of(
         tuple(range(width, width + len(plan.arguments))),
         buckets,
         targets,
-        with_heads=with_heads,
+        first,
+        with_heads,
         evaluates=True,
         copies=plan.copies_per_row,
         bounds=bounds,

@@ -150,7 +150,7 @@ class DecodeTask:
     def _end_range(self, run: RangeReader, started: float) -> Iterator[pa.RecordBatch]:
         """Yield the rows and the report of a range, without the messages that are refused."""
         rows = run.rows()
-        views = [] if rows is None else [ViewRows(self, each, run, rows) for each in self.views]
+        views = [] if rows is None else [ViewRows(each, run, rows) for each in self.views]
         refused = [view.find_refused() for view in views]
         if self.refuses_for_all:
             refused = [dict(ChainMap(*refused))] * len(views)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -25,7 +24,7 @@ from jobs.edge.rows.evaluated_rows import EvaluatedRows, evaluate_rows
 from jobs.edge.rows.late_rows import Deadline, late_rows
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import Parcelling
-from jobs.edge.tasks.range_reading import RangeReader, SourceRules
+from jobs.edge.tasks.range_reading import RangeReader
 from schemas.limits import REASON_CHARACTERS_MAX
 from schemas.table.object_path import TablePath
 from schemas.types.arrow_values import from_arrow
@@ -48,26 +47,10 @@ class ViewInputs:
         return plan_can_fail(self.plan)
 
 
-class DecodeRules(Protocol):
-    """What a decode task says of the rows of all views."""
-
-    @property
-    def rules(self) -> SourceRules: ...
-
-    @property
-    def drop_early(self) -> bool: ...
-
-    @property
-    def touches_groups(self) -> bool: ...
-
-
 class ViewRows:
     """The rows of a range for one view."""
 
-    def __init__(
-        self, task: DecodeRules, view: ViewInputs, run: RangeReader, rows: RangeRows
-    ) -> None:
-        self._task = task
+    def __init__(self, view: ViewInputs, run: RangeReader, rows: RangeRows) -> None:
         self._view = view
         self._plan = view.plan
         self._run = run
@@ -127,7 +110,7 @@ class ViewRows:
                 late = Late(late.whole & taken, late.partly & taken)
         together = taken
         if late is not None and late.partly.any():
-            alone = late.partly if self._task.rules.in_order else late.whole
+            alone = late.partly if self._run.task.rules.in_order else late.whole
             together = ~alone if taken is None else ~alone & taken
         if together is not None:
             rows = rows.take(np.flatnonzero(together))
@@ -155,10 +138,10 @@ class ViewRows:
 
     def _weigh(self, rows: RangeRows) -> WeightedRows:
         """Return the consolidated rows of a range; positions count in the range."""
-        number, plan = self._run.number, self._plan
-        if self._task.drop_early:
-            return rows.consolidate_with_heads(number, group_indexes(plan))
-        keep_zeros = self._task.touches_groups or self._view.can_fail
+        number, task = self._run.number, self._run.task
+        if task.drop_early:
+            return rows.consolidate_with_heads(number, group_indexes(self._plan))
+        keep_zeros = task.touches_groups or self._view.can_fail
         return rows.consolidate(number, keep_zeros=keep_zeros)
 
     def _late_parcels(self, deadline: Deadline, late: Late) -> Iterator[pa.RecordBatch]:

@@ -82,3 +82,17 @@ def test_a_replay_has_what_a_job_of_each_view_would_have(path: Path) -> None:
         ]
         assert own == list(replay(view, STEPS)), name
     assert {each["view"] for each in found} == {"by-name", "whole"}
+
+
+def test_in_a_replay_with_dedupe_all_views_refuse_what_one_refuses(path: Path) -> None:
+    document = load_spec(path).document() | {"primary_key": ["id"], "dedupe": "pk"}
+    document["views"]["whole"]["query"] = "SELECT COUNT(*) AS n, SUM(6 / cnt) AS parts FROM p"
+    zero = {"op": "+U", "row": {"id": "2", "name": "b", "cnt": "0"}}
+    found = list(replay(document, [*STEPS, zero]))
+    results = {each["view"]: each["row"] for each in found if each.get("op") in ("+I", "+U")}
+    assert results == {
+        "by-name": {"name": "b", "total": 1, "top": 1},
+        "whole": {"n": 1, "parts": 6},
+    }
+    reasons = [each["rejected"]["reason"] for each in found if "rejected" in each]
+    assert [reason.startswith("view whole: 6 / cnt: division") for reason in reasons] == [True] * 2
