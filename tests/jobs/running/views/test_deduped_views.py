@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pytest
-from jobs.running.subtable import Subtable
 
 from jobs.changing.clone import clone
 from jobs.changing.evolve import CannotEvolve, activate_replay, evolve, prepare_replay
@@ -114,7 +113,7 @@ def json_results(seen: EpochsByHand) -> list[dict[str, Any]]:
 
 def merge_images(job: EpochsByHand) -> None:
     """Merge all files of images, as compaction does."""
-    shared: Subtable = job.pipeline.subtables[0]
+    shared = job.pipeline.subtables[0]
     table = job.pipeline.table
     old = [each for each in own_files(table.live_files(), shared.view) if each.part == ROWS]
     added = merge_files(shared.plan, shared.root, Merge(ROWS, BASE_TIER, tuple(old)), "merged")
