@@ -22,7 +22,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from jobs.cli.errors import UsageError
-from jobs.cli.parser import SERVICE_HELP, Commands, Parser, parse_instant, parse_port, parse_whole
+from jobs.cli.parser import Command, Commands, Parser, parse_instant, parse_port, parse_whole
 from schemas.limits import JOBS_RUNNING_MAX
 
 ACTIONS = {
@@ -78,7 +78,7 @@ def _run_demo(arguments: list[str]) -> int:
 
     if not {"-h", "--help"} & set(arguments):
         java(), broker_jars()  # or else `_call` offers to fetch them
-    return _to_exit_code(import_module("jobs.demo").main(arguments))
+    return _to_exit_code(import_module("jobs.demo.run").main(arguments))
 
 
 def _to_exit_code(answer: object) -> int:
@@ -174,186 +174,113 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_running(commands: Commands) -> None:
-    command = commands.add(
+    host = "the address to listen on (127.0.0.1)"
+    broker = commands.add(
         "broker", "runs an embedded Kafka broker in the foreground", module="machine:broker"
     )
-    broker = command.data().parser
-    broker.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
-    broker.add_argument("--port", type=parse_port, default=9092, help="0: a free port (9092)")
+    broker.data().option("--host", None, host, default="127.0.0.1")
+    broker.option("--port", None, "0: a free port (9092)", type=parse_port, default=9092)
     run = commands.add("run", "runs one job in the foreground").spec().data().brokers().master()
     run.tables().idle_after().jobs_per_driver()
-    run.parser.add_argument(
-        "--until-caught-up",
-        action="store_true",
-        help="end when all records that the topics had at the start are published",
-    )
-    run.parser.add_argument(
-        "--drain",
-        action="store_true",
-        help="the same, and then close every window, because no rows follow",
-    )
+    caught_up = "end when all records that the topics had at the start are published"
+    run.flag("--until-caught-up", caught_up)
+    run.flag("--drain", "the same, and then close every window, because no rows follow")
     serve = commands.add("serve", "runs the service, which starts and supervises jobs")
     serve.data().brokers().master().tables().idle_after().jobs_per_driver()
-    serve.parser.add_argument(
-        "--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)"
-    )
-    serve.parser.add_argument("--port", type=parse_port, default=8080, help="0: a free port (8080)")
-    serve.parser.add_argument(
-        "--running-max",
-        type=parse_whole,
-        default=JOBS_RUNNING_MAX,
-        metavar="N",
-        help=f"the maximum number of running jobs ({JOBS_RUNNING_MAX})",
-    )
-    token = serve.parser.add_mutually_exclusive_group()
-    token.add_argument(
-        "--new-token",
-        metavar="NAME=ROLE[:30d]",
-        help="print a new token (viewer, operator, admin) that expires after so long, and exit",
-    )
-    token.add_argument("--revoke-token", metavar="NAME", help="revoke a token, and exit")
-    token.add_argument("--list-tokens", action="store_true", help="list the tokens, and exit")
+    serve.option("--host", None, host, default="127.0.0.1")
+    serve.option("--port", None, "0: a free port (8080)", type=parse_port, default=8080)
+    running = f"the maximum number of running jobs ({JOBS_RUNNING_MAX})"
+    serve.option("--running-max", "N", running, type=parse_whole, default=JOBS_RUNNING_MAX)
+    new = "print a new token (viewer, operator, admin) that expires after so long, and exit"
+    tokens = serve.either().option("--new-token", "NAME=ROLE[:30d]", new)
+    tokens.option("--revoke-token", "NAME", "revoke a token, and exit")
+    tokens.flag("--list-tokens", "list the tokens, and exit")
 
 
 def _add_service(commands: Commands) -> None:
     jobs = commands.add("jobs", "lists, shows, puts, starts and stops the jobs of a service")
     jobs.service().json()
-    jobs.parser.add_argument("action", choices=JOB_ACTIONS, nargs="?", default="list")
-    jobs.parser.add_argument("name", metavar="NAME", nargs="?", help="a job's name")
-    jobs.parser.add_argument(
-        "--spec", type=Path, metavar="FILE", help="for put: a job spec, YAML or JSON"
-    )
-    jobs.parser.add_argument(
-        "--replace",
-        action="store_true",
-        help="for put: save a spec that does not fit the state, until it is approved",
-    )
-    jobs.parser.add_argument(
-        "--job-data", choices=("keep", "drop"), help="for delete: keep or drop the job's table"
-    )
-    _add_action(jobs.parser, logs=True, others=True)
+    jobs.option("action", None, None, choices=JOB_ACTIONS, nargs="?", default="list")
+    jobs.option("name", "NAME", "a job's name", nargs="?")
+    jobs.option("--spec", "FILE", "for put: a job spec, YAML or JSON", type=Path)
+    replace = "for put: save a spec that does not fit the state, until it is approved"
+    jobs.flag("--replace", replace)
+    data = "for delete: keep or drop the job's table"
+    jobs.option("--job-data", None, data, choices=("keep", "drop"))
+    _add_action(jobs, logs=True, others=True)
     for action, summary in ACTIONS.items():
-        command = commands.add(action, summary, module="jobs").service().json().parser
-        command.set_defaults(action=action)
-        command.add_argument("name", metavar="JOB", help="a job's name")
+        command = commands.add(action, summary, module="jobs").service().json()
+        command.default(action=action).option("name", "JOB", "a job's name")
         _add_action(command, logs=action == "logs", others=action != "logs")
     approve = commands.add(
         "approve", "approves the pending spec of a job", module="service:approve"
     )
-    approve.service().json().parser.add_argument("name", metavar="JOB", help="a job's name")
-    approve.parser.add_argument(
-        "--state",
-        choices=("keep", "replay", "drop"),
-        help="continue with the state, read the topic again, or start over (keep, if it fits)",
-    )
+    approve.service().json().option("name", "JOB", "a job's name")
+    state = "continue with the state, read the topic again, or start over (keep, if it fits)"
+    approve.option("--state", None, state, choices=("keep", "replay", "drop"))
     operations = commands.add(
         "operations", "lists what was done with a job, newest first", module="service:operations"
     )
-    operations.service().json().parser.add_argument("name", metavar="JOB", help="a job's name")
+    operations.service().json().option("name", "JOB", "a job's name")
     log = commands.add(
         "audit-log", "lists who requested which change, newest first", module="service:audit_log"
     ).service()
     for each in (operations, log.json()):
-        each.parser.add_argument(
-            "--limit", type=parse_whole, default=100, metavar="N", help="at most N lines (100)"
-        )
+        each.option("--limit", "N", "at most N lines (100)", type=parse_whole, default=100)
 
 
 def _add_machine(commands: Commands) -> None:
-    setup = commands.add(
-        "setup",
-        "fetches the jars, and Java if there is none, for this user",
-        module="machine:setup",
-    )
-    setup.parser.add_argument(
-        "--runtime", action="store_true", help="without the jars of the embedded broker"
-    )
+    summary = "fetches the jars, and Java if there is none, for this user"
+    setup = commands.add("setup", summary, module="machine:setup")
+    setup.flag("--runtime", "without the jars of the embedded broker")
     commands.add("demo", "runs a broker, a changing source, the service, and two jobs")
-    completion = commands.add(
-        "completion", "prints a shell's completion script for retally", module="machine:completion"
-    )
-    completion.parser.add_argument("shell", choices=("bash", "zsh"))
+    summary = "prints a shell's completion script for retally"
+    completion = commands.add("completion", summary, module="machine:completion")
+    completion.option("shell", None, None, choices=("bash", "zsh"))
 
 
-def _add_action(parser: argparse.ArgumentParser, *, logs: bool, others: bool) -> None:
+def _add_action(command: Command, *, logs: bool, others: bool) -> None:
     """Add the options that some actions have, and their defaults for all."""
-    parser.set_defaults(limit=100, wait=None)
+    command.default(limit=100, wait=None)
     if logs:
-        parser.add_argument("--limit", type=parse_whole, default=100, help="for logs: lines (100)")
+        command.option("--limit", None, "for logs: lines (100)", type=parse_whole, default=100)
     if others:
-        parser.add_argument(
-            "--wait",
-            type=parse_whole,
-            metavar="SECONDS",
-            help="wait up to SECONDS for the new state",
-        )
+        text = "wait up to SECONDS for the new state"
+        command.option("--wait", "SECONDS", text, type=parse_whole)
 
 
 def _add_reading(commands: Commands) -> None:
-    sql = commands.add("sql", "answers a SELECT over the results of all jobs").json().parser
-    sql.add_argument("statement", metavar="SELECT", help="the statement; -: from standard input")
-    where = sql.add_mutually_exclusive_group()
-    where.add_argument("--data", type=Path, metavar="DIR", help="read the tables in DIR")
-    where.add_argument("--service", metavar="URL", help=SERVICE_HELP)
-    sql.add_argument(
-        "--format",
-        choices=("table", "document", "arrow", "csv"),
-        default="table",
-        help="document: one JSON object with epochs, columns and rows (table)",
-    )
+    sql = commands.add("sql", "answers a SELECT over the results of all jobs").json()
+    sql.option("statement", "SELECT", "the statement; -: from standard input")
+    sql.either().option("--data", "DIR", "read the tables in DIR", type=Path).service()
+    form = "document: one JSON object with epochs, columns and rows (table)"
+    forms = ("table", "document", "arrow", "csv")
+    sql.option("--format", None, form, choices=forms, default="table")
     results = commands.add(
         "results", "prints a job's results, now or at an epoch", module="reading:results"
     )
     results.job().view().json()
-    results.parser.add_argument(
-        "--key", metavar="JSON", help="one group: its value, or an object of its columns"
-    )
-    when = results.parser.add_mutually_exclusive_group()
-    when.add_argument("--epoch", type=parse_whole, metavar="N", help="the results at epoch N")
-    when.add_argument(
-        "--time", type=parse_instant, metavar="T", help="the results at a time, ISO 8601"
-    )
-    results.parser.add_argument(
-        "--where",
-        action="append",
-        metavar="CONDITION",
-        help="such as total>=10, name^=bo or 'name is null'; several must all hold",
-    )
-    results.parser.add_argument(
-        "--order", metavar="COLUMNS", help="such as --order=-total,name; - is descending"
-    )
-    results.parser.add_argument("--limit", type=parse_whole, metavar="N", help="at most N rows")
-    changes = (
-        commands.add("changes", "prints a job's changelog", module="reading:changes")
-        .job()
-        .view()
-        .json()
-        .parser
-    )
-    changes.add_argument(
-        "--since", type=parse_whole, metavar="EPOCH", help="only changes after EPOCH"
-    )
-    changes.add_argument("--key", metavar="JSON", help="only the changes of one group")
-    changes.add_argument("--follow", action="store_true", help="continue with each new epoch")
+    results.option("--key", "JSON", "one group: its value, or an object of its columns")
+    when = results.either().option("--epoch", "N", "the results at epoch N", type=parse_whole)
+    when.option("--time", "T", "the results at a time, ISO 8601", type=parse_instant)
+    where = "such as total>=10, name^=bo or 'name is null'; several must all hold"
+    results.option("--where", "CONDITION", where, action="append")
+    results.option("--order", "COLUMNS", "such as --order=-total,name; - is descending")
+    results.option("--limit", "N", "at most N rows", type=parse_whole)
+    changes = commands.add("changes", "prints a job's changelog", module="reading:changes")
+    changes.job().view().json()
+    changes.option("--since", "EPOCH", "only changes after EPOCH", type=parse_whole)
+    changes.option("--key", "JSON", "only the changes of one group")
+    changes.flag("--follow", "continue with each new epoch")
     diff = commands.add(
         "diff", "prints the groups that differ between two epochs", module="reading:diff"
     )
-    diff.job().view().json().parser.add_argument(
-        "--from", dest="first", type=parse_whole, required=True, metavar="N", help="an epoch"
-    )
-    diff.parser.add_argument(
-        "--to", dest="last", type=parse_whole, metavar="N", help="another epoch (the newest)"
-    )
-    explain = (
-        commands.add("explain", "explains the values of a group", module="reading:explain")
-        .job()
-        .view()
-        .json()
-        .parser
-    )
-    explain.add_argument(
-        "key", metavar="KEY", nargs="?", help="the group's value, or an object of its columns"
-    )
+    diff.job().view().json()
+    diff.option("--from", "N", "an epoch", dest="first", type=parse_whole, required=True)
+    diff.option("--to", "N", "another epoch (the newest)", dest="last", type=parse_whole)
+    explain = commands.add("explain", "explains the values of a group", module="reading:explain")
+    explain.job().view().json()
+    explain.option("key", "KEY", "the group's value, or an object of its columns", nargs="?")
 
 
 def _add_specs(commands: Commands) -> None:
@@ -361,111 +288,79 @@ def _add_specs(commands: Commands) -> None:
         ("replay", "runs a job on a file of steps, without Kafka and Delta"),
         ("watermarks", "runs only the watermarks of a job, on a file of steps"),
     ):
-        parser = commands.add(name, summary, module="specs:run_steps").spec().parser
-        parser.set_defaults(runs=name)
-        parser.add_argument(
-            "steps", nargs="?", default="-", metavar="STEPS", help="JSON lines (standard input)"
-        )
+        command = commands.add(name, summary, module="specs:run_steps").spec().default(runs=name)
+        command.option("steps", "STEPS", "JSON lines (standard input)", nargs="?", default="-")
     plan = commands.add("plan", "prints types, operators, state layout and code of a job")
-    plan.spec().json().parser.add_argument("--view", metavar="NAME", help="only this view")
+    plan.spec().json().option("--view", "NAME", "only this view")
     commands.add(
         "validate", "checks a job spec; prints the place of every error", module="specs:validate"
     ).spec().json()
     suggest = commands.add(
         "suggest", "prints a spec for a topic, from its newest messages", module="specs:suggest"
     )
-    suggest.brokers().connection().parser.add_argument("topic", metavar="TOPIC", help="a topic")
+    suggest.brokers().connection().option("topic", "TOPIC", "a topic")
     topics = commands.add("topics", "lists, shows and creates topics")
     topics.brokers().connection().json()
-    topics.parser.add_argument(
-        "action", choices=("list", "show", "create"), nargs="?", default="list"
-    )
-    topics.parser.add_argument("name", metavar="TOPIC", nargs="?", help="a topic")
-    topics.parser.add_argument(
-        "--partitions", type=parse_whole, default=4, metavar="N", help="for create: its number (4)"
-    )
+    actions = ("list", "show", "create")
+    topics.option("action", None, None, choices=actions, nargs="?", default="list")
+    topics.option("name", "TOPIC", "a topic", nargs="?")
+    topics.option("--partitions", "N", "for create: its number (4)", type=parse_whole, default=4)
     flink = commands.add(
         "from-flink", "writes the job specs of a Flink SQL file", module="from_flink"
     )
-    flink.parser.add_argument("file", type=Path, metavar="FILE", help="statements of Flink SQL")
-    flink.parser.add_argument(
-        "--out", type=Path, default=Path(), metavar="DIR", help="where to write the specs (.)"
-    )
+    flink.option("file", "FILE", "statements of Flink SQL", type=Path)
+    flink.option("--out", "DIR", "where to write the specs (.)", type=Path, default=Path())
 
 
 def _add_upkeep(commands: Commands) -> None:
     savepoint = commands.add(
         "savepoint", "creates, lists or deletes savepoints of a job", module="states:savepoint"
     )
-    which = savepoint.job().json().parser.add_mutually_exclusive_group()
-    which.add_argument("--name", help="the name of the new savepoint (epoch-N)")
-    which.add_argument("--list", action="store_true", help="list the savepoints")
-    which.add_argument("--delete", metavar="NAME", help="delete the savepoint NAME")
+    which = savepoint.job().json().either()
+    which.option("--name", None, "the name of the new savepoint (epoch-N)")
+    which.flag("--list", "list the savepoints")
+    which.option("--delete", "NAME", "delete the savepoint NAME")
     rewind = commands.add(
         "rewind", "restores a savepoint or an epoch of a stopped job", module="states:rewind"
     )
-    rewind.job().brokers().json().parser.add_argument(
-        "--to", required=True, metavar="N|NAME", help="an epoch, or a savepoint's name"
-    )
+    rewind.job().brokers().json()
+    rewind.option("--to", "N|NAME", "an epoch, or a savepoint's name", required=True)
     offsets = commands.add(
         "offsets", "prints the offsets of a job, or changes those of a stopped job"
     )
-    offsets.job().brokers().json().parser.add_argument(
-        "--at",
-        type=parse_whole,
-        metavar="EPOCH",
-        help="change them only if EPOCH is the newest epoch",
-    )
-    where = offsets.parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--set", action="append", metavar="TOPIC/P=N", help="continue partition P at offset N"
-    )
-    where.add_argument("--reset", action="store_true", help="continue at source.start")
+    at = "change them only if EPOCH is the newest epoch"
+    offsets.job().brokers().json().option("--at", "EPOCH", at, type=parse_whole)
+    to = offsets.either()
+    to.option("--set", "TOPIC/P=N", "continue partition P at offset N", action="append")
+    to.flag("--reset", "continue at source.start")
     quarantine = commands.add(
         "quarantine", "lists the messages that a job refused, or resends some"
     )
-    replay = quarantine.job().view().brokers().json().parser
-    replay.add_argument(
-        "--replay",
-        action="append",
-        metavar="ID",
-        help="send the message ID to its topic again; may be repeated",
-    )
-    replay.add_argument(
-        "--message", metavar="FILE", help="send the content of FILE instead (-: standard input)"
-    )
-    replay.add_argument("--again", action="store_true", help="send it even if it was sent before")
+    quarantine.job().view().brokers().json()
+    again = "send the message ID to its topic again; may be repeated"
+    quarantine.option("--replay", "ID", again, action="append")
+    message = "send the content of FILE instead (-: standard input)"
+    quarantine.option("--message", "FILE", message)
+    quarantine.flag("--again", "send it even if it was sent before")
 
 
 def _add_changes(commands: Commands) -> None:
     """Add the commands that clone or evolve a job, and those that check one."""
     clone = commands.add("clone", "creates a job with the state of another", module="states:clone")
-    clone.job().json().tables().parser.add_argument(
-        "name", metavar="NAME", help="the new job's name"
-    )
-    clone.parser.add_argument(
-        "--to", metavar="N|NAME", help="the epoch or savepoint to clone (the newest epoch)"
-    )
-    clone.parser.add_argument(
-        "--spec", type=Path, metavar="FILE", help="the new job's spec (JOB's, without its sink)"
-    )
+    clone.job().json().tables().option("name", "NAME", "the new job's name")
+    clone.option("--to", "N|NAME", "the epoch or savepoint to clone (the newest epoch)")
+    clone.option("--spec", "FILE", "the new job's spec (JOB's, without its sink)", type=Path)
     evolve = commands.add("evolve", "changes the query of a stopped job").spec()
-    evolve.data().brokers().master().json().parser.add_argument(
-        "--beside",
-        action="store_true",
-        help="for --replay: only read the topic, while the job runs; the next call takes over",
-    )
-    how = evolve.parser.add_mutually_exclusive_group()
-    how.add_argument(
-        "--check", action="store_true", help="only report whether the state answers the new query"
-    )
-    how.add_argument(
-        "--replay", action="store_true", help="read the topic again if the state does not"
-    )
+    evolve.data().brokers().master().json()
+    beside = "for --replay: only read the topic, while the job runs; the next call takes over"
+    evolve.flag("--beside", beside)
+    how = evolve.either()
+    how.flag("--check", "only report whether the state answers the new query")
+    how.flag("--replay", "read the topic again if the state does not")
     audit = commands.add("audit", "recomputes a job's results from its topic, and compares")
     audit.job().view().brokers().master().json()
-    doctor = commands.add("doctor", "checks this machine").brokers().json().parser
-    doctor.add_argument("--data", type=Path, metavar="DIR", help="check this directory too")
+    doctor = commands.add("doctor", "checks this machine").brokers().json()
+    doctor.option("--data", "DIR", "check this directory too", type=Path)
 
 
 if __name__ == "__main__":

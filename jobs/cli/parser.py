@@ -18,8 +18,6 @@ from schemas.limits import JOBS_PER_DRIVER_MAX
 from schemas.spec.duration import parse_duration
 from schemas.table.object_path import TABLES_VARIABLE, ObjectPath
 
-SERVICE_HELP = "the service to use (RETALLY_SERVICE, then http://127.0.0.1:8080)"
-
 
 class Parser(argparse.ArgumentParser):
     """A parser of `retally` or of one of its commands."""
@@ -78,109 +76,80 @@ class Commands:
 
 
 class Command:
-    """One subparser; calls that add options can be chained."""
+    """One subparser, or options of which one can be given; calls that add options are chained."""
 
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self.parser = parser
+    def __init__(self, parser: argparse._ActionsContainer) -> None:
+        self._parser = parser
+
+    def option(self, name: str, metavar: str | None, help: str | None, **more: Any) -> Command:
+        self._parser.add_argument(name, metavar=metavar, help=help, **more)
+        return self
+
+    def flag(self, name: str, help: str) -> Command:
+        self._parser.add_argument(name, action="store_true", help=help)
+        return self
+
+    def either(self) -> Command:
+        """Return options of which one can be given."""
+        return Command(self._parser.add_mutually_exclusive_group())
+
+    def default(self, **values: Any) -> Command:
+        self._parser.set_defaults(**values)
+        return self
 
     def data(self) -> Command:
-        self.parser.add_argument(
-            "--data",
-            type=Path,
-            required=True,
-            metavar="DIR",
-            help="the directory of the jobs and their tables",
-        )
-        return self
+        text = "the directory of the jobs and their tables"
+        return self.option("--data", "DIR", text, type=Path, required=True)
 
     def job(self) -> Command:
         """Add the job's name, and where to read it: tables in a directory, or a service."""
-        self.parser.add_argument("job", metavar="JOB", help="a job's name")
-        where = self.parser.add_mutually_exclusive_group()
-        where.add_argument(
-            "--data",
-            type=Path,
-            metavar="DIR",
-            help="read the tables in DIR instead of calling a service",
-        )
-        where.add_argument("--service", metavar="URL", help=SERVICE_HELP)
-        self.parser.set_defaults(view="", takes_view=False)
+        self.option("job", "JOB", "a job's name").default(view="", takes_view=False)
+        where = "read the tables in DIR instead of calling a service"
+        self.either().option("--data", "DIR", where, type=Path).service()
         return self
 
     def view(self) -> Command:
         """Add the view of a job with several, which JOB.VIEW names too."""
-        self.parser.set_defaults(takes_view=True)
-        self.parser.add_argument(
-            "--view", default="", metavar="NAME", help="one view of a job with several"
-        )
-        return self
+        self.default(takes_view=True)
+        return self.option("--view", "NAME", "one view of a job with several", default="")
 
     def service(self) -> Command:
-        self.parser.add_argument("--service", metavar="URL", help=SERVICE_HELP)
-        return self
+        text = "the service to use (RETALLY_SERVICE, then http://127.0.0.1:8080)"
+        return self.option("--service", "URL", text)
 
     def spec(self) -> Command:
-        self.parser.add_argument("spec", type=Path, metavar="SPEC", help="a job spec, YAML or JSON")
-        return self
+        return self.option("spec", "SPEC", "a job spec, YAML or JSON", type=Path)
 
     def brokers(self) -> Command:
-        self.parser.add_argument(
-            "--brokers",
-            metavar="HOST:PORT",
-            help="the connection named default (RETALLY_BROKERS, then 127.0.0.1:9092)",
+        text = "the connection named default (RETALLY_BROKERS, then 127.0.0.1:9092)"
+        self.option("--brokers", "HOST:PORT", text)
+        return self.option(
+            "--connections", "FILE", "more connections, with SASL and TLS", type=Path
         )
-        self.parser.add_argument(
-            "--connections", type=Path, metavar="FILE", help="more connections, with SASL and TLS"
-        )
-        return self
 
     def connection(self) -> Command:
-        self.parser.add_argument(
-            "--connection",
-            default="default",
-            metavar="NAME",
-            help="the connection to use (default)",
+        return self.option(
+            "--connection", "NAME", "the connection to use (default)", default="default"
         )
-        return self
 
     def master(self) -> Command:
-        self.parser.add_argument(
-            "--master", default="local[2]", metavar="M", help="Spark's master (local[2])"
-        )
-        return self
+        return self.option("--master", "M", "Spark's master (local[2])", default="local[2]")
 
     def tables(self) -> Command:
-        self.parser.add_argument(
-            "--tables",
-            type=parse_tables,
-            default=os.environ.get(TABLES_VARIABLE) or None,
-            metavar="URL",
-            help=f"s3://BUCKET/PREFIX for new tables ({TABLES_VARIABLE}, then --data)",
-        )
-        return self
+        default = os.environ.get(TABLES_VARIABLE) or None
+        text = f"s3://BUCKET/PREFIX for new tables ({TABLES_VARIABLE}, then --data)"
+        return self.option("--tables", "URL", text, type=parse_tables, default=default)
 
     def idle_after(self) -> Command:
-        self.parser.add_argument(
-            "--idle-after",
-            type=parse_idle_after,
-            metavar="DURATION",
-            help="watermark.idle_after for specs that have none, as in 30s (never idle)",
-        )
-        return self
+        text = "watermark.idle_after for specs that have none, as in 30s (never idle)"
+        return self.option("--idle-after", "DURATION", text, type=parse_idle_after)
 
     def jobs_per_driver(self) -> Command:
-        self.parser.add_argument(
-            "--jobs-per-driver",
-            type=parse_jobs_per_driver,
-            default=1,
-            metavar="N",
-            help="up to N jobs of DIR share a Spark JVM; a local master only (1)",
-        )
-        return self
+        text = "up to N jobs of DIR share a Spark JVM; a local master only (1)"
+        return self.option("--jobs-per-driver", "N", text, type=parse_jobs_per_driver, default=1)
 
     def json(self) -> Command:
-        self.parser.add_argument("--json", action="store_true", help="JSON instead of a table")
-        return self
+        return self.flag("--json", "JSON instead of a table")
 
 
 # --- values of options -------------------------------------------------------------------------
