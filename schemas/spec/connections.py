@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 
@@ -146,53 +146,39 @@ def spark_options(connection: Connection) -> dict[str, str]:
 
 def librdkafka_options(connection: Connection) -> dict[str, str]:
     """Return the options for confluent-kafka's clients."""
-    options = {
+    sasl, tls = connection.sasl, connection.tls
+    password = None if tls.key_password is None else tls.key_password.get_secret_value()
+    options: dict[str, str | Path | None] = {
         "bootstrap.servers": ",".join(connection.bootstrap),
         "security.protocol": connection.security,
+        "sasl.mechanism": None if sasl is None else sasl.mechanism,
+        "sasl.username": None if sasl is None else sasl.username,
+        "sasl.password": None if sasl is None else sasl.password.get_secret_value(),
+        "ssl.ca.location": tls.ca,
+        "ssl.certificate.location": tls.certificate,
+        "ssl.key.location": tls.key,
+        "ssl.key.password": password,
     }
-    if connection.sasl is not None:
-        options["sasl.mechanism"] = connection.sasl.mechanism
-        options["sasl.username"] = connection.sasl.username
-        options["sasl.password"] = connection.sasl.password.get_secret_value()
-    return options | _file_options(
-        connection.tls,
-        ca="ssl.ca.location",
-        certificate="ssl.certificate.location",
-        key="ssl.key.location",
-        password="ssl.key.password",
-    )
+    return {name: str(value) for name, value in options.items() if value is not None}
 
 
-def kafka_python_options(connection: Connection) -> dict[str, str | list[str]]:
-    """Return the options for kafka-python's consumers, producers and admin clients."""
-    options: dict[str, str | list[str]] = {
-        "bootstrap_servers": list(connection.bootstrap),
-        "security_protocol": connection.security,
-    }
-    if connection.sasl is not None:
-        options["sasl_mechanism"] = connection.sasl.mechanism
-        options["sasl_plain_username"] = connection.sasl.username
-        options["sasl_plain_password"] = connection.sasl.password.get_secret_value()
-    return options | _file_options(
-        connection.tls,
-        ca="ssl_cafile",
-        certificate="ssl_certfile",
-        key="ssl_keyfile",
-        password="ssl_password",
-    )
+_KAFKA_PYTHON_NAMES = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+}
 
 
-def _file_options(
-    tls: Tls, *, ca: str, certificate: str, key: str, password: str
-) -> dict[str, str]:
-    options = {
-        name: str(path)
-        for name, path in ((ca, tls.ca), (certificate, tls.certificate), (key, tls.key))
-        if path is not None
-    }
-    if tls.key_password is not None:
-        options[password] = tls.key_password.get_secret_value()
-    return options
+def kafka_python_options(connection: Connection | Mapping[str, str]) -> dict[str, Any]:
+    """Return the options for kafka-python's clients, of a connection or of librdkafka's options."""
+    found = librdkafka_options(connection) if isinstance(connection, Connection) else connection
+    options = {ours: found[name] for name, ours in _KAFKA_PYTHON_NAMES.items() if name in found}
+    return {"bootstrap_servers": found["bootstrap.servers"].split(","), **options}
 
 
 def _jaas_config(sasl: Sasl) -> str:

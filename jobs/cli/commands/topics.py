@@ -32,12 +32,12 @@ def run(options: argparse.Namespace) -> None:
 
 def _create(connection: Connection, name: str, partitions: int) -> None:
     # The import takes what listing does not need.
-    from jobs.edge.kafka.admin import KafkaAdmin, kafka_python_options
-    from schemas.spec.connections import librdkafka_options
+    from jobs.edge.kafka.admin import KafkaAdmin
+    from schemas.spec.connections import kafka_python_options
 
     if not 1 <= partitions <= TOPIC_PARTITIONS_MAX:
         raise UsageError(f"--partitions must be 1 to {TOPIC_PARTITIONS_MAX}")
-    with KafkaAdmin(kafka_python_options(librdkafka_options(connection))) as admin:
+    with KafkaAdmin(kafka_python_options(connection)) as admin:
         if admin.topic(name) is not None:
             raise CommandFailed(f"topic {name!r} exists already")
         admin.ensure_topic(name, partitions, {})

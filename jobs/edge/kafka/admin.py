@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import OffsetSpec, OffsetTimestamp
@@ -31,8 +31,6 @@ from schemas.limits import LISTENER_SECONDS_MAX
 from schemas.spec.broker_address import require_allowed_brokers
 from schemas.table.epoch import TopicIdentity
 
-Reply = TypeVar("Reply")
-
 _READ_COMMITTED = 1
 _UNKNOWN_TOPIC = 3
 _BROKERS_DEFAULT = -1  # the broker's own default for replication
@@ -42,16 +40,6 @@ _COORDINATOR_STARTING = (
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
-_KAFKA_PYTHON_NAMES = {
-    "security.protocol": "security_protocol",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-}
 
 
 class TopicMissing(LookupError):
@@ -69,16 +57,6 @@ class BrokerSilent(KafkaTimeoutError):  # type: ignore[misc]
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-def kafka_python_options(librdkafka_options: Mapping[str, str]) -> dict[str, Any]:
-    """Return a connection as kafka-python's options; options of librdkafka only are left out."""
-    options: dict[str, Any] = {
-        ours: librdkafka_options[theirs]
-        for theirs, ours in _KAFKA_PYTHON_NAMES.items()
-        if theirs in librdkafka_options
-    }
-    return {"bootstrap_servers": librdkafka_options["bootstrap.servers"].split(","), **options}
 
 
 class KafkaAdmin:
@@ -177,12 +155,18 @@ class KafkaAdmin:
             TopicPartition(name, partition): OffsetAndMetadata(offset, "", -1)
             for partition, offset in offsets.items()
         }
-        errors = self._retry_while_starting(lambda: self._client.alter_group_offsets(group, wanted))
-        for partition, error in errors.items():
-            if error.errno:
-                raise error(
-                    f"offset of {partition.topic} {partition.partition} for group {group!r}"
-                )
+
+        deadline = time.monotonic() + self._seconds_max
+        while True:
+            try:
+                for partition, error in self._client.alter_group_offsets(group, wanted).items():
+                    if error.errno:
+                        raise error(f"offset of {name} {partition.partition} for group {group!r}")
+                return
+            except _COORDINATOR_STARTING:  # a broker that has just started chooses or loads one
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
 
     def _offsets(self, name: str, spec: int, isolation: int = _READ_COMMITTED) -> dict[int, int]:
         topic = self.topic(name)
@@ -191,17 +175,6 @@ class KafkaAdmin:
         wanted = {TopicPartition(name, number): spec for number in range(topic.partitions)}
         found = self._client.list_partition_offsets(wanted, isolation)
         return {partition.partition: at.offset for partition, at in sorted(found.items())}
-
-    def _retry_while_starting(self, call: Callable[[], Reply]) -> Reply:
-        """Retry a call while a broker that has just started chooses or loads a coordinator."""
-        deadline = time.monotonic() + self._seconds_max
-        while True:
-            try:
-                return call()
-            except _COORDINATOR_STARTING:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(_PAUSE_SECONDS)
 
 
 def require_listener(addresses: Sequence[str], seconds_max: float = LISTENER_SECONDS_MAX) -> None:
@@ -226,11 +199,4 @@ def _find_listener(addresses: Sequence[str]) -> str:
     return why
 
 
-__all__ = [
-    "BrokerSilent",
-    "KafkaAdmin",
-    "KafkaError",
-    "TopicMissing",
-    "kafka_python_options",
-    "require_listener",
-]
+__all__ = ["BrokerSilent", "KafkaAdmin", "KafkaError", "TopicMissing", "require_listener"]

@@ -14,8 +14,8 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from jobs.core.publish.protocol import Progress
-from jobs.edge.kafka.admin import kafka_python_options
 from schemas.limits import KAFKA_ADMIN_SECONDS_MAX, PROGRESS_TAIL_RECORDS
+from schemas.spec.connections import kafka_python_options
 from schemas.spec.job import JobSpec
 from schemas.table.changelog import progress_topic
 

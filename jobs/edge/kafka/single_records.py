@@ -12,11 +12,11 @@ from contextlib import closing
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from jobs.edge.kafka.admin import kafka_python_options
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeUnreadable, read_records
 from jobs.edge.kafka.records import Record
 from schemas.limits import KAFKA_ADMIN_SECONDS_MAX, MESSAGE_BYTES_MAX
+from schemas.spec.connections import kafka_python_options
 
 REPLAY_HEADER = "retally-replay"
 _TIMEOUT_MS = int(KAFKA_ADMIN_SECONDS_MAX * 1_000)

@@ -45,7 +45,7 @@ from jobs.core.publish.protocol import (
     Ready,
     TopicPosition,
 )
-from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing, kafka_python_options
+from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.publisher.pipes import Inbox, Outbox, ParentGone, log
 from jobs.edge.publisher.records import BrokenChangelog, ChangelogMissing, read_epoch, split_rows
@@ -59,6 +59,7 @@ from jobs.edge.publisher.session import (
 from jobs.edge.publisher.sink_topics import SinkTopicWriter
 from schemas import limits
 from schemas.spec.broker_address import AddressRefused
+from schemas.spec.connections import kafka_python_options
 from schemas.table.changelog import progress_topic
 
 

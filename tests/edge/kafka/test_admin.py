@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient
 
-from jobs.edge.kafka.admin import KafkaAdmin, KafkaError, TopicMissing, kafka_python_options
+from jobs.edge.kafka.admin import KafkaAdmin, KafkaError, TopicMissing
 from jobs.edge.process.broker import Broker
 
 
@@ -96,25 +96,3 @@ def test_an_address_where_nobody_listens_fails_within_the_bound() -> None:
     with pytest.raises(KafkaError):
         KafkaAdmin({"bootstrap_servers": ["127.0.0.1:1"]}, seconds_max=1)
     assert time.monotonic() - started < 5
-
-
-def test_librdkafkas_words_become_kafka_pythons() -> None:
-    options = kafka_python_options(
-        {
-            "bootstrap.servers": "a:1,b:2",
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "u",
-            "sasl.password": "p",
-            "ssl.ca.location": "/ca",
-            "socket.keepalive.enable": "true",
-        }
-    )
-    assert options == {
-        "bootstrap_servers": ["a:1", "b:2"],
-        "security_protocol": "SASL_SSL",
-        "sasl_mechanism": "PLAIN",
-        "sasl_plain_username": "u",
-        "sasl_plain_password": "p",
-        "ssl_cafile": "/ca",
-    }

@@ -414,3 +414,8 @@ def test_java_reads_back_every_password_and_the_pem_files(tmp_path: Path, pems: 
     assert stores == "1 1"
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     assert entries == [f"1 {module} 2 {encoded(text)} {encoded(text[::-1])}" for text in AWKWARD]
+
+
+def test_options_that_only_librdkafka_has_are_left_out() -> None:
+    options = {"bootstrap.servers": "a:1,b:2", "socket.keepalive.enable": "true"}
+    assert kafka_python_options(options) == {"bootstrap_servers": ["a:1", "b:2"]}
