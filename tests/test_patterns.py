@@ -75,3 +75,18 @@ def uses(text: str) -> Iterator[ast.AST]:
             taken = node.value.id in names and not node.attr.isupper()
             if taken and node.attr not in ("Match", "Pattern"):
                 yield node
+
+
+def test_no_code_hands_text_to_spark_as_sql() -> None:
+    """The ways by which a text would be parsed by Spark are not called anywhere."""
+    calls = []
+    for source in [*CHECKOUT.glob("jobs/**/*.py"), *CHECKOUT.glob("service/**/*.py")]:
+        for node in ast.walk(ast.parse(source.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            receiver = ast.unparse(node.func.value)
+            banned = node.func.attr in ("expr", "selectExpr")
+            if banned or (node.func.attr == "sql" and "spark" in receiver.lower()):
+                where = f"{source.relative_to(CHECKOUT)}:{node.lineno}"
+                calls.append(f"{where} {receiver}.{node.func.attr}")
+    assert calls == []

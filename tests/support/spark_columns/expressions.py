@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -69,42 +68,22 @@ class Evaluated:
     failure: SparkColumn | None = None
 
 
-def project(
-    frame: DataFrame, plan: Plan, carry: Sequence[str] = (), keep: SparkColumn | None = None
-) -> DataFrame:
+def project(frame: DataFrame, plan: Plan, carry: Sequence[str]) -> DataFrame:
     """Return the rows to fold: carried columns, g0.., a0.., and `failure` if the plan can fail.
 
-    A source row becomes one row per window and grouping set. Rows that fail pass the WHERE, so that
-    the fold task sees them. So do rows for which `keep` is true: these are not source rows.
-    """
-    application = frame.sparkSession.sparkContext.applicationId
-    passes, columns = _projection(plan, tuple(carry), application)
-    if passes is not None:
-        frame = frame.where(passes if keep is None else keep | passes)
-    if plan.grouping_sets > 1:
-        frame = repeat_per_set(frame, plan.grouping_sets, keep)
-    if plan.window is not None:
-        frame = add_windows(frame, plan.window)
-    return frame.select(*columns)
-
-
-@lru_cache(maxsize=64)
-def _projection(
-    plan: Plan, carry: tuple[str, ...], application: str
-) -> tuple[SparkColumn | None, list[SparkColumn]]:
-    """Return the WHERE and the columns of `project`, built once per plan and Spark application.
-
-    Columns belong to no frame. Each of their nodes is a call to the JVM: a dozen expressions would
-    cost 0.3 s in each epoch.
+    A source row becomes one row per window and grouping set. Rows that fail pass the WHERE.
     """
     failures = []
-    passes = None
     if plan.where is not None:
         where = build(plan.where)
         failures.append(where.failure)
-        passes = where.value
-        if where.failure is not None:
-            passes = where.failure.isNotNull() | where.value
+        fails = F.lit(False) if where.failure is None else where.failure.isNotNull()
+        frame = frame.where(fails | where.value)
+    if plan.grouping_sets > 1:
+        numbers = F.array(*(F.lit(number) for number in range(plan.grouping_sets)))
+        frame = frame.withColumn(SET_COLUMN, F.explode(numbers))
+    if plan.window is not None:
+        frame = add_windows(frame, plan.window)
     columns = [named_column(name) for name in carry]
     for letter, named in (("g", plan.group), ("a", plan.arguments)):
         for index, each in enumerate(named):
@@ -118,7 +97,7 @@ def _projection(
     failure = _coalesce(*failures)
     if failure is not None:
         columns.append(failure.alias("failure"))
-    return passes, columns
+    return frame.select(*columns)
 
 
 def build(expression: Expression) -> Evaluated:
@@ -318,14 +297,6 @@ def _build_case(case: Case) -> Evaluated:
         value = value.otherwise(otherwise.value)
         steps += _steps_of(otherwise)
     return Evaluated(value, _first_in_order(steps))
-
-
-def repeat_per_set(frame: DataFrame, count: int, keep: SparkColumn | None) -> DataFrame:
-    """Repeat each row for each grouping set, with the set's number; rows in `keep` stay single."""
-    numbers = F.array(*(F.lit(number) for number in range(count)))
-    if keep is not None:
-        numbers = F.when(keep, F.array(F.lit(None).cast("int"))).otherwise(numbers)
-    return frame.withColumn(SET_COLUMN, F.explode(numbers))
 
 
 def _grouping(call: Call) -> SparkColumn:

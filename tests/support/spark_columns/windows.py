@@ -9,8 +9,6 @@ window: it stays one row with start NULL, and its bound has the reason why it fa
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -21,7 +19,7 @@ from schemas.types.sql_types import Kind
 
 def add_windows(frame: DataFrame, window: Window) -> DataFrame:
     """Repeat each row for each of its windows, with the window's start in epoch milliseconds."""
-    return frame.withColumn(START, _starts(window, frame.sparkSession.sparkContext.applicationId))
+    return frame.withColumn(START, _starts(window))
 
 
 def build_bound(bound: WindowBound) -> tuple[Column, Column | None]:
@@ -34,8 +32,7 @@ def build_bound(bound: WindowBound) -> tuple[Column, Column | None]:
     return _moment(start, bound.window), F.when(start.isNull(), reason)
 
 
-@lru_cache(maxsize=16)
-def _starts(window: Window, application: str) -> Column:
+def _starts(window: Window) -> Column:
     """Return the start of each of a row's windows, exploded; NULL if the row has none."""
     size, slide = F.lit(window.size_ms).cast("long"), F.lit(window.slide_ms).cast("long")
     time, step = _milliseconds(window), F.lit(window.step_ms).cast("long")

@@ -1,26 +1,21 @@
-"""Row expressions in Spark: each case is an expression, one row, and what it gives there.
-
-All expressions are evaluated over the rows of all cases at once: nothing may throw on a row it was
-not made for. Then laziness, the projection of a whole plan, and random expressions.
-"""
+"""Row expressions: each case is an expression, one row, and what it gives there."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from math import inf, isnan, nan
-from pathlib import Path
-from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from jobs.core.plan.tree import Expression
-from jobs.core.plan.walk import can_fail, plan_can_fail
-from jobs.core.sql.select import QueryError, parse_query
-from jobs.edge.spark.column_types import spark_type
+from jobs.core.plan.walk import can_fail
+from jobs.core.rows.projection import RowFailed, compile_row
+from jobs.core.sql.select import parse_query
+from schemas.types.arrow_types import arrow_type
+from schemas.types.arrow_values import from_arrow
 from schemas.types.sql_types import (
     BIGINT,
     BINARY,
@@ -36,11 +31,6 @@ from schemas.types.sql_types import (
     decimal,
     timestamp,
 )
-from tests.support.histories import random_queries
-from tests.support.spark_columns.expressions import build, project
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS: dict[str, SqlType] = {
     "s": STRING,
@@ -495,218 +485,40 @@ LAZINESS: list[Case] = [
 CASES = [*CASTS, *ARITHMETIC, *CONDITIONS, *CHOICES, *FUNCTIONS, *MORE_FUNCTIONS, *LAZINESS]
 
 
-def expression(text: str, columns: dict[str, SqlType] | None = None) -> Expression:
-    plan = parse_query(f"SELECT MAX({text}) AS x FROM t", COLUMNS if columns is None else columns)
-    return plan.arguments[0].expression
+def expression(text: str) -> Expression:
+    return parse_query(f"SELECT MAX({text}) AS x FROM t", COLUMNS).arguments[0].expression
 
 
-def frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Rows as the decoder delivers them; TIMESTAMP_LTZ is given as text, in UTC."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    zoned = [name for name, kind in COLUMNS.items() if kind == timestamp(6, local_zone=True)]
-    fields = [
-        StructField(name, StringType() if name in zoned else spark_type(kind))
-        for name, kind in COLUMNS.items()
-    ]
-    data = [tuple(row.get(name) for name in COLUMNS) for row in rows]
-    made = spark.createDataFrame(data, StructType(fields))
-    for name in zoned:
-        made = made.withColumn(name, F.col(name).cast("timestamp"))
-    return made
+def stored(value: object, kind: SqlType) -> Any:
+    """Return a value as rows have it: moments and decimals are integers."""
+    if isinstance(value, str) and arrow_type(kind) != pa.string():
+        value = datetime.fromisoformat(value)
+    return from_arrow(pa.array([value], arrow_type(kind)), kind)[0]
 
 
-@pytest.fixture(scope="module")
-def matrix(spark: SparkSession) -> Iterator[dict[tuple[str, int], tuple[Any, str | None]]]:
-    """(expression, row) -> (value, failure), for all expressions over the rows of all cases."""
-    from pyspark.sql import functions as F
-
-    texts = list(dict.fromkeys(text for text, _, _ in CASES))
-    rows = frame(spark, [row for _, row, _ in CASES])
-    found: dict[tuple[str, int], tuple[Any, str | None]] = {}
-    for start in range(0, len(texts), 40):
-        columns = []
-        for index, text in enumerate(texts[start : start + 40]):
-            made = build(expression(text))
-            failure = F.lit(None).cast("string") if made.failure is None else made.failure
-            columns += [made.value.alias(f"v{index}"), failure.alias(f"f{index}")]
-        for number, row in enumerate(rows.select(*columns).collect()):
-            for index, text in enumerate(texts[start : start + 40]):
-                found[text, number] = row[f"v{index}"], row[f"f{index}"]
-    yield found
-
-
-@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{c[0]} {c[1]}" for c in CASES])
+@pytest.mark.parametrize(("text", "row", "expected"), CASES, ids=[f"{c[0]} {c[1]}" for c in CASES])
 def test_an_expression_gives_its_value_or_its_reason(
-    matrix: dict[tuple[str, int], tuple[Any, str | None]], number: int
+    text: str, row: dict[str, Any], expected: object
 ) -> None:
-    text, _, expected = CASES[number]
-    value, failure = matrix[text, number]
+    found = expression(text)
+    read = compile_row(found)
+    values = [stored(row.get(each.name), each.type) for each in read.columns]
     if isinstance(expected, Fails):
-        assert failure is not None
-        assert expected in failure
+        with pytest.raises(RowFailed) as failed:
+            read.evaluate(values)
+        assert expected in str(failed.value)
         return
-    assert failure is None
+    value = read.evaluate(values)
     if isinstance(expected, float) and isnan(expected):
         assert isnan(value)
         return
-    assert type(value) is type(expected)
-    assert value == expected
-    if isinstance(expected, Decimal):
-        assert value.as_tuple() == expected.as_tuple()
+    wanted = stored(expected, found.type)
+    assert type(value) is type(wanted)
+    assert value == wanted
 
 
-def test_sparks_types_are_the_plans_types(spark: SparkSession) -> None:
-    texts = list(dict.fromkeys(text for text, _, _ in CASES))
-    made = [expression(text) for text in texts]
-    selected = frame(spark, []).select(*(build(each).value for each in made))
-    for text, each, field in zip(texts, made, selected.schema.fields, strict=True):
-        assert field.dataType == spark_type(each.type), text
-
-
-def test_what_cannot_fail_has_no_failure_column(spark: SparkSession) -> None:
+def test_what_cannot_fail_is_known() -> None:
     for text in ("i", "CAST(i AS BIGINT)", "UPPER(s)", "d + e", "m + m", "TRY_CAST(s AS INT)"):
-        assert build(expression(text)).failure is None, text
         assert not can_fail(expression(text)), text
     for text in (BAD, "i + j", "d / e", "w + w", "-i", f"CASE WHEN b THEN {BAD} END"):
-        assert build(expression(text)).failure is not None, text
         assert can_fail(expression(text)), text
-
-
-# --- the projection of a plan --------------------------------------------------------------------
-
-
-def test_plain_columns_are_projected_with_no_work(spark: SparkSession) -> None:
-    plan = parse_query(
-        "SELECT s, SUM(i) AS n, MAX(i) AS m, MIN(fine) AS q FROM t GROUP BY s", COLUMNS
-    )
-    assert not plan_can_fail(plan)
-    rows = frame(spark, [{"s": "a", "i": 1, "fine": "2024-01-01 00:00:00.000000001", "r": "7"}])
-    made = project(rows, plan, ["r", "j"])
-    assert made.columns == ["r", "j", "g0", "a0", "a1"]
-    assert [tuple(row) for row in made.collect()] == [
-        ("7", None, "a", 1, "2024-01-01 00:00:00.000000001")
-    ]
-
-
-def test_where_drops_false_and_unknown_and_keeps_what_fails(spark: SparkSession) -> None:
-    plan = parse_query("SELECT r, SUM(i) AS n FROM t WHERE CAST(s AS INT) > 3 GROUP BY r", COLUMNS)
-    assert plan_can_fail(plan)
-    rows: list[dict[str, Any]] = [
-        {"s": "4", "r": "a", "i": 1},
-        {"s": "3", "r": "b", "i": 2},
-        {"s": None, "r": "c", "i": 3},
-        {"s": "four", "r": "d", "i": 4},
-    ]
-    made = project(frame(spark, rows), plan, ["i"])
-    assert made.columns == ["i", "g0", "a0", "failure"]
-    assert [tuple(row) for row in made.collect()] == [
-        (1, "a", 1, None),
-        (4, "d", 4, "CAST(s AS INT): 'four' is no INT"),
-    ]
-
-
-def test_a_row_that_where_drops_does_not_fail(spark: SparkSession) -> None:
-    plan = parse_query("SELECT SUM(CAST(s AS INT)) AS n FROM t WHERE b", COLUMNS)
-    rows: list[dict[str, Any]] = [
-        {"s": "x", "b": False},
-        {"s": "x", "b": None},
-        {"s": "5", "b": True},
-    ]
-    assert [tuple(row) for row in project(frame(spark, rows), plan).collect()] == [(5, None)]
-
-
-def test_the_first_failure_is_named_and_other_rows_go_on(spark: SparkSession) -> None:
-    plan = parse_query(
-        "SELECT CAST(r AS INT) AS k, SUM(CAST(s AS INT)) AS n, "
-        "COUNT(*) FILTER (WHERE CAST(s AS INT) > 1) AS c FROM t GROUP BY CAST(r AS INT)",
-        COLUMNS,
-    )
-    rows: list[dict[str, Any]] = [
-        {"r": "1", "s": "2"},
-        {"r": "x", "s": "y"},
-        {"r": "1", "s": "y"},
-        {"r": None, "s": "1"},
-    ]
-    assert [tuple(row) for row in project(frame(spark, rows), plan).collect()] == [
-        (1, 2, 1, None),
-        (None, None, None, "CAST(r AS INT): 'x' is no INT"),
-        (1, None, None, "CAST(s AS INT): 'y' is no INT"),
-        (None, 1, None, None),
-    ]
-
-
-def test_odd_column_names_are_names(spark: SparkSession) -> None:
-    name = "a.b`c"
-    plan = parse_query(f"SELECT MAX(`{name.replace('`', '``')}`) AS x FROM t", {name: INT})
-    assert project(spark.createDataFrame([(3,)], [name]), plan).collect()[0][0] == 3
-
-
-def test_the_second_projection_of_a_plan_builds_nothing(spark: SparkSession) -> None:
-    plan = parse_query("SELECT SUM(CAST(s AS INT) * 2) AS n FROM t WHERE i > 0", COLUMNS)
-    from tests.support.spark_columns.expressions import _projection
-
-    project(frame(spark, []), plan, ["i"])
-    before = _projection.cache_info()
-    project(frame(spark, []), plan, ["i"])
-    after = _projection.cache_info()
-    assert (after.hits, after.misses) == (before.hits + 1, before.misses)
-
-
-# --- random expressions --------------------------------------------------------------------------
-
-
-def test_random_expressions_never_throw_and_have_the_plans_types(spark: SparkSession) -> None:
-    """Some 60 expressions over rows of extreme values: a throw would end the job."""
-    columns = random_queries.COLUMNS
-    random = Random(20241231)
-    made: list[Expression] = []
-    while len(made) < 60:
-        try:
-            made.append(expression(random_queries.expression(random, 2), columns))
-        except QueryError:
-            continue
-    rows: list[dict[str, Any]] = [
-        {},
-        {"s": "12", "r": "a%_", "t": 127, "i": 2**31 - 1, "l": 2**63 - 1, "f": 3e38, "d": 1e308,
-         "m": Decimal("99999999.99"), "w": NINES, "b": True, "day": date(9999, 12, 31),
-         "at": datetime(9999, 12, 31, 23, 59, 59, 999999), "seen": "9999-12-31 23:59:59",
-         "x": b"\xff"},
-        {"s": "", "r": "\\", "t": -128, "i": INT_MIN, "l": LONG_MIN, "f": -3e38, "d": nan,
-         "m": Decimal("-99999999.99"), "w": MINUS_NINES, "b": False, "day": date(1, 1, 1),
-         "at": datetime(1, 1, 1), "seen": "1900-01-01 00:00:00", "x": b""},
-        {"s": "0", "r": "0.0", "t": 0, "i": 0, "l": 0, "f": 0.0, "d": inf, "m": Decimal("0.00"),
-         "w": Decimal("0.000"), "b": None, "day": date(1970, 1, 1), "at": datetime(1970, 1, 1),
-         "seen": "1970-01-01 00:00:00", "x": b"\x00\xff"},
-    ]  # fmt: skip
-    known = frame(spark, rows)
-    for start in range(0, len(made), 20):
-        evaluated = [build(each) for each in made[start : start + 20]]
-        selected = known.select(
-            *(each.value.alias(f"v{index}") for index, each in enumerate(evaluated)),
-            *(each.failure.alias("f") for each in evaluated if each.failure is not None),
-        )
-        types = [field.dataType for field in selected.schema.fields][: len(evaluated)]
-        assert types == [spark_type(each.type) for each in made[start : start + 20]]
-        assert len(selected.toArrow()) == len(rows)
-
-
-# --- the wall ------------------------------------------------------------------------------------
-
-
-def test_no_code_hands_text_to_spark_as_sql() -> None:
-    """The four ways by which a text would be parsed by Spark are not called anywhere."""
-    root = Path(__file__).resolve().parents[3]
-    calls = []
-    for source in [*root.glob("jobs/**/*.py"), *root.glob("service/**/*.py")]:
-        for node in ast.walk(ast.parse(source.read_text())):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-                continue
-            receiver = ast.unparse(node.func.value)
-            banned = node.func.attr in ("expr", "selectExpr")
-            if banned or (node.func.attr == "sql" and "spark" in receiver.lower()):
-                calls.append(
-                    f"{source.relative_to(root)}:{node.lineno} {receiver}.{node.func.attr}"
-                )
-    assert calls == []

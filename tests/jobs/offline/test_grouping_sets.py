@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 
-from jobs.core.sql.select import parse_query
 from jobs.offline.replay import replay
-from schemas.types.sql_types import BIGINT, STRING
-from tests.support.spark_columns.expressions import project
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 COLUMNS = {"k": "STRING", "c": "STRING", "v": "INT"}
 Live = list[tuple[str | None, str | None, int | None]]
@@ -71,35 +63,8 @@ def folded(outputs: Iterator[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
     return +left
 
 
-def test_sets_and_windows_open_a_row_in_spark_as_in_the_core(spark: SparkSession) -> None:
-    columns = {"k": STRING, "t": BIGINT}
-    sql = (
-        "SELECT k, window_start, GROUPING(k) AS g, COUNT(*) AS n FROM s GROUP BY "
-        "HOP(t, INTERVAL '1' SECOND, INTERVAL '2' SECOND), ROLLUP(k)"
-    )
-    plan = parse_query(sql, columns)
-    assert (plan.grouping_sets, plan.copies_per_row) == (2, 4)
-    known = spark.createDataFrame([("a", 1_500), ("b", 0), (None, 7)], "k string, t long")
-    names = [named.name for named in plan.group]
-    projected = project(known, plan).toDF(*names, "failure").collect()
-    found = Counter(tuple(row[name] for name in ("k", "window_start", "g")) for row in projected)
-    assert found == Counter(
-        (None if without else key, start, without)
-        for key, starts in (("a", (0, 1_000)), ("b", (-1_000, 0)), (None, (-1_000, 0)))
-        for start in starts
-        for without in (0, 1)
-    )
-
-
-def test_what_is_no_row_of_the_source_stays_one(spark: SparkSession) -> None:
-    plan = parse_query("SELECT k, COUNT(*) AS n FROM s GROUP BY CUBE(k)", {"k": STRING})
-    known = spark.createDataFrame([("a", None), (None, "report")], "k string, told string")
-    kept = project(known, plan, ["told"], keep=known["told"].isNotNull())
-    assert Counter(row["told"] for row in kept.collect()) == {None: 2, "report": 1}
-
-
 @pytest.mark.parametrize("query", QUERIES)
-def test_every_set_is_grouped_as_duckdb_groups_it(query: str, spark: object) -> None:
+def test_every_set_is_grouped_as_duckdb_groups_it(query: str) -> None:
     sql = query.format(RESULTS)
     connection = duckdb.connect()
     for seed in range(4):

@@ -1,1 +1,0 @@
-"""Join changes of several sources; the rows of both sides are state."""
