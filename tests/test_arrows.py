@@ -44,8 +44,8 @@ LAYERS = [
     f"{area}.{name}" if name else area
     for area, names in {
         "schemas": "limits types table directory spec process",
-        "jobs.core": """kernels values plan evaluate aggregates sql rows fold formats time publish
-            explain job suggestion generators""",
+        "jobs.core": """kernels values plan evaluate aggregates sql rows join fold formats time
+            publish explain job suggestion generators""",
         "jobs.table": """parts json_columns files scan epoch_rows version row_shape listing
             multisets group""",
         "jobs.topics": "consumer samples listing",

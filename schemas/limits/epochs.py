@@ -136,3 +136,7 @@ LEFT_KEYS_FORGOTTEN_MAX = 10_000
 TRUNCATED_KEYS_AT_ONCE = 50_000
 # Keys of a doubtful order that an epoch names.
 DOUBTFUL_KEYS_NAMED_MAX = 5
+
+# Rows of one batch of joined rows: a row has some hundred bytes in Python, so a batch some MB, and
+# what each batch costs is spread over enough rows.
+JOIN_BATCH_ROWS = 20_000

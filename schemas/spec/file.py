@@ -160,11 +160,17 @@ def _problem(details: ErrorDetails, known_keys: _KnownKeys, document: Document) 
     if isinstance(error, MisplacedError):
         keys += error.below
     elif isinstance(error, ElsewhereError):
-        # Among `sources` there is no key `source`: its keys are those of the entry.
-        keys = (*keys[:2], *error.keys[1:]) if keys[:1] == ("sources",) else error.keys
+        keys = locate_key(error.keys, keys[1] if keys[0] == "sources" else "")
     reason = str(error) if error is not None else _reason(details, keys, known_keys)
     above = details["type"] == "extra_forbidden"  # the reason names the key itself
     return document.problem(keys, reason, path=keys[:-1] if above else keys)
+
+
+def locate_key(keys: Keys, source: str) -> Keys:
+    """Return the path of a key of the short form in an entry of `sources`; "" is the short form."""
+    if not source:
+        return keys
+    return ("sources", source, *(keys[1:] if keys[0] == "source" else keys))
 
 
 _REASONS = {

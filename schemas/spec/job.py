@@ -366,7 +366,7 @@ class JobSpec(Section):
         if self.sources is None:
             return None
         return (
-            f"names {len(self.sources)} sources, and a job of several sources is not run yet; "
+            f"has {len(self.sources)} sources, and a job of several sources is not run yet; "
             "keep one, or join the streams upstream into one topic"
         )
 

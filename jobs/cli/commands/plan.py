@@ -13,7 +13,7 @@ from jobs.cli.output import print_json, print_table
 from jobs.cli.spec_reading import load_job
 from jobs.core.aggregates import ReadCost, Storage, read_cost_of
 from jobs.core.fold.program import Program
-from jobs.core.job.decoding_path import describe_decoding_path
+from jobs.core.job.job_plan import JOINS_NOT_RUN
 from jobs.core.job.plan_nodes import (
     PlanNode,
     describe_folding_path,
@@ -32,7 +32,7 @@ _WRITTEN_ELSEWHERE = ("aggregates", "decoding", "folding")  # in the operators' 
 
 
 def run(options: argparse.Namespace) -> None:
-    spec, plans = load_job(options.spec)
+    spec, plans = load_job(options.spec, to_run=False)
     if options.view is not None and options.view not in plans:
         known = ", ".join(name for name in plans if name) or "the job has none"
         raise CommandFailed(f"there is no view {options.view!r}; known: {known}")
@@ -64,6 +64,8 @@ def _print_plan(spec: JobSpec, view: str, document: Mapping[str, Any]) -> None:
         columns = [("aggregate", False), ("keeps of each group, and reads when it changes", False)]
         print_table(columns, [[each["name"], each["cost"]] for each in costs])
     print(document["code"])
+    if document["not_run"] is not None:
+        print(f"not run: the job {document['not_run']}")
 
 
 def describe_plan(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]:
@@ -86,13 +88,21 @@ def describe_plan(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]
         "window": _describe_window(spec, plan),
         "nodes": msgspec.to_builtins(nodes),
         "topology": describe_topology(nodes),
-        "decoding": describe_decoding_path(spec, plan.columns),
+        "decoding": "; ".join(_list_decoding(nodes)),
         "folding": describe_folding_path(spec, plan),
         "costs": _list_costs(plan),
         "state": _list_state_columns(plan, program),
         "buckets": spec.state.buckets,
         "code": program.source,
+        "not_run": None if plan.relation is None else spec.why_not_run or JOINS_NOT_RUN,
     }
+
+
+def _list_decoding(nodes: Sequence[PlanNode]) -> list[str]:
+    """Return the decoding path of each source, with its name if there are several."""
+    scans = [node for node in nodes if "decoding" in node.attributes]
+    paths = {node.id.removeprefix("source-"): node.attributes["decoding"] for node in scans}
+    return [f"{name}: {path}" if len(paths) > 1 else path for name, path in paths.items()]
 
 
 def describe_topology(nodes: Sequence[PlanNode]) -> list[str]:

@@ -8,7 +8,9 @@ they are the times of the message that last changed the row.
 
 from __future__ import annotations
 
-from jobs.core.plan.tree import Plan
+from collections.abc import Iterable
+
+from jobs.core.plan.tree import Column
 from schemas.spec.job import JobSpec
 from schemas.spec.source import CONSTANT_METADATA, FORMATS_WITHOUT_TABLES, METADATA_TYPES
 from schemas.types.sql_types import SqlType
@@ -19,10 +21,10 @@ def metadata_columns(spec: JobSpec) -> dict[str, SqlType]:
     return {name: kind for name, kind in METADATA_TYPES.items() if name not in spec.columns}
 
 
-def metadata_problem(spec: JobSpec, plan: Plan) -> tuple[str, str] | None:
+def metadata_problem(spec: JobSpec, used: Iterable[Column]) -> tuple[str, str] | None:
     """Return a metadata column that the query may not use, with the reason; None if all is well."""
     offered, format = metadata_columns(spec), spec.source.format
-    for name in (column.name for column in plan.used if column.name in offered):
+    for name in (column.name for column in used if column.name in offered):
         if format in FORMATS_WITHOUT_TABLES:
             return name, f"`{name}` is metadata that {format} messages do not have"
         if name in CONSTANT_METADATA:

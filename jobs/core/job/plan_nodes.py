@@ -4,13 +4,18 @@
                                       └─► key-exchange ─► images ─┘                             │
                      sink ◄─ table ◄─ result ◄─ aggregate ◄─ exchange ◄─────────────────────────┘
 
+With a join, the rows of several sources come before the bundle:
+
+    source ─► watermark ─► calc ─┬─► join ─► minibatch ─► local ─► ...
+    source ─► watermark ─► calc ─┘
+
 A node is left out if the job lacks it. Types have Flink's names where Flink has the operator. The
 command, the service and the console show the same nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -20,7 +25,8 @@ from jobs.core.fold.columnar.query import why_not_columnar
 from jobs.core.fold.rules import rules_of
 from jobs.core.job.decoding_path import describe_decoding_path
 from jobs.core.job.window_rules import closes
-from jobs.core.plan.tree import Plan, Window
+from jobs.core.plan.relations import columns_in
+from jobs.core.plan.tree import Column, JoinKind, Plan, Relation, Scan, Window
 from jobs.core.sql.grouping_sets import sets_of_plan
 from jobs.core.sql.printer import aggregate_label, aggregate_sql, expression_sql
 from schemas.spec.duration import duration_text
@@ -29,6 +35,14 @@ from schemas.spec.watermark import GeneratorClass, Mark, Watermark
 from schemas.table.changelog import progress_topic
 
 RETRACTING = "_RETRACT"  # how Flink marks an aggregate that retracts rows
+_JOIN_TYPES: dict[JoinKind, str] = {  # as Flink calls them
+    "INNER": "InnerJoin",
+    "LEFT": "LeftOuterJoin",
+    "RIGHT": "RightOuterJoin",
+    "FULL": "FullOuterJoin",
+    "SEMI": "LeftSemiJoin",
+    "ANTI": "LeftAntiJoin",
+}
 
 Attributes = dict[str, Any]
 
@@ -44,13 +58,52 @@ class PlanNode(msgspec.Struct, frozen=True):
 
 def list_nodes(spec: JobSpec, plan: Plan) -> list[PlanNode]:
     """Return the operators of a job in the order of the data flow."""
-    source = PlanNode("source", "TableSourceScan", [], _describe_source(spec, plan))
-    nodes = [source, *_list_watermarks(spec)]
-    before = [node.id for node in nodes[1:]]
+    if plan.relation is None:
+        attributes = _describe_source(spec, plan.image, plan.columns)
+        nodes = [PlanNode("source", "TableSourceScan", [], attributes)]
+        nodes += _list_watermarks(spec, "source")
+        before = [node.id for node in nodes[1:]]
+    else:
+        nodes = list(_list_relation(spec, plan.relation))
+        before = [nodes[-1].id]
     for name, kind, attributes in _list_operators(spec, plan):
         nodes.append(PlanNode(name, kind, before, attributes))
         before = [name]
     return nodes
+
+
+def _list_relation(spec: JobSpec, relation: Relation) -> Iterator[PlanNode]:
+    """Yield the operators of a tree of joins; the last one has its rows."""
+    if isinstance(relation, Scan):
+        source, name = spec.source_specs[relation.source], f"source-{relation.alias}"
+        outputs = [each.expression for each in relation.outputs]
+        fields = dict.fromkeys(columns_in([*outputs, relation.where]))
+        declared = tuple(Column(name, kind) for name, kind in source.columns.items())
+        yield PlanNode(name, "TableSourceScan", [], _describe_source(source, fields, declared))
+        watermarks = list(_list_watermarks(source, name))
+        yield from watermarks
+        select = [_alias(expression_sql(e.expression), e.name) for e in relation.outputs]
+        where = None if relation.where is None else expression_sql(relation.where)
+        attributes = {"select": select, "where": where}
+        before = [node.id for node in watermarks]
+        yield PlanNode(f"calc-{relation.alias}", "Calc", before, attributes)
+        return
+    sides = [list(_list_relation(spec, side)) for side in (relation.left, relation.right)]
+    yield from (node for side in sides for node in side)
+    keys = zip(relation.left_keys, relation.right_keys, strict=True)
+    on = [f"{expression_sql(left)} = {expression_sql(right)}" for left, right in keys]
+    if relation.residual is not None:
+        on.append(expression_sql(relation.residual))
+    yield PlanNode(
+        f"join-{relation.right.alias}",
+        "Join",
+        [side[-1].id for side in sides],
+        {
+            "join_type": _JOIN_TYPES[relation.kind],
+            "where": " AND ".join(on),
+            "select": [column.name for column in relation.columns],
+        },
+    )
 
 
 def list_sets(plan: Plan) -> list[list[str]]:
@@ -114,33 +167,36 @@ def _list_operators(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str, Attri
         )
 
 
-def _list_watermarks(spec: JobSpec) -> Iterator[PlanNode]:
+def _list_watermarks(spec: JobSpec, source: str) -> Iterator[PlanNode]:
     """Yield one node for each strategy; with several, each names its topics."""
+    name = source.replace("source", "watermark", 1)
     topics: dict[Watermark, list[str]] = {}
     for topic, strategy in spec.strategies.items():
         topics.setdefault(strategy, []).append(topic)
     for strategy, names in topics.items():
         several = len(topics) > 1
         yield PlanNode(
-            f"watermark-{names[0]}" if several else "watermark",
+            f"{name}-{names[0]}" if several else name,
             "WatermarkAssigner",
-            ["source"],
+            [source],
             {"topics": names if several else None, **_describe_watermark(strategy)},
         )
 
 
-def _describe_source(spec: JobSpec, plan: Plan) -> Attributes:
+def _describe_source(
+    spec: JobSpec, fields: Iterable[Column], declared: tuple[Column, ...]
+) -> Attributes:
     source = spec.source
     start = spec.document()["source"]["start"]
     return {
         "topics": list(source.topics),
         "format": source.format,
-        "fields": [column.name for column in plan.image],
+        "fields": [column.name for column in fields],
         "connection": source.connection,
         "start": start if isinstance(start, str) else msgspec.json.encode(start).decode(),
         "database": source.database,
         "table": source.table,
-        "decoding": describe_decoding_path(spec, plan.columns),
+        "decoding": describe_decoding_path(spec, declared),
     }
 
 

@@ -10,16 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.core.job.job_plan import plan_of
+from jobs.core.job.job_plan import JOINS_NOT_RUN, plan_query
 from jobs.core.job.time_rules import time_problems
 from jobs.core.job.views import find_type_conflicts
 from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import QueryError
-from schemas.spec.file import Document, Problem, SpecError, validate
+from schemas.spec.file import Document, Problem, SpecError, locate_key, validate
 from schemas.spec.job import JobSpec, View
 
 _QUERY = "query"
+_NOT_FINAL = (
+    "final is not possible over a join, because a later change of either side corrects the result; "
+    "use changes"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,29 +35,37 @@ class SpecCheck:
     problems: tuple[Problem, ...]
 
 
-def check_spec(document: Document) -> SpecCheck:
-    """Check keys, queries, windows and the SQL of watermarks."""
+def check_spec(document: Document, *, to_run: bool = True) -> SpecCheck:
+    """Check keys, queries, windows and the SQL of watermarks.
+
+    Without `to_run`, a job that cannot run yet, because of a join, has no problem."""
     try:
         spec = validate(JobSpec, document)
     except SpecError as error:
         return SpecCheck(None, {}, (*error.problems, *_check_queries_alone(document)))
-    if spec.why_not_run is not None:
-        return SpecCheck(spec, {}, (document.problem(("sources",), spec.why_not_run),))
     plans: dict[str, Plan] = {}
     problems: list[Problem] = []
+    if to_run and spec.why_not_run is not None:
+        problems.append(document.problem(("sources",), spec.why_not_run))
     for name, each in spec.view_specs.items():
         above = ("views", name) if name else ()
         try:
-            plans[name] = plan_of(each)
+            plans[name] = plan_query(each)
         except QueryError as error:
             problems += _locate(document, (*above, _QUERY), error)
-        else:
+            continue
+        if plans[name].relation is None:
             wrong = window_problems(each, plans[name])
             problems += [document.problem(_place(keys, above), wrong[keys]) for keys in wrong]
+        elif each.emit == "final":
+            problems.append(document.problem((*above, "emit"), _NOT_FINAL))
+        elif to_run and spec.why_not_run is None:
+            problems.append(document.problem((*above, _QUERY), JOINS_NOT_RUN))
     for name, reason in find_type_conflicts(plans).items():
         problems.append(document.problem(("views", name, _QUERY), reason))
-    for keys, wrong_sql in time_problems(spec):
-        problems += _locate(document, keys, wrong_sql)
+    for source, alone in spec.source_specs.items():
+        for keys, wrong_sql in time_problems(alone):
+            problems += _locate(document, locate_key(keys, source), wrong_sql)
     return SpecCheck(spec, plans, tuple(problems))
 
 
@@ -76,7 +88,7 @@ def _check_queries_alone(document: Document) -> list[Problem]:
         minimal: dict[str, Any] = {"name": "unnamed", "source": {"topic": "unnamed"}}
         minimal |= {"columns": columns, _QUERY: query}
         try:
-            plan_of(validate(JobSpec, replace(document, value=minimal)))
+            plan_query(validate(JobSpec, replace(document, value=minimal)))
         except QueryError as error:
             found += _locate(document, keys, error)
         except SpecError:  # the whole spec has these problems too

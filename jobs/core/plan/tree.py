@@ -6,6 +6,11 @@
                                                         │                     ▲
                                                         └──► having, computed ┘
 
+With a join the source columns are those of `relation`, a tree:
+
+    scan of orders AS o ──────► o.id, o.customer_id ─┐
+    scan of customers AS c ──► c.id, c.region ───────┴─ join o.customer_id = c.id ─► o.id, c.region
+
 A window is two of the group expressions, its bounds. Row expressions (where, group, arguments) are
 evaluated where rows are decoded. Generated code folds the aggregates (jobs.core.fold.program). The
 fold task also evaluates expressions over their values (HAVING, SUM(a) / COUNT(*)). A plan is a
@@ -274,10 +279,60 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class Scan:
+    """The rows of a source that a join reads: filtered and projected where they are decoded."""
+
+    source: str  # its name in the spec, "" for an only source
+    alias: str  # its name in the query, unique among the scans
+    outputs: tuple[Named, ...]  # named ALIAS.NAME, over columns of the source
+    where: Expression | None = None  # over columns of the source
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of its rows."""
+        return tuple(Column(each.name, each.type) for each in self.outputs)
+
+
+JoinKind = OneOf["INNER", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI"]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A join of equal keys. SEMI has the left rows with a match, ANTI those without one."""
+
+    kind: JoinKind
+    left: Relation
+    right: Scan
+    left_keys: tuple[Expression, ...]  # over the columns of the left rows
+    right_keys: tuple[Expression, ...]
+    columns: tuple[Column, ...]  # of its rows: those that something above reads
+    residual: Expression | None = None  # of INNER: which pairs with equal keys match
+
+    @property
+    def keeps_left(self) -> bool:
+        """Whether a left row without a match is a row of the join."""
+        return self.kind in ("LEFT", "FULL", "ANTI")
+
+    @property
+    def keeps_right(self) -> bool:
+        """Whether a right row without a match is a row of the join."""
+        return self.kind in ("RIGHT", "FULL")
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        """The columns of a pair of matching rows; SEMI and ANTI have no right columns."""
+        right = () if self.kind in ("SEMI", "ANTI") else self.right.columns
+        return (*self.left.columns, *right)
+
+
+Relation = Scan | Join
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What a job computes, independent of its source and its sink."""
 
-    columns: tuple[Column, ...]  # declared by the source, in order
+    columns: tuple[Column, ...]  # declared by the source, in order, or those of `relation`
     used: tuple[Column, ...]  # columns that the query reads; others are only checked
     where: Expression | None
     group: tuple[Named, ...]  # a selected group column has the name of its result column
@@ -291,6 +346,8 @@ class Plan:
     grouping_sets: int = field(default=1, metadata=LATER)  # how many
     # For a job that keeps the last image of each row: the columns that identify a row.
     primary_key: tuple[Column, ...] = field(default=(), metadata=LATER)
+    # What FROM joins; None: the rows of the job's only source.
+    relation: Relation | None = field(default=None, metadata=LATER)
 
     @property
     def image(self) -> tuple[Column, ...]:

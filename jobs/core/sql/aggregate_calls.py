@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from jobs.core.aggregates import FUNCTIONS, SYNONYMS, Constant, Distinction, Function, Order
 from jobs.core.plan import typing_rules
+from jobs.core.plan.relations import bare_name
 from jobs.core.plan.tree import Case, Composite, Expression, Ordering
 from jobs.core.plan.tree import Constant as Literal
 from jobs.core.plan.typing_rules import TypeProblem
@@ -132,7 +133,7 @@ def argument_name(expression: Expression) -> str | None:
         expression = expression.branches[0][1]
     if not isinstance(expression, Composite):
         return None
-    names = [getattr(part, "name", "") for part in reversed(expression.parts)]
+    names = [bare_name(getattr(part, "name", "")) for part in reversed(expression.parts)]
     return "_by_".join(filter(None, (names[0], "_".join(filter(None, names[1:])))))
 
 

@@ -28,8 +28,8 @@ def parse_marker(sql: str, columns: Mapping[str, SqlType]) -> Plan:
     except QueryError as error:
         problems = [replace(each, line=max(1, each.line - 1)) for each in error.problems]
         raise QueryError(problems) from None
-    if plan.group:
-        raise QueryError([QueryProblem("a marker is a predicate, without GROUP BY", 1, 1)])
+    if plan.group or plan.relation is not None:
+        raise QueryError([QueryProblem("a marker is a predicate on one row", 1, 1)])
     return plan
 
 

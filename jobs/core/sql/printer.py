@@ -35,7 +35,7 @@ def _sql(expression: tree.Expression, of: tree.Plan | None) -> tuple[str, int]:
     """Return the text, and the precedence of its outermost operator."""
     match expression:
         case tree.Column():
-            return identifier_sql(expression.name), _LEAF
+            return ".".join(map(identifier_sql, expression.name.split("."))), _LEAF
         case tree.Constant():
             return _constant_sql(expression)
         case tree.Cast():

@@ -13,7 +13,7 @@ from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.sql.dialect import Refusal
 from schemas.limits import IDENTIFIER_CHARACTERS_MAX
 
-SUBQUERY = "a subquery is only possible in FROM"
+SUBQUERY = "a subquery is only possible in FROM, and as IN or EXISTS among the ANDs of WHERE"
 INSTEAD_OF_SUBQUERY = "a condition on columns, or a job of its own for the inner query"
 
 

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from jobs.core.evaluate.expressions import why_not_evaluable
 from jobs.core.plan import typing_rules
+from jobs.core.plan.relations import bare_name
 from jobs.core.plan.tree import (
     Aggregate,
     AggregateValue,
@@ -50,7 +51,7 @@ from jobs.core.sql.scope import (
     readable_name,
 )
 from schemas.limits import IDENTIFIER_CHARACTERS_MAX
-from schemas.types.sql_types import INT, STRING, Kind, SqlType
+from schemas.types.sql_types import INT, STRING, Kind
 
 _KEY_FUNCTIONS = frozenset(
     [
@@ -77,7 +78,6 @@ _KEY_FUNCTIONS = frozenset(
 class ResultReader(RowReader):
     """Reads the SELECT list, and names its columns."""
 
-    columns: Mapping[str, SqlType] = field(default_factory=dict)
     calls: list[SelectItem] = field(
         default_factory=list
     )  # those inside expressions, equal ones once
@@ -104,7 +104,9 @@ class ResultReader(RowReader):
                     readable = "_".join(dict.fromkeys(self.calls[each].readable for each in used))
                     yield SelectItem(value, alias, expression, readable=readable, computed=True)
                     return
-                column = scope.spelling(value.name) if isinstance(value, exp.Column) else None
+                column = None
+                if isinstance(value, exp.Column):
+                    column = scope.spelling(value.name, value.table)
                 readable = scope.readable_name(value) or "constant"
                 if isinstance(expression, WindowBound):
                     readable = expression.name
@@ -120,7 +122,8 @@ class ResultReader(RowReader):
         """Return the value of an aggregate inside an expression; equal calls are one."""
         item = self._read_aggregate(node, None, scope)
         assert item.call is not None
-        columns = [each.name for each in walk(item.expression) if isinstance(each, Column)]
+        read = walk(item.expression)
+        columns = [bare_name(each.name) for each in read if isinstance(each, Column)]
         item.readable = "_".join(dict.fromkeys([item.call.function.lower(), *columns]))
         known = [each.call for each in self.calls]
         if item.call not in known:
@@ -169,11 +172,12 @@ class ResultReader(RowReader):
     def ungrouped_refusal(
         self, expression: Expression, node: exp.Expr, keys: list[Expression]
     ) -> Refusal:
-        names = [each.name for each in walk(expression) if isinstance(each, Column)]
-        loose = next((name for name in names if Column(name, self.columns[name]) not in keys), "")
+        read = [each for each in walk(expression) if isinstance(each, Column)]
+        loose = next((each.name for each in read if each not in keys), "")
         message = f"`{loose}` is neither in GROUP BY nor inside an aggregate"
         outside = (each for each in node.walk(prune=is_call) if isinstance(each, exp.Column))
-        blamed = next((each for each in outside if same_name(each.name, loose)), node)
+        name = bare_name(loose)
+        blamed = next((each for each in outside if same_name(each.name, name)), node)
         return self.refusal(message, blamed, f"GROUP BY {loose}, or MAX({loose})")
 
     # -- names --

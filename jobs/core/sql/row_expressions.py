@@ -99,12 +99,20 @@ class RowReader(ProblemReporter):
             raise self.refusal("`.*` is not supported: name the columns", node)
         self.require_only(node, "this", "table")
         qualifier = node.table
-        if qualifier and not any(same_name(each, qualifier) for each in scope.qualifiers):
+        within = scope.of_table(qualifier)
+        if within is None:
             known = ", ".join(f"`{each}`" for each in scope.qualifiers) or "none"
             raise self.refusal(f"unknown table `{printable_name(qualifier)}`; known: {known}", node)
-        found = scope.lookup(node.name)
+        found = within.lookup(node.name)
         if found is not None:
             return found
+        if not qualifier and node.name.lower() in scope.ambiguous:
+            tables = [each for each in scope.tables if scope.spelling(node.name, each)]
+            message = f"`{node.name}` is a column of {' and '.join(f'`{t}`' for t in tables)}"
+            raise self.refusal(message, node, f"{tables[0]}.{node.name}")
+        if not qualifier and scope.outer is not None and scope.outer.knows(node.name):
+            return self._read_column(node, scope.outer)
+        scope = within
         if node.name.upper() in NOT_DETERMINISTIC:
             raise self._not_deterministic(node.name.upper(), node)
         alike = [each for each in scope.names if same_name(each, node.name)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from jobs.core.plan.relations import bare_name
 from jobs.core.plan.tree import Call, Cast, Column, Expression, WindowBound
 from jobs.core.plan.walk import operands, walk
 from jobs.core.sql.aggregate_calls import AggregateCall
@@ -30,13 +31,28 @@ class Scope:
 
     names: Mapping[str, Expression]
     qualifiers: tuple[str, ...]
+    # Of a join: the names of each table by its qualifier, and those of several tables.
+    tables: Mapping[str, Mapping[str, Expression]] = field(default_factory=dict)
+    ambiguous: frozenset[str] = frozenset()  # in lower case
+    outer: Scope | None = None  # of the query around a subquery
 
-    def spelling(self, name: str) -> str | None:
+    def of_table(self, qualifier: str) -> Scope | None:
+        """Return the names that a qualifier may stand before; None if there is no such table."""
+        if not qualifier:
+            return self
+        for each in self.qualifiers:
+            if same_name(each, qualifier):
+                return Scope(self.tables[each], (each,)) if self.tables else self
+        return None if self.outer is None else self.outer.of_table(qualifier)
+
+    def spelling(self, name: str, qualifier: str = "") -> str | None:
         """Return the exact name, else the only name that differs in case alone, else None."""
-        if name in self.names:
-            return name
-        alike = [each for each in self.names if same_name(each, name)]
-        return alike[0] if len(alike) == 1 else None
+        within = self.of_table(qualifier)
+        return None if within is None else find_spelling(within.names, name)
+
+    def knows(self, name: str) -> bool:
+        """Return whether the name, without a qualifier, is that of one column or of several."""
+        return self.spelling(name) is not None or name.lower() in self.ambiguous
 
     def lookup(self, name: str) -> Expression | None:
         """Return the expression of a name, or None."""
@@ -45,7 +61,8 @@ class Scope:
 
     def readable_name(self, node: exp.Expr) -> str:
         """Return a name for a part of the query, from its function and its columns."""
-        names = [self.spelling(each.name) or "" for each in node.find_all(exp.Column, bfs=False)]
+        columns = node.find_all(exp.Column, bfs=False)
+        names = [self.spelling(each.name, each.table) or "" for each in columns]
         function = function_name(node)
         if isinstance(node, exp.Trim | exp.Substring | exp.Extract):
             function = sql_name(type(node))
@@ -79,7 +96,7 @@ def column_name(expression: Expression) -> str | None:
     """Return the name of a column, also of one inside casts, or None."""
     while isinstance(expression, Cast):
         expression = expression.operand
-    return expression.name if isinstance(expression, Column) else None
+    return bare_name(expression.name) if isinstance(expression, Column) else None
 
 
 def readable_name(expression: Expression) -> str:
@@ -88,8 +105,16 @@ def readable_name(expression: Expression) -> str:
         return expression.name
     if isinstance(expression, Call) and expression.function == "GROUPING":
         return "grouping_id"
-    columns = (each.name for each in walk(expression) if isinstance(each, Column))
+    columns = (bare_name(each.name) for each in walk(expression) if isinstance(each, Column))
     return "_".join(dict.fromkeys(columns)) or "key"
+
+
+def find_spelling(names: Collection[str], name: str) -> str | None:
+    """Return the exact name, else the only name that differs in case alone, else None."""
+    if name in names:
+        return name
+    alike = [each for each in names if same_name(each, name)]
+    return alike[0] if len(alike) == 1 else None
 
 
 def free_name(name: str, taken: Mapping[str, str]) -> str:

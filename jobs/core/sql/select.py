@@ -3,7 +3,7 @@
     SELECT name, SUM(v) AS s FROM (SELECT name, CAST(cnt AS INT) AS v FROM t) GROUP BY name
        │ dialect: text to syntax tree
        ▼
-    scopes (a derived table is inserted into the outer query) ──► typed expressions
+    scopes (a derived table is inserted into the outer query) ──► typed expressions, joins
        ▼
     Plan: where, group columns, distinct arguments, aggregates, result columns
 
@@ -12,6 +12,7 @@ else is refused by name, never ignored. No text of a user gets beyond this packa
 only names that match `NAME`, columns of the source, and typed values.
 
     select            the SELECT as a whole: clauses, keys
+    from_clause       one item of FROM; joins has several
     result_columns    the SELECT list, aggregates, names
     scope             the meaning of names
     row_expressions   row expressions; expression_nodes has a reader for each kind of node
@@ -20,48 +21,23 @@ only names that match `NAME`, columns of the source, and typed values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from jobs.core.plan import typing_rules
-from jobs.core.plan.tree import Column, Expression, Logical, Named, Plan, WindowBound
-from jobs.core.plan.walk import walk
+from jobs.core.plan.relations import columns_in, prune
+from jobs.core.plan.tree import Column, Expression, Named, Plan, WindowBound
 from jobs.core.sql import grouping_sets, window_calls
 from jobs.core.sql.aggregate_calls import AGGREGATES
 from jobs.core.sql.dialect import Refusal, parse_select
+from jobs.core.sql.joins import JoinReader
 from jobs.core.sql.problems import QueryError, QueryProblem, problem_at, same_name
-from jobs.core.sql.result_columns import ResultExpressions, ResultReader
+from jobs.core.sql.result_columns import ResultExpressions
 from jobs.core.sql.scope import RESERVED, Scope, SelectItem, readable_name
 from schemas.limits import COLUMNS_MAX, EXPRESSION_NODES_MAX
-from schemas.types.sql_types import BOOLEAN, SqlType
-
-_NO_JOIN = "joins are not supported: a job reads one stream"
-_INSTEAD_OF_JOIN = (
-    "join upstream into one topic; or one job for each stream, and join their results: retally sql"
-)
-_NO_CLAUSE = {
-    "with_": ("WITH is not supported", "FROM (SELECT ... FROM t)"),
-    "distinct": (
-        "SELECT DISTINCT in a derived table is not supported",
-        "let a second job read the first one's changelog",
-    ),
-    "having": (
-        "HAVING in a derived table is not supported",
-        "let a second job read the first one's changelog",
-    ),
-    "order": ("a changing result has no order", "sort when you read the results"),
-    "sort": ("a changing result has no order", "sort when you read the results"),
-    "limit": ("LIMIT needs an order, and a changing result has none", None),
-    "offset": ("OFFSET needs an order, and a changing result has none", None),
-    "joins": (_NO_JOIN, _INSTEAD_OF_JOIN),
-    "laterals": ("LATERAL is not supported: a job reads one stream", None),
-    "windows": ("windows are not supported", None),
-    "qualify": ("QUALIFY is not supported", None),
-    "hint": ("hints are not supported", None),
-    "into": ("INTO is not supported: a job's results go to its table and its sink", None),
-}
+from schemas.types.sql_types import SqlType
 
 
 def parse_query(
@@ -70,20 +46,29 @@ def parse_query(
     """Return the plan of a query over these columns; raise QueryError with every problem.
 
     A query may name `metadata` too, which is then among the used columns of the plan only."""
+    plan = parse_joins(sql, {"": {**columns, **(metadata or {})}})
+    if plan.relation is not None:
+        return plan
+    return replace(plan, columns=tuple(each for each in plan.columns if each.name in columns))
+
+
+def parse_joins(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
+    """Return the plan of a query over these sources; raise QueryError with every problem.
+
+    FROM may call a source without a name as it likes."""
     problems: list[QueryProblem] = []
     plan = None
     try:
-        known = {**columns, **(metadata or {})}
-        plan = _Query(sql, problems, columns=known).plan(parse_select(sql))
+        plan = _Query(sql, problems, sources=sources).plan(parse_select(sql))
     except Refusal as refusal:
         problems.append(problem_at(sql, refusal))
     if plan is None or problems:
         raise QueryError(sorted(problems, key=lambda each: (each.line, each.column)))
-    return replace(plan, columns=tuple(each for each in plan.columns if each.name in columns))
+    return plan
 
 
 @dataclass
-class _Query(ResultReader):
+class _Query(JoinReader):
     """Turns one query into a plan."""
 
     sets: grouping_sets.KeySets | None = None  # set after GROUP BY, if it has grouping sets
@@ -91,10 +76,7 @@ class _Query(ResultReader):
     # -- the SELECT as a whole --
 
     def plan(self, select: exp.Select) -> Plan | None:
-        source = tuple(Column(name, sql_type) for name, sql_type in self.columns.items())
-        scope, where = self._read_from(select, source, outermost=True)
-        with self.collect_problems():
-            where = self._join_conditions(where, self._read_where(select, scope))
+        scope, relation, where = self.read_relations(select)
         scope = self._scope_with_window(select, scope)
         items = [item for node in select.expressions for item in self.read_items(node, scope)]
         keys = self._read_keys(select, scope, items)
@@ -130,7 +112,13 @@ class _Query(ResultReader):
         if sum(self.size(each)[1] for each in read) > EXPRESSION_NODES_MAX:
             message = f"the query has more than {EXPRESSION_NODES_MAX} parts, derived ones included"
             raise Refusal(message, 0)
-        used = {each for top in read for each in walk(top) if isinstance(each, Column)}
+        used = set(columns_in(read))
+        if relation is None:
+            columns = self.sources[""].items()
+            source = tuple(Column(name, sql_type) for name, sql_type in columns)
+        else:
+            relation = prune(relation, used)
+            source = relation.columns
         return Plan(
             columns=source,
             used=tuple(column for column in source if column in used),
@@ -142,99 +130,8 @@ class _Query(ResultReader):
             computed=computed,
             having=having,
             grouping_sets=1 if self.sets is None else len(self.sets.sets),
+            relation=relation,
         )
-
-    def _read_from(
-        self, select: exp.Select, source: tuple[Column, ...], outermost: bool
-    ) -> tuple[Scope, Expression | None]:
-        """Return the names of FROM, and the WHERE of a derived table."""
-        if outermost and (first := select.args.get("order") or select.args.get("limit")):
-            message = _NO_CLAUSE["order" if isinstance(first, exp.Order) else "limit"][0]
-            raise self.refusal(message, first, _describe_reading(select))
-        for part, value in select.args.items():
-            known = (
-                "expressions",
-                "from_",
-                "where",
-                "group",
-                *(("distinct", "having") if outermost else ()),
-            )
-            if value and part not in known:
-                message, hint = _NO_CLAUSE.get(
-                    part, (f"{part.strip('_').upper()} is not supported", None)
-                )
-                raise self.refusal(message, value[0] if isinstance(value, list) else value, hint)
-        origin = select.args.get("from_")
-        if origin is None:
-            raise self.refusal("a query needs FROM and a name for its source", select)
-        table = origin.this
-        if isinstance(table, exp.Subquery):
-            return self._read_derived_table(table, source)
-        if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
-            raise self.refusal("FROM needs the name of the source, or one derived table", table)
-        if table.args.get("joins"):
-            raise self.refusal(_NO_JOIN, table.args["joins"][0], _INSTEAD_OF_JOIN)
-        if table.args.get("db"):
-            raise self.refusal("FROM needs one name, without a database", table, table.name)
-        self.require_only(table, "this", "alias")
-        alias = self._table_alias(table)
-        return Scope({each.name: each for each in source}, (alias or table.name,)), None
-
-    def _read_derived_table(
-        self, table: exp.Subquery, source: tuple[Column, ...]
-    ) -> tuple[Scope, Expression | None]:
-        self.require_only(table, "this", "alias")
-        inner = table.this
-        if not isinstance(inner, exp.Select):
-            raise self.refusal("a derived table must be a SELECT", table)
-        if group := inner.args.get("group"):
-            hint = "let a second job read the first one's changelog"
-            raise self.refusal("GROUP BY in a derived table is not supported", group, hint)
-        scope, where = self._read_from(inner, source, outermost=False)
-        where = self._join_conditions(where, self._read_where(inner, scope))
-        names: dict[str, Expression] = {}
-        for node in inner.expressions:
-            for name, expression in self._read_derived_columns(node, scope):
-                if name in names:
-                    raise self.refusal(f"the derived table has two columns `{name}`", node)
-                names[name] = expression
-        alias = self._table_alias(table)
-        return Scope(names, (alias,) if alias else ()), where
-
-    def _read_derived_columns(
-        self, node: exp.Expr, scope: Scope
-    ) -> Iterator[tuple[str, Expression]]:
-        if isinstance(node, exp.Star):
-            self.require_only(node)
-            yield from scope.names.items()
-            return
-        value = node.this if isinstance(node, exp.Alias) else node
-        if not isinstance(node, exp.Alias) and not isinstance(value, exp.Column):
-            raise self.refusal("an expression in a derived table needs a name", node, "AS name")
-        expression = self.read_row(value, scope, "a derived table")
-        yield (node.alias if isinstance(node, exp.Alias) else value.name), expression
-
-    def _table_alias(self, node: exp.Expr) -> str | None:
-        alias = node.args.get("alias")
-        if alias is None:
-            return None
-        self.require_only(alias, "this")
-        return str(alias.name)
-
-    def _read_where(self, select: exp.Select, scope: Scope) -> Expression | None:
-        where = select.args.get("where")
-        if where is None:
-            return None
-        expression = self.read_row(where.this, scope, "WHERE")
-        with self.blame(where.this):
-            return typing_rules.require_condition(expression, "WHERE")
-
-    def _join_conditions(
-        self, left: Expression | None, right: Expression | None
-    ) -> Expression | None:
-        if left is None or right is None:
-            return right if left is None else left
-        return Logical("AND", left, right, BOOLEAN)
 
     def _scope_with_window(self, select: exp.Select, scope: Scope) -> Scope:
         """Return the scope after GROUP BY, which also has the bounds of its window."""
@@ -249,7 +146,7 @@ class _Query(ResultReader):
             self.window = window_calls.read_window(
                 calls[0], lambda node: self.read_row(node, scope, "GROUP BY")
             )
-        return Scope(window_calls.add_bounds(scope.names, self.window), scope.qualifiers)
+        return replace(scope, names=window_calls.add_bounds(scope.names, self.window))
 
     # -- SELECT list and GROUP BY --
 
@@ -312,7 +209,7 @@ class _Query(ResultReader):
             return None
         with self.collect_problems():
             names = {**self.alias_expressions(items, scope), **scope.names}
-            within = Scope(names, scope.qualifiers)
+            within = replace(scope, names=names)
             expression = self.read_row(having.this, within, "HAVING")
             with self.blame(having.this):
                 return typing_rules.require_condition(expression, "HAVING")
@@ -383,21 +280,3 @@ class _Query(ResultReader):
 
 
 __all__ = ["AGGREGATES", "RESERVED", "QueryError", "QueryProblem", "parse_query"]
-
-
-def _describe_reading(select: exp.Select) -> str:
-    """Return how to read the results in the order, and up to the limit, that a query has."""
-    order, limit = select.args.get("order"), select.args.get("limit")
-    keys = (
-        [] if order is None else [(each.this, each.args.get("desc")) for each in order.expressions]
-    )
-    options = {}
-    if keys and all(isinstance(key, exp.Column) for key, _ in keys):
-        options["order"] = ",".join(("-" if falling else "") + key.name for key, falling in keys)
-    elif keys:
-        options["order"] = "-COLUMN"
-    if limit is not None:
-        options["limit"] = limit.expression.name if limit.expression else "N"
-    flags = " ".join(f"--{name}={value}" for name, value in options.items())
-    parameters = "&".join(f"{name}={value}" for name, value in options.items())
-    return f"remove it, and read retally results JOB {flags}, or ?{parameters}"

@@ -39,7 +39,8 @@ class TimeExpression:
                 replace(each, line=min(lines, max(1, each.line - 1))) for each in error.problems
             ]
             raise QueryError(problems) from None
-        if len(plan.arguments) != 1 or len(plan.aggregates) != 1 or plan.group or plan.where:
+        alone = len(plan.arguments) == len(plan.aggregates) == 1
+        if not alone or plan.group or plan.where or plan.relation:
             raise QueryError([QueryProblem("a time is one expression over the columns", 1, 1)])
         found = cls(plan.arguments[0].expression, plan.used)
         over = found.over(plan.used)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.core.job.job_plan import plan_of
+from jobs.core.job.job_plan import plan_of, plan_query
 from jobs.core.job.plan_nodes import PlanNode, list_nodes
 from schemas.spec.job import JobSpec
 
@@ -173,3 +173,43 @@ def test_a_watermark_that_follows_another_job_says_so() -> None:
     nodes = nodes_of(source=source, watermark={"from": "progress", "delay": "1m"}, sink=None)
     strategy = nodes["watermark"].attributes["strategy"]
     assert strategy == "the watermark of the job that writes the topic - 1m"
+
+
+def test_a_join_reads_the_rows_of_both_sides() -> None:
+    spec = JobSpec.model_validate(
+        {
+            "name": "revenue",
+            "sources": {
+                "orders": {
+                    "topic": "a",
+                    "columns": {"id": "BIGINT", "customer": "BIGINT", "n": "INT"},
+                    "watermark": {"delay": "5s"},
+                },
+                "customers": {"topic": "b", "columns": {"id": "BIGINT", "region": "STRING"}},
+            },
+            "query": "SELECT region, SUM(n) FROM orders o LEFT JOIN customers c "
+            "ON o.customer = c.id WHERE n > 1 GROUP BY region",
+        }
+    )
+    nodes = {node.id: node for node in list_nodes(spec, plan_query(spec))}
+    assert [(node.id, node.predecessors) for node in nodes.values()][:8] == [
+        ("source-o", []),
+        ("watermark-o", ["source-o"]),
+        ("calc-o", ["watermark-o"]),
+        ("source-c", []),
+        ("watermark-c", ["source-c"]),
+        ("calc-c", ["watermark-c"]),
+        ("join-c", ["calc-o", "calc-c"]),
+        ("minibatch", ["join-c"]),
+    ]
+    assert nodes["source-o"].attributes["fields"] == ["customer", "n"]
+    assert nodes["watermark-o"].attributes["strategy"] == "MAX(es) - 5s - 1ms"
+    assert nodes["calc-o"].attributes == {
+        "select": ["customer AS o.customer", "n AS o.n"],
+        "where": "n > 1",
+    }
+    assert nodes["join-c"].attributes == {
+        "join_type": "LeftOuterJoin",
+        "where": "o.customer = c.id",
+        "select": ["o.n", "c.region"],
+    }

@@ -73,3 +73,47 @@ def test_an_invalid_spec_has_the_mistakes_of_its_queries_too(
 def test_a_query_that_is_an_alias_has_the_position_inside_it() -> None:
     text = "name: &a SELECT x FROM t\n" + HEAD.partition("\n")[2] + "query: *a\n"
     assert "4:1 query: line 1, column 8: unknown column `x`" in check(text)
+
+
+JOINED = (
+    "name: revenue\n"
+    "sources:\n"
+    "  orders: {topic: a, columns: {id: BIGINT, customer: BIGINT, at: TIMESTAMP(3)}}\n"
+    "  customers: {topic: b, columns: {id: BIGINT, region: STRING}}\n"
+)
+JOIN = "SELECT region FROM orders o JOIN customers c ON o.customer = c.id GROUP BY region"
+NOT_RUN = "2:1 sources: has 2 sources, and a job of several sources is not run yet; keep one, or "
+
+
+def test_a_job_of_several_sources_is_checked_and_cannot_run_yet() -> None:
+    text = f"{JOINED}query: {JOIN}\n"
+    (problem,) = check(text)
+    assert problem.startswith(NOT_RUN)
+    found = check_spec(read_text(text, "<spec>"), to_run=False)
+    assert (list(found.plans), found.problems) == ([""], ())
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        (f"query: {JOIN.replace('o.customer', 'o.custmer')}\n", "5:56 query: unknown column `c"),
+        (f"query: {JOIN}\nemit: final\n", "6:1 emit: final is not possible over a join"),
+        (
+            f"views:\n  v: {{query: {JOIN}, emit: final}}\n",
+            "6:97 views.v.emit: final is not possible over a join",
+        ),
+        ("query: SELECT COUNT(*) FROM orders o WHERE o.__es > 3\n", "5:46 query: `__es` is the"),
+    ],
+)
+def test_a_mistake_in_a_job_of_several_sources_is_found(keys: str, problem: str) -> None:
+    found = check(JOINED + keys)
+    assert len(found) == 2
+    assert found[0].startswith(NOT_RUN)
+    assert found[1].startswith(problem)
+
+
+def test_a_mistake_in_the_time_of_a_source_is_found_in_its_entry() -> None:
+    wrong = "columns: {id: BIGINT, region: STRING}, watermark: {time: {expression: idd}}}"
+    text = JOINED.replace("columns: {id: BIGINT, region: STRING}}", wrong) + f"query: {JOIN}\n"
+    expected = "4:95 sources.customers.watermark.time.expression: unknown column `idd`"
+    assert check(text)[1:] == [expected]

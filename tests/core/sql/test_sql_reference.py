@@ -13,8 +13,8 @@ from jobs.core.aggregates import FUNCTIONS
 from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.rows.projection import row_projection
 from jobs.core.sql.aggregate_calls import REFUSED
-from jobs.core.sql.select import QueryError, parse_query
-from schemas.types.sql_types import BOOLEAN, INT, STRING, SqlType, timestamp
+from jobs.core.sql.select import QueryError, parse_joins, parse_query
+from schemas.types.sql_types import BIGINT, BOOLEAN, INT, STRING, SqlType, timestamp
 from tests.support.sql_reference.aggregates import COLUMNS, ROWS
 from tests.support.sql_reference.page import sql_page
 
@@ -37,9 +37,17 @@ ORDERS: dict[str, SqlType] = {
 QUERIES = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
+JOINED: dict[str, dict[str, SqlType]] = {
+    "orders": {"id": BIGINT, "customer_id": BIGINT, "amount": INT},
+    "customers": {"id": BIGINT, "region": STRING, "active": BOOLEAN},
+    "refunds": {"order_id": BIGINT},
+}
+
+
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_of_the_page_is_taken(query: str) -> None:
-    assert parse_query(query, ORDERS).output
+    joined = "JOIN" in query
+    assert parse_joins(query, JOINED if joined else {"": ORDERS}).output
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -85,11 +85,17 @@ SPECS: dict[str, tuple[str, str, str, str]] = {
         "'My_Items' is not a job name",
         "begin with a letter",
     ),
-    "a join": (
+    "a join with what is no source": (
         query("SELECT name, COUNT(*) FROM t JOIN u ON t.id = u.id GROUP BY name"),
         "4:42",
-        "joins are not supported",
-        "join upstream into one topic",
+        "`u` and `t` are two sources, and the job reads one",
+        "sources: {a: {topic: ...}, b: {topic: ...}}",
+    ),
+    "a join": (
+        query("SELECT COUNT(*) FROM t JOIN t AS u ON t.id = u.id"),
+        "4:1",
+        "query: has a join, which is not run yet",
+        "join the streams upstream into one topic",
     ),
     "an order and a limit": (
         query("SELECT name, COUNT(*) AS n FROM t GROUP BY name ORDER BY n DESC LIMIT 5"),

@@ -224,3 +224,26 @@ def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, spec: Path) -> N
 
     monkeypatch.setattr("jobs.cli.commands.plan.run", interrupted)
     assert main(["plan", str(spec)]) == 1
+
+
+def test_plan_shows_the_joins_of_a_job_that_cannot_run_yet(
+    retally: Retally, tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "name: revenue\n"
+        "sources:\n"
+        "  orders: {topic: a, columns: {id: BIGINT, customer: BIGINT}}\n"
+        "  customers: {topic: b, columns: {id: BIGINT, region: STRING}}\n"
+        "query: SELECT region, COUNT(*) AS n FROM orders o JOIN customers c"
+        " ON o.customer = c.id GROUP BY region\n"
+    )
+    code, out, _ = retally("plan", str(path))
+    assert code == 0
+    lines = [line.strip() for line in out.splitlines()]
+    assert "+- Join(joinType=[InnerJoin], where=[o.customer = c.id], select=[c.region])" in lines
+    assert any(line.startswith(":  +- TableSourceScan(") or "topics=[a]" in line for line in lines)
+    assert lines[-1].startswith("not run: the job has 2 sources, and a job of several sources is")
+    code, out, _ = retally("plan", str(path), "--json")
+    assert "not run yet" in json.loads(out)["not_run"]
+    assert retally("validate", str(path))[0] == 2

@@ -74,7 +74,7 @@ def test_several_sources_are_written_back_as_they_were_read() -> None:
 def test_a_job_of_several_sources_is_refused_until_it_can_run() -> None:
     document = document_of({"orders": ORDERS, "customers": CUSTOMERS})
     (problem,) = problems_of(document)
-    assert problem.startswith("sources: names 2 sources, and a job of several sources is not run")
+    assert problem.startswith("sources: has 2 sources, and a job of several sources is not run")
     checked = check_spec(read_text(_json(document), "a"))
     assert [(each.path, each.line) for each in checked.problems] == [("sources", 1)]
 

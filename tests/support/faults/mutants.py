@@ -38,6 +38,8 @@ DEDUPE = ("core/rows/test_dedupe.py",)
 SOURCE_ORDER = ("core/rows/test_source_order.py",)
 METADATA = ("core/job/test_metadata_rules.py",)
 TRUNCATE = ("core/rows/test_truncations.py",)
+JOINS = ("core/join/test_join_scripts.py", "core/join/test_joined_rows.py")
+JOIN_TREES = ("core/sql/test_joins.py",)
 CLOCKS = (
     "core/time/test_combine.py",
     "core/time/test_idleness.py",
@@ -93,6 +95,18 @@ MUTANTS = [
     ),
     Mutant("rows/consolidate.py", "~(start + before)", "(start + before)", HISTORIES),
     Mutant("rows/consolidate.py", "kept[_find_firsts(groups[indexes])] = True", "pass", HISTORIES),
+    Mutant("join/operator.py", "left_weight * right_weight", "left_weight", JOINS),
+    Mutant("join/operator.py", "return None if None in key else key", "return key", JOINS),
+    Mutant(
+        "join/operator.py", "if are_there != were_there:", "if are_there and not were_there:", JOINS
+    ),
+    Mutant(
+        "join/operator.py",
+        "            yield from self._pair(left_changes, right_changes)\n",
+        "",
+        JOINS,
+    ),
+    Mutant("plan/relations.py", "if not relation.keeps_right and", "if", JOIN_TREES),
     Mutant("aggregates/sum.py", 'f"if {count} == 0:"', 'f"if {count} < 0:"', JUDGED),
     Mutant("aggregates/sum.py", "{value} * {weight}", "{value}", FOLD),
     Mutant(

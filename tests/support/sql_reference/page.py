@@ -78,11 +78,41 @@ GROUP BY shop, HOP(at, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE)
 
 | not possible | because |
 | --- | --- |
-| joins | a job reads one stream |
+| [joins](#joins) | they are not run yet |
 | `ORDER BY`, `LIMIT` of the result | the result changes: order it where you read it, or use TOP_K |
 | NOW, RAND, UUID | a retraction would have another value than its row |
 | SIN, COS | results may differ between machines |
 | regular expressions | one row could take for ever |
+
+## Joins
+
+A job with a join is not run yet. `retally plan SPEC` shows its tree, `retally validate` its
+mistakes.
+
+```sql
+SELECT c.region, SUM(o.amount) AS revenue
+FROM orders AS o LEFT JOIN customers AS c ON o.customer_id = c.id AND c.active
+WHERE o.amount > 0 AND NOT EXISTS (SELECT 1 FROM refunds AS r WHERE r.order_id = o.id)
+GROUP BY c.region
+```
+
+FROM names the [sources](job-spec.md#sources) of the job; a source may be joined with itself. A
+query has at most 6 joins, from left to right.
+
+| part | rule |
+| --- | --- |
+| `JOIN`, `LEFT`, `RIGHT`, `FULL JOIN` | ON has an equality of both sides, or USING a column |
+| a comma | takes its equality from WHERE |
+| a key | is an expression over one side; both types are the same, so write the CAST |
+| NULL, FLOAT, DOUBLE in a key | NULL matches nothing; FLOAT and DOUBLE are refused |
+| a condition on one side | is evaluated before the join |
+| that on a side that an outer join keeps | its row stays, without a match |
+| a condition on both sides | in ON only of `JOIN`, in WHERE of any |
+| a derived table | is filtered and evaluated before the join |
+| `IN (SELECT ...)`, `EXISTS`, `NOT EXISTS` | among the ANDs of WHERE, related by equalities |
+| `NOT IN (SELECT ...)` | is refused: it is never true if the subquery returns a NULL |
+| `NATURAL`, `LATERAL`, `FOR SYSTEM_TIME AS OF`, joins in parentheses | not possible |
+| `emit: final` | not possible over a join |
 
 ## Expressions
 

@@ -1,0 +1,1 @@
+"""Join changes of several sources; the rows of both sides are state."""

@@ -1,0 +1,66 @@
+"""A query with joins in memory: changes of several tables in, the changelog of its result out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from jobs.core.fold.fold import FoldResult
+from jobs.core.fold.in_memory import MemoryFold
+from jobs.core.fold.state import Key
+from jobs.core.join.arrangement import MemoryArrangement
+from jobs.core.join.operator import WeightedRow
+from jobs.core.join.tree import JoinedRows, compile_scan
+from jobs.core.plan.relations import list_scans
+from jobs.core.plan.tree import Column
+from jobs.core.rows.consolidate import Consolidation
+from jobs.core.rows.projection import row_projection
+from jobs.core.sql.select import parse_joins
+from jobs.core.values.change import Row
+from schemas.types.sql_types import SqlType
+from tests.support.histories.folded_changelog import fold_changelog
+
+Change = tuple[str, int, Row]  # table, weight, row
+
+
+class JoinedQuery:
+    """The joins and the fold of one query."""
+
+    def __init__(self, sql: str, tables: Mapping[str, Mapping[str, SqlType]]) -> None:
+        self.plan = parse_joins(sql, tables)
+        relation = self.plan.relation
+        assert relation is not None
+        self.arrangements: list[MemoryArrangement] = []
+        self.table: dict[Key, Row] = {}
+        self.joined: dict[Row, int] = {}  # all joined rows, for tests
+        self._rows = JoinedRows(relation, self._arrange)
+        self._fold = MemoryFold(self.plan, row_projection(self.plan))
+        self._scans = [
+            (
+                scan,
+                compile_scan(scan, [Column(*each) for each in tables[scan.source].items()]),
+            )
+            for scan in list_scans(relation)
+        ]
+
+    def _arrange(self) -> MemoryArrangement:
+        self.arrangements.append(MemoryArrangement())
+        return self.arrangements[-1]
+
+    def run_epoch(self, changes: Iterable[Change], rows_max: int = 1_000) -> FoldResult:
+        """Join and fold the changes of an epoch."""
+        by_alias: dict[str, list[WeightedRow]] = {}
+        for table, weight, row in changes:
+            for scan, project in self._scans:
+                projected = project(row) if scan.source == table else None
+                if projected is not None:
+                    by_alias.setdefault(scan.alias, []).append((projected, weight))
+        consolidation = Consolidation(0)
+        for batch in self._rows.advance(by_alias, rows_max):
+            assert 0 < len(batch) <= rows_max
+            consolidation.add((weight, row) for row, weight in batch)
+            for row, weight in batch:
+                self.joined[row] = self.joined.get(row, 0) + weight
+        self.joined = {row: weight for row, weight in self.joined.items() if weight}
+        folded = self._fold.fold([consolidation])
+        fold_changelog(self.table, folded.changelog)
+        return folded
