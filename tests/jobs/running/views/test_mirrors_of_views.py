@@ -53,7 +53,7 @@ def test_each_mirror_has_the_results_of_its_view(
 def test_a_stopped_job_leaves_its_mirrors_at_its_last_epoch(
     broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RETALLY_JAVA_OPTIONS", kept_events(tmp_path))
+    monkeypatch.setenv("SPARK_CONF_DIR", str(keep_events(tmp_path)))
     job = make_shop_views(broker.address, topic, tmp_path)
     for view in job.spec["views"]:
         job.spec["views"][view]["mirror"] = "100ms" if view == "view-0" else "off"
@@ -77,11 +77,13 @@ def test_a_stopped_job_leaves_its_mirrors_at_its_last_epoch(
     assert set(tasks_of_refreshes(tmp_path)) == {1}
 
 
-def kept_events(directory: Path) -> str:
-    """The options of a JVM that keeps what its scheduler did."""
+def keep_events(directory: Path) -> Path:
+    """Return a configuration of Spark that keeps what its scheduler did."""
     events = {"enabled": "true", "dir": directory.as_uri(), "rolling.enabled": "false"}
     events["compress"] = "false"
-    return " ".join(f"-Dspark.eventLog.{name}={value}" for name, value in events.items())
+    lines = [f"spark.eventLog.{name} {value}\n" for name, value in events.items()]
+    (directory / "spark-defaults.conf").write_text("".join(lines))
+    return directory
 
 
 def tasks_of_refreshes(directory: Path) -> list[int]:
