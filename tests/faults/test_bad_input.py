@@ -35,6 +35,7 @@ from jobs.edge.process.broker import Broker
 from jobs.edge.rows.weighted_rows import REPORT, WEIGHT, parcelling_of, unpack_parcels
 from jobs.edge.tasks import decode as decode_task
 from jobs.edge.tasks.decode import DecodeTask
+from jobs.edge.tasks.decode_views import ViewInputs
 from jobs.edge.tasks.range_reading import SourceRules
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.input_limits import InputLimits
@@ -88,6 +89,9 @@ def decoded(
         "read_ranges",
         lambda _, planned: ((planned[0], Records.of(each)) for each in records),
     )
+    columns = tuple(range(len(PLAN.used)))
+    parcelling = parcelling_of(PLAN, 1, 1)
+    view = ViewInputs(0, "", PLAN, root, columns, deadline=None, parcelling=parcelling)
     task = DecodeTask(
         PLAN,
         SourceRules.of(load_spec(SPEC), PLAN),
@@ -97,7 +101,7 @@ def decoded(
         1,
         "uuid",
         horizons={"items": NOW_MS + 300_000},
-        parcelling=parcelling_of(PLAN, 1, 1),
+        views=(view,),
     )
     groups: dict[str, tuple[int, int]] = {}
     report: RangeReport | None = None
