@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,10 @@ def keep_events(directory: Path) -> Path:
 
 
 def tasks_of_refreshes(directory: Path) -> list[int]:
-    (log,) = directory.glob("local-*")
+    logs = directory.glob("local-*")
     return [
         event["Stage Info"]["Number of Tasks"]
-        for event in map(json.loads, log.read_text().splitlines())
+        for event in map(json.loads, chain.from_iterable(log.open() for log in logs))
         if event["Event"] == "SparkListenerStageSubmitted"
         and event.get("Properties", {}).get("spark.jobGroup.id") == JOB_GROUP
     ]
