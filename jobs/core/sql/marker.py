@@ -29,7 +29,9 @@ def parse_marker(sql: str, columns: Mapping[str, SqlType]) -> Plan:
         problems = [replace(each, line=max(1, each.line - 1)) for each in error.problems]
         raise QueryError(problems) from None
     if plan.group or plan.relation is not None:
-        raise QueryError([QueryProblem("a marker is a predicate on one row", 1, 1)])
+        raise QueryError(
+            [QueryProblem("a marker is a predicate on one row, without GROUP BY and joins", 1, 1)]
+        )
     return plan
 
 

@@ -203,7 +203,7 @@ PARENT = """
     from jobs.table.files import live_files, open_table
     from jobs.running.maintenance import Merger
     from jobs.running.views import Subtable
-        from tests.support.tables.folded_table import a_plan
+    from tests.support.tables.folded_table import a_plan
 
     if __name__ == "__main__":
         root = Path(sys.argv[1])
