@@ -47,7 +47,7 @@ def test_a_crowd_that_never_asks_keeps_nobody_out(served: Served) -> None:
 def test_with_few_open_files_the_bounds_are_lower_and_nobody_is_kept_out(data: Path) -> None:
     log = data / "stderr"
     with log.open("wb") as errors:
-        served = Served.start(data, files_max=256, errors=errors)
+        served = Served.start(data, files_max=(256, 256), errors=errors)
     try:
         output = log.read_text()
         assert "the limit of open files (ulimit -n) is 256" in output and "72 streams" in output
@@ -64,7 +64,7 @@ def test_with_few_open_files_the_bounds_are_lower_and_nobody_is_kept_out(data: P
 def test_who_follows_as_often_as_it_may_leaves_room_for_others(data: Path) -> None:
     tokens = Tokens(data / "service" / "tokens.json")
     admin, viewer = tokens.add("boss", "admin"), tokens.add("eye", "viewer")
-    served = Served.start(data, token=admin, files_max=256)
+    served = Served.start(data, token=admin, files_max=(256, 256))
     most = int(derive_capacity(256).followers * FOLLOWERS_A_TOKEN_SHARE)
     try:
         watched = WatchedTable(served)
@@ -101,17 +101,13 @@ def open_streams(served: Served) -> int:
 
 
 def test_a_low_soft_limit_of_open_files_is_raised(data: Path) -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     log = data / "stderr"
-    try:
-        with log.open("wb") as errors:
-            served = Served.start(data, errors=errors)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    with log.open("wb") as errors:
+        served = Served.start(data, files_max=(512, hard), errors=errors)
     try:
         answered(served)
-        raised = min(before[1], DESCRIPTORS_WANTED)
+        raised = min(hard, DESCRIPTORS_WANTED)
         assert f"raised the limit of open files from 512 to {raised}" in log.read_text()
     finally:
         assert served.stop() == 0

@@ -83,9 +83,9 @@ class WarmCommands:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(
-        self, *arguments: str, stdout: int, stderr: int, files_max: int | None = None
+        self, *arguments: str, stdout: int, stderr: int, files_max: tuple[int, int] | None = None
     ) -> WarmCommand:
-        """Start `retally ARGUMENTS` with at most `files_max` open files, or as many as we may."""
+        """Start `retally ARGUMENTS`, with our limits of open files if `files_max` is None."""
         if self._channel is None:
             self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._process = subprocess.Popen(
@@ -94,8 +94,8 @@ class WarmCommands:
                 cwd=_CHECKOUT,
             )
             theirs.close()
-        limits = resource.getrlimit(_FILES) if files_max is None else (files_max, files_max)
-        command = Command(list(arguments), dict(os.environ), limits)
+        files_max = files_max or resource.getrlimit(_FILES)
+        command = Command(list(arguments), dict(os.environ), files_max)
         return WarmCommand(self._channel, _ask(self._channel, command, stdout, stderr))
 
     def close(self) -> None:

@@ -61,10 +61,10 @@ class Served:
         *arguments: str,
         brokers: str = NO_BROKER,
         token: str | None = None,
-        files_max: int | None = None,
+        files_max: tuple[int, int] | None = None,
         errors: IO[bytes] | None = None,
     ) -> Served:
-        """Start a service with at most `files_max` open files; `errors` gets its log."""
+        """Start a service with a soft and a hard limit of open files; `errors` gets its log."""
         output, theirs = os.pipe()
         process = warm_commands.start(
             *("serve", "--data", str(data), "--port", "0", "--brokers", brokers, *arguments),
