@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--measure",
         action="store_true",
-        help="keep what each file costs in tests/costs.json, if all passes; run whole files",
+        help="keep what each file that passes costs in tests/costs.json; run whole files",
     )
 
 

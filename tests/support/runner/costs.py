@@ -94,6 +94,11 @@ class CostMeter:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._spent: dict[str, dict[str, list[float]]] = {part: {} for part in PARTS}
+        self._failed: set[str] = set()  # files, whose tests may have ended early
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed.add(report.nodeid.partition("::")[0])
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
@@ -117,12 +122,14 @@ class CostMeter:
                 self._add(part, file, *cost)
 
     def pytest_terminal_summary(self, exitstatus: int) -> None:
-        if exitstatus == pytest.ExitCode.OK and not hasattr(self._config, "workeroutput"):
+        ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        if ended and not hasattr(self._config, "workeroutput"):
             keep_costs(
                 {
                     part: {
                         file: Cost(*(round(each, 1) for each in spent))
                         for file, spent in files.items()
+                        if file not in self._failed
                     }
                     for part, files in self._spent.items()
                 }
