@@ -27,14 +27,8 @@ from schemas.spec.source_rows import (
     ROW_KEYS,
     NamedSource,
     OnTruncate,
+    RowRules,
     SourceName,
-    columns_of_events,
-    declared_key,
-    declared_time_column,
-    dedupe_by_key,
-    distinct_columns,
-    no_metadata,
-    removes_known_rows,
     require_distinct,
     section_path,
 )
@@ -137,7 +131,7 @@ class View(Section):
     mirror_ms: MirrorEvery | None = Field(default=None, alias="mirror")
 
 
-class JobSpec(Section):
+class JobSpec(RowRules):
     """A whole job spec. Two specs are equal if and only if their documents are equal."""
 
     model_config = ConfigDict(
@@ -248,14 +242,6 @@ class JobSpec(Section):
         if value != default:
             raise ValueError(f"belongs to each source; move it into sources.{next(iter(sources))}")
         return next(iter(sources.values())).job_keys()[key]
-
-    _distinct = field_validator("columns")(distinct_columns)
-    _of_events = field_validator("columns")(columns_of_events)
-    _metadata = field_validator("columns")(no_metadata)
-    _key = field_validator("primary_key")(declared_key)
-    _dedupe = field_validator("dedupe")(dedupe_by_key)
-    _time = field_validator("watermark")(declared_time_column)
-    _truncate = field_validator("on_truncate")(removes_known_rows)
 
     @model_validator(mode="after")
     def _one_source_in_short_form(self) -> Self:

@@ -26,6 +26,7 @@ from schemas.spec.values import (
     ColumnType,
     ElsewhereError,
     MisplacedError,
+    Section,
     text_like,
 )
 from schemas.spec.watermark import Watermark
@@ -184,7 +185,19 @@ def removes_known_rows(on_truncate: OnTruncate, info: ValidationInfo) -> OnTrunc
     return on_truncate
 
 
-class NamedSource(Source):
+class RowRules(Section):
+    """The rules between the keys of a source's rows, for a job and for each of its `sources`."""
+
+    _distinct = field_validator("columns", check_fields=False)(distinct_columns)
+    _of_events = field_validator("columns", check_fields=False)(columns_of_events)
+    _metadata = field_validator("columns", check_fields=False)(no_metadata)
+    _key = field_validator("primary_key", check_fields=False)(declared_key)
+    _dedupe = field_validator("dedupe", check_fields=False)(dedupe_by_key)
+    _time = field_validator("watermark", check_fields=False)(declared_time_column)
+    _truncate = field_validator("on_truncate", check_fields=False)(removes_known_rows)
+
+
+class NamedSource(RowRules, Source):
     """One of the `sources` of a job: a source and its rows, by the name that FROM gives it."""
 
     columns: dict[ColumnName, ColumnType]
@@ -193,14 +206,6 @@ class NamedSource(Source):
     timestamp_format: Literal["sql", "iso"] = "sql"
     watermark: Watermark = Field(default=Watermark(), validate_default=True)
     on_truncate: OnTruncate = Field(default="stop", validate_default=True)
-
-    _distinct = field_validator("columns")(distinct_columns)
-    _of_events = field_validator("columns")(columns_of_events)
-    _metadata = field_validator("columns")(no_metadata)
-    _key = field_validator("primary_key")(declared_key)
-    _dedupe = field_validator("dedupe")(dedupe_by_key)
-    _time = field_validator("watermark")(declared_time_column)
-    _truncate = field_validator("on_truncate")(removes_known_rows)
 
     def job_keys(self) -> dict[str, Any]:
         """Return the keys of a job that reads this source alone, in the short form."""
