@@ -63,6 +63,8 @@ class Gate:
             nonlocal status, took
             if message["type"] == "http.response.start":
                 status, took = message["status"], time.monotonic() - began
+                # Whoever has the response finds its line in the audit log.
+                await self._audit(scope, status)
                 names = {name.lower() for name, _ in message["headers"]}
                 missing = [header for header in _HEADERS if header[0] not in names]
                 message = {**message, "headers": [*message["headers"], *missing]}
@@ -94,12 +96,8 @@ class Gate:
             route = route or getattr(scope.get("route"), "path", None)
             seconds = took if status else time.monotonic() - began
             self._counts.count(route, scope["method"], status, seconds)
-            state = scope.get("state", {})
-            if "role" in state and (_changes(scope) or "reads" in state):
-                # Anonymous requests are only counted.
-                method, path = scope["method"][:20], _make_printable(scope["path"])
-                line = (state["who"], state["role"], method, path, status, _find_client(scope))
-                await run_in_threadpool(self._audit_log.note, *line, state.get("reads"))
+            if not status:
+                await self._audit(scope, status)
             if log.isEnabledFor(logging.INFO):
                 # Without the query, which may contain data of users.
                 log.info(
@@ -109,6 +107,14 @@ class Gate:
                     status,
                     (time.monotonic() - began) * 1_000,
                 )
+
+    async def _audit(self, scope: Scope, status: int) -> None:
+        """Write the line of a change or an audited read; anonymous requests are only counted."""
+        state = scope.get("state", {})
+        if "role" in state and (_changes(scope) or "reads" in state):
+            method, path = scope["method"][:20], _make_printable(scope["path"])
+            line = (state["who"], state["role"], method, path, status, _find_client(scope))
+            await run_in_threadpool(self._audit_log.note, *line, state.get("reads"))
 
     def _rank(self, scope: Scope) -> int:
         role = self._runtime.access.find_likely_role(Request(scope))

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from schemas import limits
 from schemas.spec.connections import load_connections
@@ -148,6 +149,26 @@ async def test_the_audit_log_says_who_requested_which_change(console: Console) -
     file = console.data / "service" / "trail.log"
     assert file.stat().st_mode & 0o077 == 0
     assert console.admin not in file.read_text()
+
+
+@pytest.mark.anyio
+async def test_whoever_has_the_response_finds_its_line_in_the_audit_log(console: Console) -> None:
+    seen = []
+
+    async def record(scope: Scope, receive: Receive, send: Send) -> None:
+        async def look(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                seen.append((console.data / "service" / "trail.log").read_text().count("\n"))
+            await send(message)
+
+        await console.gated(scope, receive, look)
+
+    admin = {"Authorization": f"Bearer {console.admin}"}
+    transport = httpx.ASGITransport(record)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as browser:
+        for _ in range(2):
+            await browser.put("/v1/jobs/items", content=SPEC, headers=admin)
+    assert seen == [1, 2]
 
 
 def test_the_audit_log_is_bounded_and_goes_on(
