@@ -61,7 +61,7 @@ from jobs.table.parts import QUARANTINE, ROWS
 from jobs.table.version import TableVersion
 from schemas.directory.paths import JobDirectory
 from schemas.spec.file import load_spec, write_spec
-from schemas.spec.job import JobSpec
+from schemas.spec.job import JobSpec, source_sections
 from schemas.table.epoch import VIEWS, EpochRow, Offsets
 from schemas.table.view_path import SHARED, split_part
 
@@ -198,7 +198,8 @@ def _make_shadow_spec(job: JobToEvolve, spec: JobSpec) -> JobSpec:
             view.pop(key, None)
     if names - {""}:
         document["views"] = {name: view for name, view in views.items() if name in names}
-    document["source"]["group"] = f"retally-{spec.name}-next"
+    for source in source_sections(document):
+        source["group"] = f"retally-{spec.name}-next"
     return load_spec(document)
 
 

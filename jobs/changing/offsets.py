@@ -1,7 +1,7 @@
 """Move the offsets of a stopped job, so that it continues from other offsets of its topics.
 
     epoch E ──► epoch E+1, kind "offsets"
-                  offsets     the requested ones, or those of source.start
+                  offsets     the requested ones, or those of each source's start
                   the rest    state, results, watermark: unchanged
 
 Skipped records are never counted, and records that are read again count twice. So from then on the
@@ -40,7 +40,7 @@ class Moved:
 def move_offsets(
     paths: JobDirectory, to: Offsets | None, admin: KafkaAdmin, *, at: int | None = None
 ) -> Moved:
-    """Set the offsets of the partitions in `to`; None sets all to the spec's source.start.
+    """Set the offsets of the partitions in `to`; None sets all to the start of their source.
 
     With `at`, raise CannotMove if the job is at another epoch.
     """
@@ -67,14 +67,14 @@ def move_offsets(
 
 def _resolve_offsets(reader: TableReader, to: Offsets | None, admin: KafkaAdmin) -> Offsets:
     """Return all new offsets of the job; raise CannotMove if a topic does not have one."""
-    source, newest = reader.spec.source, reader.newest
-    known = {name: newest.topics[name] for name in source.topics if name in newest.topics}
+    topics, newest = reader.spec.topics, reader.newest
+    known = {name: newest.topics[name] for name in topics if name in newest.topics}
     require_same_topics(admin, known)
-    requested = first_offsets(admin, source.topics, source.start) if to is None else to
+    requested = first_offsets(admin, reader.spec) if to is None else to
     wanted = {topic: dict(partitions) for topic, partitions in newest.offsets.items()}
     for topic, partitions in requested.items():
-        if topic not in source.topics:
-            named = ", ".join(source.topics)
+        if topic not in topics:
+            named = ", ".join(topics)
             raise CannotMove(f"job {reader.paths.name!r} does not read {topic!r}, but {named}")
         _require_existing(admin, topic, partitions)
         wanted.setdefault(topic, {}).update(partitions)

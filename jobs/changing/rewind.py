@@ -159,7 +159,7 @@ def _check(job: StoppedJob, target: Savepoint, admin: KafkaAdmin) -> None:
             f"epoch {epoch} of job {name!r} has a view with other state.buckets than the job has "
             "now; choose a later epoch"
         )
-    identities = find_topics(admin, job.reader.spec.source.topics)
+    identities = find_topics(admin, job.reader.spec.topics)
     check_starts(admin, target.row.offsets, target.row.topics, identities)
 
 

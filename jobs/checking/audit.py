@@ -167,7 +167,7 @@ def _find_range(
     """Return the job's first offsets and those of the epoch; raise CannotAudit if any are gone."""
     starts: Offsets = {}
     ends: Offsets = {}
-    for topic, identity in find_topics(admin, reader.spec.source.topics).items():
+    for topic, identity in find_topics(admin, reader.spec.topics).items():
         known = newest.topics.get(topic)
         if known is not None and known.id != identity.id:
             raise CannotAudit(

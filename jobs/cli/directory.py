@@ -194,7 +194,7 @@ class Directory:
         from jobs.edge.kafka.admin import KafkaAdmin
 
         connections = load_connections(self._options.connections, self._options.brokers)
-        connection = connections.lookup(load_spec(self._job.spec).source.connection)
+        connection = connections.lookup(load_spec(self._job.spec).connection)
         with KafkaAdmin(kafka_python_options(connection)) as admin:
             yield connection, admin
 

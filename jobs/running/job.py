@@ -180,10 +180,10 @@ class Job:
         # These raise before this start fences another writer: no job can run without them.
         require_limits()
         java(), spark_jars()
-        source = self.connections.lookup(self.spec.source.connection)
+        source = self.connections.lookup(self.spec.connection)
         self._begin("topics")
         with KafkaAdmin(kafka_python_options(source)) as admin:
-            identities = find_topics(admin, self.spec.source.topics)
+            identities = find_topics(admin, self.spec.topics)
             with closing(SourceTopics(source, identities)) as topics:
                 self._run_on(topics, paths, before, admin)
 
@@ -470,9 +470,10 @@ class Job:
         offsets = pipeline.newest.offsets
         try:
             ends = read_ends(admin, offsets)
-            for topic, partitions in offsets.items():
-                numbered = {int(partition): offset for partition, offset in partitions.items()}
-                admin.commit_group_offsets(str(self.spec.source.group), topic, numbered)
+            for alone in self.spec.source_specs.values():
+                for topic in alone.source.topics:
+                    numbered = {int(partition): at for partition, at in offsets[topic].items()}
+                    admin.commit_group_offsets(str(alone.source.group), topic, numbered)
         except Exception as error:
             log.warning("cannot commit the offsets of the consumer group, trying later: %s", error)
             return

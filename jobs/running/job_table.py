@@ -54,7 +54,7 @@ def open_table(
         kind="start",
         committed_at=now_ms() * 1_000,
         plan=reading_plan(plans).fingerprint,
-        offsets=first_offsets(admin, spec.source.topics, spec.source.start),
+        offsets=first_offsets(admin, spec),
         topics=dict(topics),
         counters=count_nothing(spec, fingerprints_of(spec)),
     )

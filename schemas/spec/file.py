@@ -22,6 +22,7 @@ from pydantic_core import ErrorDetails
 from schemas import limits
 from schemas.spec.job import ECHO, JobSpec
 from schemas.spec.scalar_text import Scalar, TextPosition, locate_in_scalar
+from schemas.spec.source_rows import locate_key
 from schemas.spec.unknown_names import (
     describe_unknown_key,
     describe_unknown_word,
@@ -164,13 +165,6 @@ def _problem(details: ErrorDetails, known_keys: _KnownKeys, document: Document) 
     reason = str(error) if error is not None else _reason(details, keys, known_keys)
     above = details["type"] == "extra_forbidden"  # the reason names the key itself
     return document.problem(keys, reason, path=keys[:-1] if above else keys)
-
-
-def locate_key(keys: Keys, source: str) -> Keys:
-    """Return the path of a key of the short form in an entry of `sources`; "" is the short form."""
-    if not source:
-        return keys
-    return ("sources", source, *(keys[1:] if keys[0] == "source" else keys))
 
 
 _REASONS = {

@@ -4,7 +4,8 @@
                        └─► views: other queries over the same rows, each with its own sink
 
 Instead of `source` and the keys of its rows, `sources` has them by name. With one entry it is only
-another way to write the short form. With several, `source_specs` has the spec of each.
+another way to write the short form. With several, `source_specs` has the spec of each, and
+`topics` those of all. They share a connection, because one stream of Spark reads them.
 
 Users write keys; the code uses attributes, whose names carry the unit of a duration: the key
 `latency: 1s` is `minibatch.latency_ms == 1000`. `document()` turns a spec back into the user's
@@ -16,6 +17,7 @@ even if another key is invalid, and the user sees every problem at once.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -29,7 +31,10 @@ from schemas.spec.source_rows import (
     OnTruncate,
     RowRules,
     SourceName,
+    is_positional,
+    locate_key,
     require_distinct,
+    require_one_stream,
     section_path,
 )
 from schemas.spec.values import (
@@ -179,14 +184,25 @@ class JobSpec(RowRules):
 
         To a user the order of columns means nothing, but a plan depends on it. In a line of CSV it
         is the order of the fields, so it means something unless the spec names these."""
-        csv = self.source.csv_events
-        by_position = self.source.format == "csv" and (csv is None or csv.fields is None)
-        if by_position or self.columns != other.columns:
+        if self.sources is not None:
+            others = other.sources or {}
+            return self._with_sources(
+                {
+                    name: each.with_column_order(others[name].columns) if name in others else each
+                    for name, each in self.sources.items()
+                }
+            )
+        if is_positional(self.source) or self.columns != other.columns:
             return self
         return self.model_copy(update={"columns": dict(other.columns)})
 
     def with_idle_default(self, idle_after_ms: int | None) -> JobSpec:
         """Return this spec with the operator's `idle_after` where a section has none."""
+        if self.sources is not None:
+            sources = self.sources.items()
+            return self._with_sources(
+                {name: each.with_idle_default(idle_after_ms) for name, each in sources}
+            )
         watermark = self.watermark.with_idle_default(idle_after_ms)
         source = self.source.with_idle_default(idle_after_ms)
         return self.model_copy(update={"source": source, "watermark": watermark})
@@ -198,18 +214,22 @@ class JobSpec(RowRules):
 
     @property
     def strategies(self) -> dict[str, Watermark]:
-        """The watermark section of each topic: its own, or the job's."""
-        source = self.source
-        return {topic: source.watermark_of(topic) or self.watermark for topic in source.topics}
+        """The watermark section of each topic: its own, or that of its source."""
+        return {
+            topic: alone.source.watermark_of(topic) or alone.watermark
+            for alone in self.source_specs.values()
+            for topic in alone.source.topics
+        }
 
     @property
     def sections(self) -> dict[tuple[str, ...], Watermark]:
         """The watermark sections that some topic has, by their paths in the spec."""
         found: dict[tuple[str, ...], Watermark] = {}
-        for index, topic in enumerate(self.source.topics):
-            own = self.source.watermark_of(topic)
-            path = ("watermark",) if own is None else section_path(index)
-            found[path] = own or self.watermark
+        for name, alone in self.source_specs.items():
+            for index, topic in enumerate(alone.source.topics):
+                own = alone.source.watermark_of(topic)
+                path = ("watermark",) if own is None else section_path(index)
+                found[locate_key(path, name)] = own or alone.watermark
         return found
 
     @field_validator("sources")
@@ -224,6 +244,7 @@ class JobSpec(RowRules):
         if len(sources) > limits.SOURCES_MAX:
             raise ValueError(f"has {len(sources)} sources; use at most {limits.SOURCES_MAX}")
         require_distinct(sources)
+        require_one_stream(sources)
         return sources
 
     @field_validator("source", *ROW_KEYS, mode="before")
@@ -257,6 +278,26 @@ class JobSpec(RowRules):
         if source.group is None and "name" in info.data:
             return source.model_copy(update={"group": default_group(info.data["name"])})
         return source
+
+    @field_validator("minibatch")
+    @classmethod
+    def _clock_of_one_source(cls, minibatch: MiniBatch, info: ValidationInfo) -> MiniBatch:
+        if minibatch.clock == "event" and len(info.data.get("sources") or ()) > 1:
+            raise MisplacedError(
+                "event needs a single source, because a joined row has no time of its own; use "
+                "processing",
+                "clock",
+            )
+        return minibatch
+
+    @field_validator("early_retractions")
+    @classmethod
+    def _early_of_one_source(cls, early: str, info: ValidationInfo) -> str:
+        if early == "drop" and len(info.data.get("sources") or ()) > 1:
+            raise ValueError(
+                "drop needs a single source, because the rows of a join have no order; use keep"
+            )
+        return early
 
     @field_validator("sink")
     @classmethod
@@ -338,13 +379,40 @@ class JobSpec(RowRules):
         """The spec of each source, as of a job with only this one; "" in the short form."""
         if self.sources is None:
             return {"": self}
-        specs = {}
-        for name, each in self.sources.items():
-            keys = each.job_keys()
-            group = each.group or default_group(self.name)
-            keys["source"] = keys["source"].model_copy(update={"group": group})
-            specs[name] = self.model_copy(update={"sources": None, **keys})
-        return specs
+        sources = self.sources.items()
+        return {
+            name: self.model_copy(update={"sources": None, **self._keys_of(each)})
+            for name, each in sources
+        }
+
+    def _with_sources(self, sources: dict[str, NamedSource]) -> JobSpec:
+        first = next(iter(sources.values()))
+        return self.model_copy(update={"sources": sources, **self._keys_of(first)})
+
+    def _keys_of(self, source: NamedSource) -> dict[str, Any]:
+        """Return the keys of a source in the short form, with its consumer group."""
+        keys = source.job_keys()
+        group = source.group or default_group(self.name)
+        return keys | {"source": keys["source"].model_copy(update={"group": group})}
+
+    @property
+    def topics_by_source(self) -> dict[str, tuple[str, ...]]:
+        """The topics of each source; "" is the short form."""
+        return {name: each.source.topics for name, each in self.source_specs.items()}
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of all sources, each once."""
+        return tuple(dict.fromkeys(chain.from_iterable(self.topics_by_source.values())))
+
+    @property
+    def connection(self) -> str:
+        """The name of the Kafka connection that all sources share."""
+        return self.source.connection
+
+    def sources_of(self, topic: str) -> tuple[str, ...]:
+        """Return the names of the sources that read a topic; ("",) in the short form."""
+        return tuple(name for name, topics in self.topics_by_source.items() if topic in topics)
 
     @property
     def why_not_run(self) -> str | None:
@@ -385,6 +453,12 @@ class JobSpec(RowRules):
         if self.source.group == default_group(self.name):
             document["source"].pop("group", None)
         return document
+
+
+def source_sections(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the section of each source in the document of a spec."""
+    sources = document.get("sources")
+    return [document["source"]] if sources is None else list(sources.values())
 
 
 def _topics_of(sink: Sink) -> set[str]:

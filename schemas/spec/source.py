@@ -145,7 +145,7 @@ class Source(Section):
         named = (each for each in self.listed if isinstance(each, TopicSource))
         return next((each.watermark for each in named if each.topic == topic), None)
 
-    def with_idle_default(self, idle_after_ms: int | None) -> Source:
+    def with_idle_default(self, idle_after_ms: int | None) -> Self:
         """Return this source with the operator's `idle_after` where a section has none."""
         listed = tuple(
             each

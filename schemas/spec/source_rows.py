@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -82,6 +82,63 @@ def require_distinct(names: Mapping[str, object]) -> None:
         first = seen.setdefault(name.lower(), name)
         if first != name:
             raise MisplacedError(f"differs from {first!r} only in case; rename one of them", name)
+
+
+def require_one_stream(sources: Mapping[str, NamedSource]) -> None:
+    """Raise MisplacedError unless one stream can read all sources, each topic in one way."""
+    first, *_ = sources
+    topics: dict[str, tuple[str, NamedSource]] = {}
+    for name, each in sources.items():
+        if each.connection != sources[first].connection:
+            raise MisplacedError(
+                f"is {each.connection!r}, and that of {first} is {sources[first].connection!r}; a "
+                "job reads from one cluster, so use one connection, or mirror the topic there",
+                name,
+                "connection",
+            )
+        for topic in each.topics:
+            other, known = topics.setdefault(topic, (name, each))
+            same_time = each.strategy_of(topic) == known.strategy_of(topic)
+            for key, same in (("watermark", same_time), ("start", each.start == known.start)):
+                if not same:
+                    raise MisplacedError(
+                        f"differs from that of {other}, which reads {topic} too; each topic is "
+                        "read once, so use the same for both",
+                        name,
+                        key,
+                    )
+        if len(sources) > 1:
+            _require_any_order(name, each)
+
+
+def _require_any_order(name: str, source: NamedSource) -> None:
+    """Raise MisplacedError if a watermark must see the rows one by one."""
+    for index, topic in enumerate(source.topics):
+        section = source.strategy_of(topic)
+        own = () if source.watermark_of(topic) is None else ("topics", str(index))
+        if section.in_order:
+            key = "within_epoch" if section.within_epoch else "generator"
+            raise MisplacedError(
+                "needs the rows of the job in their order, which a join does not keep; use "
+                "generator: bounded",
+                name,
+                *own,
+                "watermark",
+                key,
+            )
+
+
+def locate_key(keys: tuple[str, ...], source: str) -> tuple[str, ...]:
+    """Return the path of a key of the short form in an entry of `sources`; "" is the short form."""
+    if not source:
+        return keys
+    return ("sources", source, *(keys[1:] if keys[0] == "source" else keys))
+
+
+def is_positional(source: Source) -> bool:
+    """Return whether the order of the columns is that of the fields of a line."""
+    csv = source.csv_events
+    return source.format == "csv" and (csv is None or csv.fields is None)
 
 
 def columns_of_events(columns: dict[str, SqlType], info: ValidationInfo) -> dict[str, SqlType]:
@@ -206,6 +263,21 @@ class NamedSource(RowRules, Source):
     timestamp_format: Literal["sql", "iso"] = "sql"
     watermark: Watermark = Field(default=Watermark(), validate_default=True)
     on_truncate: OnTruncate = Field(default="stop", validate_default=True)
+
+    def strategy_of(self, topic: str) -> Watermark:
+        """Return the watermark section of a topic: its own, or that of the source."""
+        return self.watermark_of(topic) or self.watermark
+
+    def with_column_order(self, columns: dict[str, SqlType]) -> NamedSource:
+        """Return this source with its columns in the order of `columns`, if both are the same."""
+        if is_positional(self) or self.columns != columns:
+            return self
+        return self.model_copy(update={"columns": dict(columns)})
+
+    def with_idle_default(self, idle_after_ms: int | None) -> Self:
+        """Return this source with the operator's `idle_after` where a section has none."""
+        watermark = self.watermark.with_idle_default(idle_after_ms)
+        return super().with_idle_default(idle_after_ms).model_copy(update={"watermark": watermark})
 
     def job_keys(self) -> dict[str, Any]:
         """Return the keys of a job that reads this source alone, in the short form."""

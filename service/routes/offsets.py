@@ -115,7 +115,7 @@ async def move_offsets(
     if (known := find_repeated(runtime, name, "offsets", idempotency_key)) is not None:
         return answer_accepted(known)
     wanted = (await parse_body(request, _OffsetsBody)).offsets
-    _check_offsets(wanted, runtime.find_live_table(name).spec.source.topics)
+    _check_offsets(wanted, runtime.find_live_table(name).spec.topics)
     arguments = {"epoch": _fence(runtime, name, newest, if_match), "offsets": wanted}
     return await submit_operation(request, name, "offsets", arguments, idempotency_key, alone=True)
 

@@ -109,7 +109,7 @@ def _includes(
 
 def _parse_record(live_table: LiveTable, text: str) -> tuple[str, str, int]:
     """Parse PARTITION:OFFSET or TOPIC/PARTITION:OFFSET."""
-    topics = live_table.spec.source.topics
+    topics = live_table.spec.topics
     found = _RECORD.fullmatch(text)
     if (
         found is None

@@ -99,7 +99,7 @@ class Lags:
                     log.exception("cannot measure lags")
 
     def _request_ends(self, name: str, spec: JobSpec, newest: EpochRow) -> None:
-        connection = spec.source.connection
+        connection = spec.connection
         now = time.monotonic()
         if any(now < self._retry_at.get(each, 0) for each in ((connection, ""), ("", name))):
             return

@@ -141,7 +141,7 @@ class Driver:
     def __init__(self, world: World) -> None:
         self.world = world
         admin: Any = Admin(world.broker)
-        self.identities = find_topics(admin, ["product"])
+        self.identities = find_topics(admin, world.job.spec.topics)
         table = EpochTable(Place(world.disk), tasks.LAYOUT, Handle(world.disk))  # type: ignore[arg-type]
         newest = table.newest() or self._begun(table, admin)
         if table.claim():
@@ -181,7 +181,7 @@ class Driver:
             kind="start",
             committed_at=0,
             plan=job.plan.fingerprint,
-            offsets=first_offsets(admin, ["product"], "earliest"),
+            offsets=first_offsets(admin, job.spec),
             topics=dict(self.identities),
             counters=counters,
         )

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from jobs.core.job.views import plans_of
 from schemas.spec.file import load_spec
-from schemas.spec.job import JobSpec
+from schemas.spec.job import JobSpec, source_sections
+from schemas.spec.source_rows import locate_key
 
 
 def clone_spec(spec: JobSpec, name: str) -> JobSpec:
@@ -17,7 +18,8 @@ def clone_spec(spec: JobSpec, name: str) -> JobSpec:
     document = spec.document() | {"name": name}
     for section in (document, *document.get("views", {}).values()):
         section.pop("sink", None)
-    document["source"].pop("group", None)
+    for source in source_sections(document):
+        source.pop("group", None)
     return load_spec(document)
 
 
@@ -40,11 +42,19 @@ def clone_problems(spec: JobSpec, of: JobSpec) -> dict[str, str]:
         buckets = others[name].state.buckets
         if specs[name].state.buckets != buckets:
             problems[f"{key}state.buckets"] = f"must be {buckets}, as in {of.name!r}"
-    if (spec.dedupe, spec.primary_key) != (of.dedupe, of.primary_key):
-        problems["dedupe"] = f"must be as in {of.name!r}, with the same primary_key"
-    missing = sorted(set(of.source.topics) - set(spec.source.topics))
-    if missing:
-        problems["source.topics"] = f"must have {missing[0]!r}: its rows stay in the state"
+    sources = spec.source_specs
+    for name, theirs in of.source_specs.items():
+        if name not in sources:
+            problems["sources"] = f"must be those of {of.name!r}: {', '.join(of.topics_by_source)}"
+            break
+        own = sources[name]
+        if (own.dedupe, own.primary_key) != (theirs.dedupe, theirs.primary_key):
+            key = ".".join(locate_key(("dedupe",), name))
+            problems[key] = f"must be as in {of.name!r}, with the same primary_key"
+        missing = sorted(set(theirs.source.topics) - set(own.source.topics))
+        if missing:
+            key = ".".join(locate_key(("source", "topics"), name))
+            problems[key] = f"must have {missing[0]!r}: its rows stay in the state"
     taken = {topic for _, topic in _list_sinks(of)}
     for name, topic in _list_sinks(spec):
         if topic in taken:

@@ -73,8 +73,8 @@ def compare_jobs(old: Planned, new: Planned, newest: EpochRow) -> Evolution:
         fixed.append(
             f"state.buckets is fixed for the life of a job: it is {old.spec.state.buckets}"
         )
-    if new.spec.source.topics != old.spec.source.topics:
-        fixed.append("source.topic changed, and a job cannot change its source")
+    if other_topics := describe_other_topics(old.spec, new.spec):
+        fixed.append(other_topics)
     sink, before = new.spec.sink, old.spec.sink
     if found.begins and sink is not None and before is not None and sink.topic == before.topic:
         fixed.append(
@@ -82,6 +82,14 @@ def compare_jobs(old: Planned, new: Planned, newest: EpochRow) -> Evolution:
             "other keys; give sink.topic another name"
         )
     return replace(found, reasons=(*found.reasons, *more), fixed=(*fixed, *found.fixed))
+
+
+def describe_other_topics(old: JobSpec, new: JobSpec) -> str | None:
+    """Return why a job cannot continue with the topics of a spec, or None if it can."""
+    if new.topics_by_source == old.topics_by_source:
+        return None
+    key = "source.topic" if old.sources is None and new.sources is None else "sources"
+    return f"{key} changed, and a job cannot change its source"
 
 
 def refuses_less(old: Planned, new: Planned) -> bool:
@@ -122,6 +130,8 @@ def compare_plans(old: Plan, new: Plan, *, closes: bool) -> Evolution:
 def _row_reasons(old: Plan, new: Plan) -> list[str]:
     """Return why the new plan makes other rows or groups from the same messages."""
     reasons = []
+    if old.relation != new.relation:
+        reasons.append("FROM joins other rows, and the state has those that it joined")
     if old.where != new.where:
         reasons.append("WHERE changed, and rows that it removed are not kept")
     if old.group != new.group:

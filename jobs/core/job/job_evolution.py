@@ -14,7 +14,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from jobs.core.job.evolution import Evolution, Planned, compare_jobs, refuses_less
+from jobs.core.job.evolution import (
+    Evolution,
+    Planned,
+    compare_jobs,
+    describe_other_topics,
+    refuses_less,
+)
 from jobs.core.job.views import plans_of, reading_plan
 from jobs.core.job.window_rules import closes
 from jobs.core.plan.tree import Plan
@@ -145,8 +151,8 @@ def compare_specs(
         else:
             kept.append(ViewEvolution(name, name, False, found))
             mismatches += (f"view {name!r}: {text}" if name else text for text in found.fixed)
-    if new.source.topics != old.source.topics:
-        mismatches = ["source.topic changed, and a job cannot change its source"]
+    if other_topics := describe_other_topics(old, new):
+        mismatches = [other_topics]
         changed = [replace(each, found=replace(each.found, fixed=())) for each in changed]
     mismatches += find_taken_topics(before, after)
     removed = tuple(name for name in before if name not in after)

@@ -16,8 +16,9 @@ from jobs.core.job.views import find_type_conflicts
 from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import QueryError
-from schemas.spec.file import Document, Problem, SpecError, locate_key, validate
+from schemas.spec.file import Document, Problem, SpecError, validate
 from schemas.spec.job import JobSpec, View
+from schemas.spec.source_rows import locate_key
 
 _QUERY = "query"
 _NOT_FINAL = (

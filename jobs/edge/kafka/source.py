@@ -14,8 +14,9 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing
-from schemas.spec.job import MiniBatch
+from schemas.spec.job import JobSpec, MiniBatch
 from schemas.spec.source import StartAt
+from schemas.spec.source_rows import locate_key
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 
 _NAMED = 5  # known topics in the error for an unknown one
@@ -73,7 +74,7 @@ def find_topics(admin: KafkaAdmin, topics: Sequence[str]) -> dict[str, TopicIden
     missing = [name for name, identity in found.items() if identity is None]
     if missing:
         raise TopicMissing(
-            f"source topic {missing[0]!r} does not exist; create it or correct source.topic"
+            f"source topic {missing[0]!r} does not exist; create it or correct its name in the spec"
             f"{_describe_known(missing[0], admin.topics())}"
         )
     return {name: identity for name, identity in found.items() if identity is not None}
@@ -102,30 +103,34 @@ def _require_same_id(topic: str, known: TopicIdentity, found: TopicIdentity) -> 
         )
 
 
-def first_offsets(admin: KafkaAdmin, topics: Sequence[str], start: str | StartAt) -> Offsets:
+def first_offsets(admin: KafkaAdmin, spec: JobSpec) -> Offsets:
     """Return the fixed offsets at which a job without a committed epoch starts."""
     offsets: Offsets = {}
-    for topic in topics:
-        beginning = admin.beginning_offsets(topic)
-        if start == "earliest":
-            found = beginning
-        elif start == "latest":
-            found = admin.end_offsets(topic)
-        else:
-            assert isinstance(start, StartAt)
-            found = dict(beginning)
-            if start.offsets is not None:
-                unknown = sorted(set(start.offsets) - set(beginning))
-                if unknown:
-                    raise SourceChanged(
-                        f"source.start names partition {unknown[0]}, but {topic} has "
-                        f"{len(beginning)} partitions; correct source.start"
-                    )
-                found.update(start.offsets)
-            else:
-                found = admin.offsets_at(topic, start.timestamp_ms or 0)
-        offsets[topic] = {str(partition): offset for partition, offset in sorted(found.items())}
+    for name, alone in spec.source_specs.items():
+        for topic in alone.source.topics:
+            key = ".".join(locate_key(("source", "start"), name))
+            found = _find_start(admin, topic, alone.source.start, key)
+            offsets[topic] = {str(partition): at for partition, at in sorted(found.items())}
     return offsets
+
+
+def _find_start(admin: KafkaAdmin, topic: str, start: str | StartAt, key: str) -> Mapping[int, int]:
+    """Return the first offsets of a topic; `key` is where the spec has the start."""
+    beginning = admin.beginning_offsets(topic)
+    if start == "earliest":
+        return beginning
+    if start == "latest":
+        return admin.end_offsets(topic)
+    assert isinstance(start, StartAt)
+    if start.offsets is None:
+        return admin.offsets_at(topic, start.timestamp_ms or 0)
+    unknown = sorted(set(start.offsets) - set(beginning))
+    if unknown:
+        raise SourceChanged(
+            f"{key} names partition {unknown[0]}, but {topic} has {len(beginning)} partitions; "
+            f"correct {key}"
+        )
+    return beginning | start.offsets
 
 
 def check_starts(

@@ -80,7 +80,7 @@ def _parse(name: str, text: str) -> JobTopics | None:
         return None
     sinks = [each.sink for each in spec.view_specs.values() if each.sink is not None]
     topics = tuple((sink.connection, sink.topic) for sink in sinks)
-    sources = tuple((spec.source.connection, topic) for topic in spec.source.topics)
+    sources = tuple((spec.connection, topic) for topic in spec.topics)
     return JobTopics(name, sources, topics, _summarize(spec))
 
 

@@ -13,8 +13,8 @@ from schemas.spec.file import SpecError, list_keys, load_spec, read_text, valida
 from schemas.spec.job import JobSpec
 from schemas.types.sql_types import BIGINT
 
-ORDERS = {"topic": "shop.orders", "columns": {"id": "BIGINT", "at": "TIMESTAMP(3)"}}
-CUSTOMERS = {
+ORDERS: dict[str, Any] = {"topic": "shop.orders", "columns": {"id": "BIGINT", "at": "TIMESTAMP(3)"}}
+CUSTOMERS: dict[str, Any] = {
     "topics": ["shop.customers"],
     "format": "debezium-json",
     "columns": {"id": "BIGINT"},
@@ -22,6 +22,7 @@ CUSTOMERS = {
     "dedupe": "pk",
     "watermark": {"delay": "5s"},
 }
+PUNCTUATED = {"topic": "t", "watermark": {"generator": "punctuated", "marker": "id = 0"}}
 QUERY = "SELECT COUNT(*) AS n FROM orders"
 
 
@@ -69,6 +70,43 @@ def test_several_sources_are_written_back_as_they_were_read() -> None:
     assert "columns" not in document
     assert document["sources"]["customers"]["dedupe"] == "pk"
     assert parsed(document["sources"]) == spec
+
+
+def test_a_job_of_several_sources_knows_the_topics_of_all() -> None:
+    late = {**CUSTOMERS, "topics": ["shop.customers", {"topic": "t", "watermark": {"delay": "9s"}}]}
+    spec = parsed({"orders": ORDERS, "customers": late, "buyers": late})
+    assert spec.topics == ("shop.orders", "shop.customers", "t")
+    assert spec.sources_of("t") == ("customers", "buyers")
+    delays = {topic: each.delay_ms for topic, each in spec.strategies.items()}
+    assert delays == {"shop.orders": 0, "shop.customers": 5_000, "t": 9_000}
+    assert list(spec.sections)[:3] == [
+        ("sources", "orders", "watermark"),
+        ("sources", "customers", "watermark"),
+        ("sources", "customers", "topics", "1", "watermark"),
+    ]
+
+
+def test_the_operators_idleness_is_that_of_every_source_without_its_own() -> None:
+    own = {**CUSTOMERS, "watermark": {"idle_after": "3s"}}
+    spec = parsed({"orders": ORDERS, "customers": own}).with_idle_default(7_000)
+    idle = {topic: each.idle_after_ms for topic, each in spec.strategies.items()}
+    assert idle == {"shop.orders": 7_000, "shop.customers": 3_000}
+    assert spec.watermark.idle_after_ms == 7_000
+
+
+def test_the_order_of_columns_means_nothing_in_any_source() -> None:
+    turned = {**ORDERS, "columns": dict(reversed(ORDERS["columns"].items()))}
+    before = parsed({"customers": CUSTOMERS, "orders": ORDERS})
+    after = parsed({"customers": CUSTOMERS, "orders": turned}).with_column_order(before)
+    assert list(after.source_specs["orders"].columns) == ["id", "at"]
+    csv = {"orders": {**turned, "format": "csv"}, "customers": CUSTOMERS}
+    fixed = parsed(csv).with_column_order(before)
+    assert list(fixed.columns) == ["at", "id"]
+
+
+def test_two_sources_may_read_one_topic_in_the_same_way() -> None:
+    spec = parsed({"orders": {**ORDERS, "table": "o"}, "items": {**ORDERS, "table": "i"}})
+    assert spec.topics == ("shop.orders",)
 
 
 def test_a_job_of_several_sources_is_refused_until_it_can_run() -> None:
@@ -147,6 +185,41 @@ def test_the_editor_knows_the_keys_of_a_source() -> None:
             {"orders": ORDERS},
             {"source": {"topic": "t"}},
             "source: belongs to each source; move it into sources.orders",
+        ),
+        (
+            {"orders": ORDERS, "customers": {**CUSTOMERS, "connection": "east"}},
+            {},
+            "sources.customers.connection: is 'east', and that of orders is 'default'; a job reads",
+        ),
+        (
+            {"orders": ORDERS, "items": {**ORDERS, "watermark": {"delay": "1s"}}},
+            {},
+            "sources.items.watermark: differs from that of orders, which reads shop.orders too",
+        ),
+        (
+            {"orders": ORDERS, "items": {**ORDERS, "start": "latest"}},
+            {},
+            "sources.items.start: differs from that of orders, which reads shop.orders too",
+        ),
+        (
+            {"orders": ORDERS, "customers": {**CUSTOMERS, "watermark": {"within_epoch": True}}},
+            {},
+            "sources.customers.watermark.within_epoch: needs the rows of the job in their order",
+        ),
+        (
+            {"orders": ORDERS, "customers": {**CUSTOMERS, "topics": [PUNCTUATED]}},
+            {},
+            "sources.customers.topics.0.watermark.generator: needs the rows of the job in their",
+        ),
+        (
+            {"orders": ORDERS, "customers": CUSTOMERS},
+            {"minibatch": {"clock": "event", "interval": "1s"}},
+            "minibatch.clock: event needs a single source",
+        ),
+        (
+            {"orders": ORDERS, "customers": CUSTOMERS},
+            {"early_retractions": "drop"},
+            "early_retractions: drop needs a single source",
         ),
         (
             {"orders": ORDERS, "customers": CUSTOMERS},

@@ -107,7 +107,7 @@ class EpochsByHand:
         """A pipeline that knows only what is on disk, as a new process does. The former one stays
         as it is: a test may keep it as the zombie it would be."""
         with KafkaAdmin({"bootstrap_servers": [self.brokers]}) as admin:
-            topics = find_topics(admin, self.spec.source.topics)
+            topics = find_topics(admin, self.spec.topics)
             place = self.place.at_view("")
             table, newest = open_job_table(self.spec, self.plans, place, admin, topics)
         write_specs(self.spec, place)
@@ -130,7 +130,7 @@ class EpochsByHand:
         with KafkaAdmin({"bootstrap_servers": [self.brokers]}) as admin:
             return {
                 topic: {str(number): end for number, end in admin.end_offsets(topic).items()}
-                for topic in self.spec.source.topics
+                for topic in self.spec.topics
             }
 
     def epoch(self, ends: Offsets | None = None, pipeline: Pipeline | None = None) -> EpochRow:
@@ -240,7 +240,7 @@ class ClockByHand(JobClock):
 
     def __init__(self, job: EpochsByHand, newest: EpochRow) -> None:
         self._job = job
-        partitions = {topic: newest.topics[topic].partitions for topic in job.spec.source.topics}
+        partitions = {topic: newest.topics[topic].partitions for topic in job.spec.topics}
         super().__init__(job.spec, partitions, newest, read_log_ends=job.ends)
 
     @property
