@@ -349,7 +349,8 @@ class Runtime:
     def _record_lag(self, name: str) -> None:
         """Record a new lag in the history of a job."""
         for live_table in self._list_live_tables(name):
-            lag = live_table.newest and self.lags.compute_lag(name, live_table.newest)
+            newest = live_table.newest
+            lag = newest and self.lags.compute_lag(name, live_table.spec, newest)
             if lag:
                 live_table.history.record_lag(LagPoint(now_ms(), lag["records"], lag["partitions"]))
 
@@ -379,7 +380,7 @@ class Runtime:
             "committed_at": format_instant(newest.committed_at // 1_000),
             "moved": newest.moved,
             "source_repeats": newest.counters.get("source_repeated"),
-            "lag": self.lags.compute_lag(job, newest),
+            "lag": self.lags.compute_lag(job, live_table.spec, newest),
             "rates": live_table.compute_rates(),
             "mirror": describe_mirror(live_table.paths.mirror, newest.epoch),
             "table": live_table.problem,

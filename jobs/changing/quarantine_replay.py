@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from jobs.core.job.refused_message import (
     MessagePosition,
-    job_decoder,
+    job_decoders,
     parse_message_id,
     why_refused,
 )
@@ -84,7 +84,7 @@ def replay(
     require_same_topics(admin, known)
     original = read_record(connection, topic, partition, offset)
     value = fixed if fixed is not None else _read_bytes(identity, row, original)
-    refused = why_refused(job_decoder(whole), value)
+    refused = why_refused(job_decoders(whole, topic), value)
     if refused is not None:
         reason, path = refused
         raise CannotReplay(f"the job would refuse that message again: {reason} (at {path})")

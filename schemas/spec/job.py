@@ -414,6 +414,12 @@ class JobSpec(RowRules):
         """Return the names of the sources that read a topic; ("",) in the short form."""
         return tuple(name for name, topics in self.topics_by_source.items() if topic in topics)
 
+    def dedupes(self, topic: str) -> bool:
+        """Return whether the job keeps the last image of every row of a topic."""
+        specs = self.source_specs
+        rules = {specs[name].dedupe for name in self.sources_of(topic)}
+        return bool(rules) and None not in rules
+
     @property
     def why_not_run(self) -> str | None:
         """Why a job with this spec cannot start although the spec is valid."""

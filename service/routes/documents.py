@@ -34,6 +34,7 @@ class JobFailure(msgspec.Struct, frozen=True):
 class Lag(msgspec.Struct, frozen=True):
     records: int
     partitions: dict[str, int]
+    sources: dict[str, int] | None = None  # of a job with several
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -44,7 +45,7 @@ class Rates(msgspec.Struct, frozen=True):
 
 class ReplayFrom(msgspec.Struct, frozen=True):
     topics: list[str]
-    start: Any  # source.start
+    start: Any  # source.start, or that of each source by name
     offsets: Offsets | None  # its offsets when the job started
 
 
@@ -318,6 +319,7 @@ class JobOffsets(msgspec.Struct, frozen=True):
     moved: int | None  # the epoch in which they were moved manually, if that still matters
     topics: dict[str, dict[str, PartitionOffsets]]
     lag: Lag | None
+    sources: dict[str, list[str]] | None = None  # topics by source, of a job with several
 
 
 class TopicPartition(msgspec.Struct, frozen=True):

@@ -208,7 +208,9 @@ def _read_epoch(
         "moved": float(newest.moved is not None),
         "source_repeats": _count_repeats(live_table.spec, newest),
         "images": newest.counts.images,
-        "lag_records": (runtime.lags.compute_lag(name, newest) or {}).get("records"),
+        "lag_records": (runtime.lags.compute_lag(name, live_table.spec, newest) or {}).get(
+            "records"
+        ),
         **live_table.compute_rates(),
         "changes_per_second": changes,
     }
@@ -217,7 +219,7 @@ def _read_epoch(
 def _count_repeats(spec: JobSpec, newest: EpochRow) -> int:
     """Return how often the source repeated itself and rows may have counted twice."""
     repeated = newest.counts.source_repeated
-    return 0 if repeated is None or spec.dedupe else repeated.count
+    return 0 if repeated is None or spec.dedupes(repeated.topic) else repeated.count
 
 
 def _count_unpublished(newest: EpochRow) -> int | None:
@@ -254,14 +256,15 @@ def _list_partitions(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
     lags: list[_Sample] = []
     watermarks: list[_Sample] = []
     states: list[_Sample] = []
-    for name, _, newest in newest_epochs:
-        found = runtime.lags.compute_lag(name, newest) or {"partitions": {}}
+    for name, live_table, newest in newest_epochs:
+        spec = live_table.spec
+        found = runtime.lags.compute_lag(name, spec, newest) or {"partitions": {}}
         for name_of_partition, records in found["partitions"].items():
             topic, _, partition = name_of_partition.rpartition("/")
-            lags.append(({"job": name, "topic": topic, "partition": partition}, records))
+            lags.append((_label_partition(name, spec, topic, partition), records))
         for topic, source in newest.time.topics.items():
             for partition, state in source.partitions.items():
-                label = {"job": name, "topic": topic, "partition": partition}
+                label = _label_partition(name, spec, topic, partition)
                 if state.watermark is not None:
                     watermarks.append((label, state.watermark))
                 states.append(({**label, "state": "idle"}, float(state.idle)))
@@ -273,6 +276,12 @@ def _list_partitions(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
         _Family("retally_partition_watermark_ms", watermark_help, watermarks),
         _Family("retally_partition_state", state_help, states),
     ]
+
+
+def _label_partition(job: str, spec: JobSpec, topic: str, partition: str) -> dict[str, str]:
+    """Return the labels of a partition, with its source if the job has several."""
+    label = {"job": job, "topic": topic, "partition": partition}
+    return label if spec.sources is None else label | {"source": ",".join(spec.sources_of(topic))}
 
 
 def _list_table_sizes(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:

@@ -7,7 +7,7 @@ PATCH, DELETE ──► stopped? at that epoch? ──► operation: `retally of
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Header, Request
@@ -75,7 +75,8 @@ class _OffsetsBody(msgspec.Struct, forbid_unknown_fields=True):
 async def offsets(request: Request, name: str) -> Response:
     """Return the next offset of each partition, and its lag if the brokers respond."""
     runtime = runtime_of(request)
-    newest = require_newest(await runtime.wait_until_ready(name))
+    live_table = await runtime.wait_until_ready(name)
+    newest, spec = require_newest(live_table), live_table.spec
     job = name.partition(".")[0]  # all views of a job are at the same offsets
     ends = runtime.lags.find_ends(job)
     topics = {
@@ -85,8 +86,10 @@ async def offsets(request: Request, name: str) -> Response:
         }
         for topic, partitions in newest.offsets.items()
     }
-    document = {"epoch": newest.epoch, "moved": newest.moved, "topics": topics}
-    document["lag"] = runtime.lags.compute_lag(job, newest)
+    document: dict[str, Any] = {"epoch": newest.epoch, "moved": newest.moved, "topics": topics}
+    document["lag"] = runtime.lags.compute_lag(job, spec, newest)
+    if spec.sources is not None:
+        document["sources"] = spec.topics_by_source
     return answer(document, headers={"ETag": f'"{newest.epoch}"'})
 
 
@@ -129,7 +132,7 @@ async def move_offsets(
 async def reset_offsets(
     request: Request, name: str, if_match: IfMatch = None, idempotency_key: RequestKey = None
 ) -> Response:
-    """Let a stopped job continue from `source.start`, with its current state; see PATCH."""
+    """Let a stopped job continue from the `start` of its sources, with its state; see PATCH."""
     require_whole_job(name, "offsets")
     runtime = runtime_of(request)
     newest = require_newest(await runtime.wait_until_ready(name))

@@ -16,7 +16,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.core.job.cloning import clone_problems, clone_spec
-from jobs.core.job.refused_message import job_decoder, why_refused
+from jobs.core.job.refused_message import job_decoders, why_refused
 from schemas.directory.replayed import read_replay
 from schemas.limits import JOB_NAME_CHARACTERS_MAX, REQUEST_KEY_CHARACTERS_MAX, RESENT_AT_ONCE_MAX
 from schemas.spec.file import load_spec, spec_text
@@ -263,7 +263,7 @@ async def replay(
     )  # or 404
     if fixed is not None:
         spec = runtime.jobs.parse_spec(runtime.jobs.find_record(job))
-        refused = await runtime.attempts.run(partial(_why_refused, spec, fixed))
+        refused = await runtime.attempts.run(partial(_why_refused, spec, position[1], fixed))
         if refused is not None:
             errors = [{"path": refused[1], "message": refused[0]}]
             detail = "the job cannot process this message"
@@ -312,9 +312,9 @@ async def replay_all(request: Request, name: str, idempotency_key: RequestKey = 
     return await submit_operation(request, job, "quarantine", arguments, idempotency_key)
 
 
-def _why_refused(spec: JobSpec, message: bytes) -> tuple[str, str] | None:
+def _why_refused(spec: JobSpec, topic: str, message: bytes) -> tuple[str, str] | None:
     """Return why the job cannot process a message, if so; it runs in a child process."""
-    return why_refused(job_decoder(spec), message)
+    return why_refused(job_decoders(spec, topic), message)
 
 
 def _parse_message(body: ReplayBody) -> bytes | None:

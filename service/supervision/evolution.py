@@ -25,9 +25,11 @@ def describe_evolution(jobs: JobCatalog, record: JobRecord, spec: JobSpec) -> di
 
 
 def _make_document(found: JobEvolution, spec: JobSpec, began_at: Offsets | None) -> dict[str, Any]:
+    document = spec.document()
+    starts = {name: each["start"] for name, each in document.get("sources", {}).items()}
     reads = {
-        "topics": list(spec.source.topics),
-        "start": spec.document()["source"].get("start", "earliest"),
+        "topics": list(spec.topics),
+        "start": starts or document["source"]["start"],
         "offsets": began_at,
     }
     return {

@@ -73,8 +73,8 @@ class Lags:
         at, found = self._found.get(name, (0.0, {}))
         return found if time.monotonic() - at < _STALE_SECONDS else {}
 
-    def compute_lag(self, name: str, newest: EpochRow) -> dict[str, Any] | None:
-        """Return the lag of a job, in total and by partition; None if unknown."""
+    def compute_lag(self, name: str, spec: JobSpec, newest: EpochRow) -> dict[str, Any] | None:
+        """Return the lag of a job: in total, by partition, by source of several; None: unknown."""
         ends = self.find_ends(name)
         if not ends:
             return None
@@ -83,7 +83,8 @@ class Lags:
             for topic, found in ends.items()
             for partition, end in found.items()
         }
-        return {"records": sum(partitions.values()), "partitions": partitions}
+        lag = {"records": sum(partitions.values()), "partitions": partitions}
+        return lag if spec.sources is None else lag | {"sources": lag_by_source(spec, partitions)}
 
     # --- the thread -----------------------------------------------------------------------------
 
@@ -136,6 +137,15 @@ class Lags:
                 )
                 require_allowed_brokers(client._client.cluster)
         return client
+
+
+def lag_by_source(spec: JobSpec, partitions: Mapping[str, int]) -> dict[str, int]:
+    """Return the lag of each source; records of a topic that two sources read are in both."""
+    lags = dict.fromkeys(spec.topics_by_source, 0)
+    for partition, records in partitions.items():
+        for source in spec.sources_of(partition.rpartition("/")[0]):
+            lags[source] += records
+    return lags
 
 
 def _group_by_topic(offsets: Mapping[Any, Any]) -> Offsets:

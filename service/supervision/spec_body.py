@@ -16,6 +16,7 @@ from jobs.core.plan.tree import Plan
 from schemas.spec.connections import Connections, UnknownConnectionError
 from schemas.spec.file import Document, Problem, SpecError, read_text
 from schemas.spec.job import JobSpec
+from schemas.spec.source_rows import locate_key
 
 _NAME = "<body>"
 
@@ -81,7 +82,8 @@ def _check_name(document: Document, name: str) -> list[Problem]:
 
 def _check_connections(document: Document, spec: JobSpec, known: Connections) -> list[Problem]:
     """Return a problem for each connection that the operator has not configured."""
-    named: list[tuple[tuple[str, ...], str]] = [(("source",), spec.source.connection)]
+    first = next(iter(spec.source_specs))  # the others have the same connection
+    named = [(locate_key(("source", "connection"), first)[:-1], spec.connection)]
     for view, own in spec.view_specs.items():
         if own.sink is not None:
             named.append((("views", view, "sink") if view else ("sink",), own.sink.connection))

@@ -79,14 +79,17 @@ def _list_relation(spec: JobSpec, relation: Relation) -> Iterator[PlanNode]:
         outputs = [each.expression for each in relation.outputs]
         fields = dict.fromkeys(columns_in([*outputs, relation.where]))
         declared = tuple(Column(name, kind) for name, kind in source.columns.items())
-        yield PlanNode(name, "TableSourceScan", [], _describe_source(source, fields, declared))
+        attributes = _describe_source(source, fields, declared) | {
+            "source": relation.source,
+            "alias": relation.alias,
+        }
+        yield PlanNode(name, "TableSourceScan", [], attributes)
         watermarks = list(_list_watermarks(source, name))
         yield from watermarks
         select = [_alias(expression_sql(e.expression), e.name) for e in relation.outputs]
         where = None if relation.where is None else expression_sql(relation.where)
-        attributes = {"select": select, "where": where}
         before = [node.id for node in watermarks]
-        yield PlanNode(f"calc-{relation.alias}", "Calc", before, attributes)
+        yield PlanNode(f"calc-{relation.alias}", "Calc", before, {"select": select, "where": where})
         return
     sides = [list(_list_relation(spec, side)) for side in (relation.left, relation.right)]
     yield from (node for side in sides for node in side)

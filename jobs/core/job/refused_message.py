@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.job.views import plans_of, reading_plan
 from jobs.core.plan.tree import Column, Plan
-from jobs.core.values.change import Changes, ColumnGone, Filtered, Rejected, Truncated
+from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Truncated
 from jobs.core.values.json_values import Json, render
 from schemas.spec.job import JobSpec
 
@@ -61,21 +61,33 @@ def message_document(row: Mapping[str, Any], bytes_max: int | None = None) -> di
         return document | {"raw_base64": b64encode(shown).decode()}
 
 
-def job_decoder(spec: JobSpec) -> MessageDecoder:
-    """Return the decoder of a job; `spec` is that of the whole job, not of one view.
+def job_decoders(spec: JobSpec, topic: str) -> list[MessageDecoder]:
+    """Return the decoders of a topic, of each source that reads it; `spec` is of the whole job.
 
     All views share the decoded rows, so a message must fit the columns of each view.
     """
-    plan = reading_plan(plans_of(spec))
-    return MessageRules.of(spec).decoder(plan.columns, plan.used)
+    if spec.sources is None:
+        plan = reading_plan(plans_of(spec))
+        return [MessageRules.of(spec).decoder(plan.columns, plan.used)]
+    found = []
+    for name in spec.sources_of(topic):
+        alone = spec.source_specs[name]
+        columns = tuple(Column(each, kind) for each, kind in alone.columns.items())
+        found.append(MessageRules.of(alone).decoder(columns, columns))
+    return found
 
 
-def why_refused(decoder: MessageDecoder, value: bytes) -> tuple[str, str] | None:
+def why_refused(decoders: Sequence[MessageDecoder], value: bytes) -> tuple[str, str] | None:
     """Return the reason and the path for which the job refuses a message; None if it accepts it.
 
     Expressions are not evaluated: a row on which one fails goes into quarantine again.
     """
-    decoded = decoder.explain(value)
+    found = [decoder.explain(value) for decoder in decoders]
+    of_concern = [each for each in found if not isinstance(each, Filtered)]
+    return next(filter(None, map(_explain, of_concern or found[:1])), None)
+
+
+def _explain(decoded: Decoded) -> tuple[str, str] | None:
     if isinstance(decoded, Truncated):
         decoded = decoded.rejected
     if isinstance(decoded, Changes):
@@ -96,6 +108,8 @@ def groups_of(spec: JobSpec, plan: Plan, value: bytes) -> list[dict[str, Json]] 
     columns cannot be read.
     """
     named = [(each.name, each.expression) for each in plan.group]
+    if plan.relation is not None:  # the group is of joined rows
+        return None
     columns = [(name, column) for name, column in named if isinstance(column, Column)]
     used = tuple(dict.fromkeys(column for _, column in columns))
     decoded = MessageRules.of(spec).decoder(used, used).explain(value)

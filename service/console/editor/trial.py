@@ -20,7 +20,8 @@ from jobs.core.fold.laws import BrokenLaw
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.job.in_memory import Event, InMemoryJob, RowExpander, list_evaluated_rows
 from jobs.core.job.window_rules import closing_of
-from jobs.core.plan.tree import Plan
+from jobs.core.plan.relations import columns_of_source
+from jobs.core.plan.tree import Column, Plan, Relation
 from jobs.core.sql.printer import expression_sql
 from jobs.core.values.change import (
     Changes,
@@ -42,6 +43,7 @@ from service.table.row_shape import RowShape
 _RAW_CHARACTERS = 2_000
 _ROWS_SHOWN = 20
 _ROWS_IN_LINE = 2
+_NOT_JOINED = "A trial run does not join its few messages; start the job to see results."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class TriedMessage:
     outcome: str  # rows, rejected, skipped, filtered
     reason: str | None
     rows: tuple[tuple[str, str], ...]  # sign, and the row as JSON
+    source: str = ""  # its name, if the job has several
 
     @property
     def line(self) -> str:
@@ -74,15 +77,12 @@ class Trial:
 
 def run_trial(spec: JobSpec, plan: Plan, samples: Sequence[Sample]) -> Trial:
     """Decode each message, and fold all of them as one bundle."""
+    if plan.relation is not None:
+        return _decode_sources(spec, plan.relation, samples)
     decoder = MessageRules.of(spec).decoder(plan.columns, plan.image)
     renderers = [(column.name, renderer(column.type)) for column in plan.image]
     decoded = [(each, _decode(decoder, each)) for each in samples]
-    messages = tuple(
-        _describe_truncate(each, found, spec)
-        if isinstance(found, Truncated)
-        else _describe_message(each, found, renderers)
-        for each, found in decoded
-    )
+    messages = tuple(_describe(each, found, spec, renderers) for each, found in decoded)
     try:
         changelog = _fold(spec, plan, decoded)
     except _NoChangelog as reason:
@@ -96,6 +96,22 @@ def run_trial(spec: JobSpec, plan: Plan, samples: Sequence[Sample]) -> Trial:
         groups = "1 group" if count == 1 else f"{count} groups"
         hidden = f"HAVING {expression_sql(plan.having, plan)} hides {groups}."
     return Trial(messages, rows[:_ROWS_SHOWN], None, hidden)
+
+
+def _decode_sources(spec: JobSpec, relation: Relation, samples: Sequence[Sample]) -> Trial:
+    """Decode each message as the sources of its topic; what they join is not computed."""
+    messages: list[TriedMessage] = []
+    for sample in samples:
+        found = []
+        for name in spec.sources_of(sample.topic):
+            alone, read = spec.source_specs[name], columns_of_source(relation, name)
+            declared = tuple(Column(each, kind) for each, kind in alone.columns.items())
+            decoded = _decode(MessageRules.of(alone).decoder(declared, read), sample)
+            renderers = [(column.name, renderer(column.type)) for column in read]
+            found.append(replace(_describe(sample, decoded, alone, renderers), source=name))
+        taken = [each for each in found if each.outcome != "filtered"]
+        messages += taken or found[:1]
+    return Trial(tuple(messages), (), _NOT_JOINED)
 
 
 def _live_groups(changelog: Sequence[ChangelogRow]) -> set[str]:
@@ -118,11 +134,14 @@ def _decode(decoder: Any, sample: Sample) -> Decoded:
     return found
 
 
-def _describe_message(
+def _describe(
     sample: Sample,
-    found: Changes | Skipped | Filtered | Rejected | ColumnGone,
+    found: Decoded,
+    spec: JobSpec,
     renderers: Sequence[tuple[str, Callable[[Any], Any]]],
 ) -> TriedMessage:
+    if isinstance(found, Truncated):
+        return _describe_truncate(sample, found, spec)
     outcome, reason, rows = "skipped", None, []
     if isinstance(found, Changes):
         outcome = "rows"

@@ -171,6 +171,7 @@ def _describe(
         "epochs_since": f"epoch {epochs[0].epoch}" if epochs else "",
         "epochs_until": f"epoch {epochs[-1].epoch}" if epochs else "",
         "strip": None if newest is None else draw_partitions(newest, lags),
+        "sources_of": own.sources_of,
         "notes": window_notes(own).values(),
         "dataflow": _draw_dataflow(job, own),
         "dataflow_width": WIDTH,

@@ -16,7 +16,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.core.formats.registry import MessageDecoder
-from jobs.core.job.refused_message import groups_of, job_decoder, why_refused
+from jobs.core.job.refused_message import groups_of, job_decoders, why_refused
 from jobs.core.plan.tree import Plan
 from jobs.table.version import TableVersion, at_newest
 from schemas.limits import CONSOLE_AFFECTED_GROUPS, CONSOLE_QUARANTINE_ROWS, CONSOLE_RAW_BYTES
@@ -97,6 +97,7 @@ async def quarantine_page(
         newest=_encode(reason, find),
         encode=_encode,
         on_error=str(live_table.spec.on_error),
+        sources_of=live_table.spec.sources_of,
     )
 
 
@@ -137,17 +138,17 @@ async def check_messages(request: Request, name: str) -> Response:
 
 def _check_messages(spec: JobSpec, found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return whether the job would process messages; it runs in a child process."""
-    decoder = job_decoder(spec)
-    return [_check_message(decoder, each) for each in found]
+    decoders = {topic: job_decoders(spec, topic) for topic in {each["topic"] for each in found}}
+    return [_check_message(decoders[each["topic"]], each) for each in found]
 
 
-def _check_message(decoder: MessageDecoder, found: dict[str, Any]) -> dict[str, Any]:
+def _check_message(decoders: Sequence[MessageDecoder], found: dict[str, Any]) -> dict[str, Any]:
     document = {"id": found["id"], "refused": None}
     if found["cut"]:
         return {**document, "refused": "only its beginning was kept; resend it by itself"}
     raw = found.get("raw")
     value = base64.b64decode(found.get("raw_base64", "")) if raw is None else raw.encode()
-    refused = why_refused(decoder, value)
+    refused = why_refused(decoders, value)
     return {**document, "refused": None if refused is None else f"{refused[0]} ({refused[1]})"}
 
 
@@ -208,7 +209,8 @@ def _describe(runtime: Runtime, live_table: LiveTable, stored: dict[str, Any]) -
         "omitted": _describe_omitted(raw, binary),
         "resends": resends,
         "counted": _find_counting_epoch(live_table, found["replayed"]),
-        "deduped": bool(live_table.shape.plan.primary_key),
+        "deduped": live_table.spec.dedupes(found["topic"]),
+        "sources_of": live_table.spec.sources_of,
         # The page refreshes itself until it can name the epoch that read the message.
         "resending": sending or _is_unread(live_table, found["replayed"]),
         "fixable": raw is not None and not found["cut"] and len(raw) <= CONSOLE_RAW_BYTES,

@@ -136,8 +136,8 @@ async def preview(
         raise Problem("body-too-large", 413, f"a spec must not exceed {SPEC_BYTES_MAX} bytes")
     values = await _make_preview(runtime, body, name, sample)
     if values["trial"] is not None:
-        source = values["checked"].spec.source
-        request.state.reads = [f"{source.connection}/{topic}" for topic in source.topics]
+        spec = values["checked"].spec
+        request.state.reads = [f"{spec.connection}/{topic}" for topic in spec.topics]
     return await render_page(
         request, visitor, "editor/preview.html", dataflow_width=WIDTH, **values
     )
@@ -157,9 +157,8 @@ async def _make_preview(
     values |= await run_in_threadpool(_describe_plan, checked, spec)
     values["taken"] = name is None and runtime.register.find_job(checked.spec.name) is not None
     if sample:
-        source = checked.spec.source
         try:
-            messages = await runtime.samples.read_newest(source.connection, source.topics)
+            messages = await runtime.samples.read_newest(spec.connection, spec.topics)
             values["trial"] = await runtime.attempts.run(
                 partial(run_trial, checked.main, checked.plan, messages)
             )

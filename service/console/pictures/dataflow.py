@@ -3,7 +3,8 @@
     topic ──► watermark ──► mini-batch ──► ... ──► fold ──► having ──► table ──► topic
 
 Each box shows attributes of its node. Each arrow shows how many messages or rows passed it in the
-newest epoch, if the epoch counted them.
+newest epoch, if the epoch counted them. The sources of a join are chains below each other; a line
+beside the boxes leads from the end of one chain to the join.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _LINE = 17
 _HEAD = 27
 _FOOT = 9
 _ARROW = 34
+_ASIDE = 10  # how far left of the boxes a line goes around them
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,16 @@ class Box:
 
 _BOXES = {
     "TableSourceScan": Box(
-        "source", "Topic", ("{topics}", "connection {connection}", "{format}: {fields}")
+        "source",
+        "Topic",
+        (
+            "{source} AS {alias}",
+            "{topics}",
+            "connection {connection}",
+            "{format}: {fields}",
+            "database {database}",
+            "table {table}",
+        ),
     ),
     "WatermarkAssigner": Box(
         "work",
@@ -53,6 +64,7 @@ _BOXES = {
             "aligned in group {align_group}, up to {max_drift} apart",
         ),
     ),
+    "Join": Box("state", "Join", ("{join_type}", "on {where}")),
     "MiniBatchAssigner": Box(
         "work", "Mini-batch", ("{mode}", "ends at the first of: {ends_bundle}")
     ),
@@ -103,12 +115,8 @@ class Node:
     y: int
     height: int
     lines: tuple[TextLine, ...]  # cut to the width of the box
+    arrows: str  # the path of the arrows to the box
     flow: str  # the label of the arrow above the box
-
-    @property
-    def arrow(self) -> int:
-        """The y of the start of the arrow above the box."""
-        return self.y - _ARROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +133,30 @@ class Dataflow:
 def draw_dataflow(spec: JobSpec, plan: Plan, counters: Mapping[str, Any]) -> Dataflow:
     """Draw the dataflow of a job; `counters` are those of its newest epoch."""
     drawn: list[Node] = []
+    boxes: dict[str, Node] = {}  # by the ids of their nodes
     y = 0
     # Nodes that read the same ones, the strategies of several topics, share a box.
     for _, group in groupby(list_nodes(spec, plan), key=lambda each: each.predecessors):
         node, *others = group
+        ids = [each.id for each in (node, *others)]
         lines = [line for each in (node, *others) for line in _list_lines(each)]
         cut = _cut_lines(lines)
         height = _HEAD + _LINE * len(cut) + (_FOOT if cut else 0)
         texts = tuple(TextLine(y + _HEAD + _LINE * (i + 1) - 5, text) for i, text in enumerate(cut))
         box, flow = _BOXES[node.type], _label_flow(node, counters)
-        drawn.append(Node(box.kind, box.title, ", ".join(lines), y, height, texts, flow))
+        before = {boxes[each].y: boxes[each] for each in node.predecessors}
+        arrows = "".join(_draw_arrow(each, y, drawn[-1]) for each in before.values())
+        drawn.append(Node(box.kind, box.title, ", ".join(lines), y, height, texts, arrows, flow))
+        boxes |= dict.fromkeys(ids, drawn[-1])
         y += height + _ARROW
     return Dataflow(tuple(drawn), y - _ARROW)
+
+
+def _draw_arrow(start: Node, y: int, above: Node) -> str:
+    """Return the path of an arrow to a box at `y`: from the box above it, or beside the boxes."""
+    if start is above:
+        return f"M{WIDTH // 2} {y - _ARROW + 3}V{y - 5}m-4 -5l4 5l4 -5"
+    return f"M0 {start.y + _HEAD // 2}H-{_ASIDE}V{y + _HEAD // 2}H-1m-5 -4l5 4l-5 4"
 
 
 def _cut_lines(lines: Sequence[str]) -> list[str]:
@@ -171,6 +191,6 @@ def _list_lines(node: PlanNode) -> list[str]:
 
 def _label_flow(node: PlanNode, counters: Mapping[str, Any]) -> str:
     """Return the label of the arrow to a node: how many messages or rows passed it."""
-    name = "watermark" if node.type == "WatermarkAssigner" else node.id
+    name = "watermark" if node.predecessors == ["source"] else node.id
     counter, one = _FLOWS.get(name, ("", ""))
     return count_of(int(counters[counter]), one) if counter in counters else ""

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from jobs.core.job.job_plan import plan_of
-from jobs.core.job.refused_message import groups_of, job_decoder, why_refused
-from schemas.spec.file import load_spec
+from jobs.core.job.refused_message import groups_of, job_decoders, why_refused
+from schemas.spec.file import load_spec, read_text, validate
+from schemas.spec.job import JobSpec
 
 QUERY = "SELECT name, SUM(v) AS s FROM t GROUP BY name"
 
@@ -50,7 +51,24 @@ def test_a_message_must_fit_the_declared_columns_whatever_a_view_reads() -> None
     spec = {"name": "j", "source": {"topic": "t"}, "columns": columns, "views": views}
     for v, refused in (("7", None), ("x", ("'x' is not a valid INT", "$.data[0].v"))):
         value = json.dumps({"type": "INSERT", "data": [{"name": "a", "v": v}]}).encode()
-        assert why_refused(job_decoder(load_spec(spec)), value) == refused
+        assert why_refused(job_decoders(load_spec(spec), "t"), value) == refused
+
+
+def test_a_message_of_a_topic_of_two_sources_must_fit_the_one_whose_table_it_is_of() -> None:
+    sources = {
+        "orders": {"topic": "t", "table": "orders", "columns": {"id": "INT"}},
+        "items": {"topic": "t", "table": "items", "columns": {"id": "DATE"}},
+    }
+    document = {"name": "j", "sources": sources, "query": "SELECT COUNT(*) AS n FROM orders"}
+    spec = validate(JobSpec, read_text(json.dumps(document), "a"))
+
+    def refusal(table: str, value: str) -> Any:
+        message = {"type": "INSERT", "database": "d", "table": table, "data": [{"id": value}]}
+        return why_refused(job_decoders(spec, "t"), json.dumps(message).encode())
+
+    assert refusal("orders", "7") is None
+    assert refusal("items", "7") == ("'7' is not a valid DATE such as 2020-05-13", "$.data[0].id")
+    assert refusal("others", "7") == ("the job does not read that database or table", "$")
 
 
 def test_the_groups_of_a_message_of_many_rows_take_one_pass() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.core.job.job_plan import plan_of
+from jobs.core.job.job_plan import plan_of, plan_query
 from schemas.limits import CONSOLE_PARTITIONS
-from schemas.spec.file import load_spec
+from schemas.spec.file import load_spec, read_text, validate
+from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.console.pictures.dataflow import draw_dataflow
 from service.console.pictures.partition_strip import draw_partitions
@@ -137,12 +138,41 @@ def test_strategies_of_several_topics_share_a_box() -> None:
     assert drawn.nodes[1].flow == "2 messages"
 
 
+JOINED = """\
+name: revenue
+sources:
+  orders: {topic: shop.all, table: orders, columns: {id: INT, customer_id: INT, amount: INT}}
+  customers: {topic: shop.all, table: customers, columns: {id: INT, region: STRING}}
+query: >
+  SELECT c.region, SUM(o.amount) AS revenue
+  FROM orders AS o JOIN customers AS c ON o.customer_id = c.id GROUP BY c.region
+"""
+
+
+def test_each_source_of_a_join_is_a_chain_of_boxes_that_leads_to_it() -> None:
+    spec = validate(JobSpec, read_text(JOINED, "spec"))
+    drawn = draw_dataflow(spec, plan_query(spec), {"read": 2})
+    titles = [node.title for node in drawn.nodes]
+    chain = ["Topic", "Watermark", "Compute"]
+    assert titles[:8] == [*chain, *chain, "Join", "Mini-batch"]
+    orders, _, left, customers, watermark, right, join, bundle = drawn.nodes[:8]
+    assert orders.text.startswith("orders AS o, shop.all, connection default")
+    assert orders.text.endswith("table orders")
+    assert join.text == "InnerJoin, on o.customer_id = c.id"
+    assert (orders.arrows, customers.arrows) == ("", "")
+    beside, direct = f"M0 {left.y + 13}H-10", f"M175 {right.y + right.height + 3}V"
+    assert join.arrows.startswith(beside)
+    assert direct in join.arrows
+    assert direct not in bundle.arrows
+    assert watermark.flow == ""  # the epoch counts the messages of both
+
+
 def test_boxes_stand_below_each_other_and_long_texts_are_cut() -> None:
     long = " OR ".join(f"name = 'a rather long value number {n}'" for n in range(50))
     spec = load_spec(SPEC.replace("cnt > 0", long))
     drawn = draw_dataflow(spec, plan_of(spec), {})
     for above, below in zip(drawn.nodes, drawn.nodes[1:], strict=False):
-        assert above.y + above.height == below.arrow
+        assert below.arrows.startswith(f"M175 {above.y + above.height + 3}V")
         assert all(above.y < line.y < above.y + above.height for line in above.lines)
     assert drawn.nodes[-1].y + drawn.nodes[-1].height == drawn.height
     condition = next(node for node in drawn.nodes if node.title == "Compute")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jobs.core.job.job_plan import plan_of
+from jobs.core.job.job_plan import plan_of, plan_query
 from jobs.topics.samples import Sample
-from schemas.spec.file import load_spec
+from schemas.spec.file import load_spec, read_text, validate
+from schemas.spec.job import JobSpec
 from service.console.editor.trial import Trial, run_trial
 
 SPEC = """\
@@ -18,8 +19,14 @@ query: SELECT name AS n, SUM(v * 2) AS twice, MAX(v) AS top FROM t WHERE v > 0 G
 """
 
 
-def canal(kind: str, *rows: dict[str, Any], old: list[dict[str, Any]] | None = None) -> bytes:
-    output = {"type": kind, "database": "d", "table": "t", "es": 1, "data": list(rows), "old": old}
+def canal(
+    kind: str,
+    *rows: dict[str, Any],
+    old: list[dict[str, Any]] | None = None,
+    table: str = "t",
+) -> bytes:
+    output = {"type": kind, "database": "d", "table": table, "es": 1, "data": list(rows)}
+    output["old"] = old
     return json.dumps(output).encode()
 
 
@@ -42,6 +49,35 @@ def test_messages_become_the_changelog_that_the_job_would_emit() -> None:
     newest, _, oldest = found.messages
     assert newest.rows == (("-", '{"name": "bolt", "v": 9}'), ("+", '{"name": "bolt", "v": 4}'))
     assert [sign for sign, _ in oldest.rows] == ["+", "+"]
+
+
+JOINED = """\
+name: revenue
+sources:
+  orders: {topic: t, table: orders, columns: {id: INT, customer_id: INT, amount: INT}}
+  customers: {topic: t, table: customers, columns: {id: INT, region: STRING}}
+query: >
+  SELECT c.region, SUM(o.amount) AS revenue
+  FROM orders AS o JOIN customers AS c ON o.customer_id = c.id GROUP BY c.region
+"""
+
+
+def test_each_message_of_a_join_is_decoded_by_the_source_whose_table_it_is_of() -> None:
+    spec = validate(JobSpec, read_text(JOINED, "spec"))
+    values = [
+        canal("INSERT", {"id": "7", "customer_id": "1", "amount": "3"}, table="orders"),
+        canal("INSERT", {"id": "x", "region": "north"}, table="customers"),
+        canal("INSERT", {"id": "1"}, table="others"),
+    ]
+    samples = [Sample("t", 0, offset, None, None, value) for offset, value in enumerate(values)]
+    found = run_trial(spec, plan_query(spec), samples)
+    assert [(each.source, each.outcome) for each in found.messages] == [
+        ("orders", "rows"),
+        ("customers", "rejected"),
+        ("orders", "filtered"),
+    ]
+    assert found.messages[0].rows == (("+", '{"customer_id": 1, "amount": 3}'),)
+    assert found.no_changelog is not None and "does not join" in found.no_changelog
 
 
 def test_a_message_that_would_be_refused_says_why_and_where() -> None:

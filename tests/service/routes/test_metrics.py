@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from schemas.spec.file import load_spec
+from schemas.spec.file import Document, load_spec, validate
+from schemas.spec.job import JobSpec
 from service.request_counts import BOUNDS, RequestCounts
 from service.routes import metrics
+from service.supervision.lags import lag_by_source
 from tests.support.epoch_rows import epoch_row
 from tests.support.service.served import Served
 from tests.support.service.tables import WatchedTable
@@ -138,6 +140,37 @@ def test_a_source_that_repeats_itself_is_in_the_document_the_metrics_and_the_pag
     (notice,) = re.findall('<p class="notice (.+?)">The source repeats itself(.+?)</p>', page)
     assert notice[0] == "warn"
     assert "shop/2 offset 435" in notice[1] and "dedupe: pk" in notice[1]
+
+
+def two_sources() -> JobSpec:
+    columns = {"id": "INT"}
+    orders = {"topic": "shop", "table": "orders", "columns": columns}
+    customers = {"topics": ["shop", "crm"], "table": "customers", "columns": columns}
+    document = {
+        "name": "revenue",
+        "sources": {
+            "orders": orders,
+            "customers": {**customers, "primary_key": ["id"], "dedupe": "pk"},
+        },
+        "query": "SELECT COUNT(*) AS n FROM orders JOIN customers USING (id)",
+    }
+    return validate(JobSpec, Document("", document))
+
+
+def test_a_partition_is_measured_with_the_sources_that_read_it() -> None:
+    spec = two_sources()
+    place = {"job": "revenue", "topic": "shop", "partition": "0"}
+    labels = metrics._label_partition("revenue", spec, "shop", "0")
+    assert labels == {**place, "source": "orders,customers"}
+    lags = lag_by_source(spec, {"shop/0": 3, "shop/1": 4, "crm/0": 5})
+    assert lags == {"orders": 7, "customers": 12}
+
+
+def test_repeats_are_an_error_if_one_source_of_the_topic_has_no_dedupe() -> None:
+    place = {"epoch": 2, "partition": 2, "offset": 435, "count": 3}
+    for topic, count in (("shop", 3), ("crm", 0)):
+        row = epoch_row(7, counters={"source_repeated": {**place, "topic": topic}})
+        assert metrics._count_repeats(two_sources(), row) == count
 
 
 def test_repeats_are_no_error_of_a_job_with_dedupe() -> None:

@@ -39,8 +39,9 @@ def test_a_job_without_its_topic_leaves_the_lags_of_the_others(broker: Broker, t
     lags.start()
     try:
         eventually(lambda: measured == {"b-there", "c-there"})
-        assert lags.compute_lag("a-gone", jobs[0][2]) is None
-        for name, _, newest in jobs[1:]:
-            assert lags.compute_lag(name, newest) == {"records": 1, "partitions": {f"{topic}/0": 1}}
+        assert lags.compute_lag("a-gone", jobs[0][1], jobs[0][2]) is None
+        for name, spec, newest in jobs[1:]:
+            lag = {"records": 1, "partitions": {f"{topic}/0": 1}}
+            assert lags.compute_lag(name, spec, newest) == lag
     finally:
         lags.close()
