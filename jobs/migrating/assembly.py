@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from jobs.core.job.job_plan import plan_of
+from jobs.core.job.job_plan import plan_query
 from jobs.core.job.time_rules import time_problems
 from jobs.core.job.window_rules import window_notes, window_problems
 from jobs.core.plan.tree import Plan
@@ -30,13 +30,17 @@ from jobs.migrating.tokens import Token, tokenize
 from jobs.migrating.yaml_text import Keys, write_yaml
 from schemas.limits import JOB_NAME_CHARACTERS_MAX
 from schemas.spec.connections import DEFAULT
-from schemas.spec.file import SpecError, load_spec
-from schemas.spec.job import JobSpec
+from schemas.spec.file import SpecError, read_text, validate
+from schemas.spec.job import JobSpec, source_sections
+from schemas.spec.source_rows import ROW_KEYS, locate_key
 
 _INSTANTS = ("TIMESTAMP_LTZ", "TO_TIMESTAMP", "FROM_UNIXTIME", "DATE_FORMAT", "CURRENT_DATE")
 _DROPS_EARLY = Note(
     "as Flink; without this line a retraction that comes before its row waits for it, which is "
     "exact in any order of partitions"
+)
+_TTL_OF_GROUPS = Note(
+    "groups expire, and the rows of a join stay; in Flink they expire too", differs=True
 )
 _ROW_BY_ROW = (
     "Flink folds row by row without mini-batch; here an epoch is a bundle: fewer intermediate "
@@ -63,6 +67,11 @@ class Draft:
 
     def text(self) -> str:
         return write_yaml(self.document, self.notes, self.header)
+
+    @property
+    def spec(self) -> JobSpec:
+        """The spec; raise SpecError if it is not valid."""
+        return validate(JobSpec, read_text(self.text(), ""))
 
 
 class Assembler:
@@ -117,7 +126,7 @@ class Assembler:
         draft = self._draft(inner.name, inner, insert, above)
         draft.document["sink"] = {
             "topic": f"{draft.document['name']}-changes",
-            **_connection(draft.document["source"]),
+            **_connection(source_sections(draft.document)[0]),
             "format": "changelog-json",
         }
         text = "a query has one GROUP BY, so this is a job of its own, whose changelog is read"
@@ -126,24 +135,29 @@ class Assembler:
         return [*above, draft]
 
     def _draft(self, name: str, query: Query, insert: Insert, above: Sequence[Draft]) -> Draft:
-        settings, source = self._settings, query.relation.source
+        settings, relation = self._settings, query.relation
         job, file = self._names(name, insert.offset)
         document: dict[str, Any] = {"name": job}
         draft = Draft(file, document, offset=insert.offset)
         draft.header = list(settings.header)
         if not settings.bundled:
             draft.header.append(_ROW_BY_ROW)
-        if source is None:
+        if relation.joined:
+            self._add_sources(draft, relation.sources)
+        elif relation.source is None:
             self._add_chain(draft, above[-1])
         else:
-            self._add_source(draft, source, query)
+            self._add_source(draft, relation.source)
         document["query"] = query.text
-        if document["source"].get("format") not in ("json", "csv"):  # which have no retractions
+        retracts = document.get("source", {}).get("format") not in ("json", "csv")
+        if retracts and not relation.joined:
             document["early_retractions"] = "drop"
             draft.note(("early_retractions",), _DROPS_EARLY)
         for note in query.notes:
             draft.note(("query",), note)
         self._add_emit(draft, query)
+        if relation.joined and "state" in settings.sections:
+            draft.note(("state", "ttl"), _TTL_OF_GROUPS)
         for key in ("minibatch", "state"):
             closes = key == "state" and query.windowed
             if key in settings.sections and not closes:
@@ -168,14 +182,30 @@ class Assembler:
 
     def _add_chain(self, draft: Draft, first: Draft) -> None:
         """Read the changelog of the job before."""
-        sink, types = first.document["sink"], result_types(_plan_of(first))
+        sink, types = first.document["sink"], result_types(plan_query(first.spec))
         draft.document["source"] = {
             "topic": sink["topic"], **_connection(sink), "format": "changelog-json",
             "start": "earliest",
         }  # fmt: skip
         draft.document["columns"] = {name: str(kind) for name, kind in types.items()}
 
-    def _add_source(self, draft: Draft, source: SourceTable, query: Query) -> None:
+    def _add_sources(self, draft: Draft, tables: Sequence[SourceTable]) -> None:
+        """Add the tables of a join, each under its name."""
+        sources = draft.document["sources"] = {}
+        for each in tables:
+            alone = Draft(draft.file_name, {}, offset=draft.offset)
+            self._add_source(alone, each)
+            name, own = each.table.name, alone.document
+            section = own.pop("source")
+            sources[name] = section | {key: own.pop(key) for key in ROW_KEYS if key in own}
+            draft.document |= own
+            for keys, notes in alone.notes.items():
+                of_source = keys[0] in ("source", *ROW_KEYS)
+                at = draft.notes.setdefault(locate_key(keys, name if of_source else ""), [])
+                texts = {note.text for note in at}
+                at += [note for note in notes if note.text not in texts]
+
+    def _add_source(self, draft: Draft, source: SourceTable) -> None:
         document, endpoint = draft.document, read_source(source.table)
         section = dict(endpoint.section)
         name = self.connections.add(endpoint.connection, source.table.offset)
@@ -251,7 +281,7 @@ class Assembler:
     ) -> None:
         """Give the results the types of the sink's columns."""
         try:
-            plan = _plan_of(draft)
+            plan = plan_query(draft.spec)
         except (SpecError, QueryError):
             return  # `_check` refuses it, at its place
         keyed = sink is not None and sink.section["format"] == "upsert-json"
@@ -290,10 +320,15 @@ class Assembler:
     def _check(self, draft: Draft, tokens: Sequence[Token], query: Query) -> None:
         """Refuse a draft that is not valid, at the place of its query."""
         try:
-            spec = load_spec(draft.text())
-            problems = [str(error.problems[0].message) for _, error in time_problems(spec)]
-            plan = plan_of(spec)
-            problems += window_problems(spec, plan).values()
+            spec = draft.spec
+            problems = [
+                str(error.problems[0].message)
+                for alone in spec.source_specs.values()
+                for _, error in time_problems(alone)
+            ]
+            plan = plan_query(spec)
+            if plan.relation is None:
+                problems += window_problems(spec, plan).values()
         except SpecError as error:
             first = error.problems[0]
             reason = ": ".join(filter(None, (first.path, first.reason)))
@@ -305,8 +340,8 @@ class Assembler:
             raise NotTakenError(error.problems[0].message + advice, offset) from None
         if problems:
             raise NotTakenError(problems[0], query.offset)
-        if query.relation.source is not None:
-            self._note_time_zone(draft, query.relation.source)
+        for source in query.relation.sources:
+            self._note_time_zone(draft, source)
         for keys, text in window_notes(spec).items():
             draft.note(keys, Note(text))
         self._note_decimals(draft, spec, plan)
@@ -337,10 +372,6 @@ class Assembler:
             if same:
                 break
         return same[min(nth, len(same)) - 1] if same else query.offset
-
-
-def _plan_of(draft: Draft) -> Plan:
-    return plan_of(load_spec(draft.text()))
 
 
 def _topic(draft: Draft) -> str:

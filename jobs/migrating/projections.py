@@ -24,7 +24,7 @@ from jobs.migrating.tokens import Cursor, Token
 def merge_projection(parts: SelectParts, file: SqlFile) -> SelectParts:
     """Return the SELECT of the view that a query picks columns of, or else the query itself."""
     merged, seen = parts, set[str]()
-    while not _is_aggregated(merged):
+    while not is_aggregated(merged):
         inner = _merge(merged, file, seen)
         if inner is None:
             return parts
@@ -32,13 +32,13 @@ def merge_projection(parts: SelectParts, file: SqlFile) -> SelectParts:
     return merged
 
 
-def _is_aggregated(parts: SelectParts) -> bool:
+def is_aggregated(parts: SelectParts) -> bool:
     return bool(parts.keys) or parts.distinct or any(map(has_aggregate, parts.items))
 
 
 def _merge(parts: SelectParts, file: SqlFile, seen: set[str]) -> SelectParts | None:
     """Return the inner SELECT with the columns that the outer one picks."""
-    found = None if parts.where or parts.having else _find_inner(parts.source, file, seen)
+    found = None if parts.where or parts.having else find_inner(parts.source, file, seen)
     if found is None:
         return None
     inner = read_select(found[0], file.sql)
@@ -62,7 +62,7 @@ def _merge(parts: SelectParts, file: SqlFile, seen: set[str]) -> SelectParts | N
     return replace(inner, items=picked)
 
 
-def _find_inner(
+def find_inner(
     source: Sequence[Token], file: SqlFile, seen: set[str]
 ) -> tuple[Sequence[Token], Sequence[str]] | None:
     """Return the query of a view or derived table, and the names of its columns."""

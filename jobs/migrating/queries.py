@@ -1,4 +1,4 @@
-"""The query of an INSERT as the query of a job: one SELECT over one source.
+"""The query of an INSERT as the query of a job: one SELECT over one source, or over a join.
 
     FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTES))   ──►  FROM orders
     GROUP BY shop, window_start, window_end   ──►  GROUP BY shop, TUMBLE(at, INTERVAL '1' MINUTES)
@@ -13,6 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from jobs.migrating.joined_views import merge_joined_view
+from jobs.migrating.joins import (
+    FromItem,
+    refuse_intervals,
+    refuse_side,
+    refuse_versions,
+    rename_joined,
+    split_joins,
+)
 from jobs.migrating.problems import Note, NotTakenError
 from jobs.migrating.projections import merge_projection
 from jobs.migrating.relations import Query, Relation, WindowTable
@@ -64,6 +73,7 @@ class QueryConverter:
     def convert(self, tokens: Sequence[Token], names: Sequence[str]) -> Query:
         """Return the query of a job; `names` are those of its results, if they are known."""
         parts = merge_projection(read_select(tokens, self._file.sql), self._file)
+        parts = merge_joined_view(parts, self._file)
         relation = self._relation(parts.source)
         self._rename(parts, relation)
         query = self._select(parts, relation, names)
@@ -77,6 +87,30 @@ class QueryConverter:
     # --- FROM -------------------------------------------------------------------------------
 
     def _relation(self, tokens: Sequence[Token]) -> Relation:
+        items = split_joins(tokens)
+        return self._read_join(items) if len(items) > 1 else self._read_item(tokens)
+
+    def _read_join(self, items: Sequence[FromItem]) -> Relation:
+        sides: list[Relation] = []
+        for item in items:
+            refuse_versions(item, self._file)
+            sides.append(self._read_item(item.tokens))
+            refuse_side(sides[-1], item.offset)
+            refuse_intervals(item.condition, sides)
+        join = Relation("", joined=sides)
+        for table in join.sources:
+            if quote_name(table.table.name) != table.table.name:
+                reason = "the name of a joined table has letters, digits and _ only; rename it"
+                raise NotTakenError(reason, table.table.offset)
+        texts = []
+        for item, side in zip(items, sides, strict=True):
+            words = f" {item.words}" if item.words.endswith("JOIN") else item.words
+            condition = write(rename_joined(item.condition, join))
+            texts.append(" ".join(filter(None, (words, side.text, condition))))
+        join.body = "".join(texts)
+        return join
+
+    def _read_item(self, tokens: Sequence[Token]) -> Relation:
         cursor = Cursor(tokens, self._file.sql)
         if cursor.take("TABLE", "("):
             relation = self._window_table(cursor)
@@ -209,6 +243,12 @@ class QueryConverter:
 
     def _rename(self, parts: SelectParts, relation: Relation) -> None:
         """Write nested fields and the time column as the spec names them."""
+        if relation.joined:
+            refuse_intervals(_conditions_of_times(parts.where), relation.joined)
+            parts.items = [rename_joined(item, relation) for item in parts.items]
+            parts.where = rename_joined(parts.where, relation)
+            parts.keys = [rename_joined(key, relation) for key in parts.keys]
+            parts.having = rename_joined(parts.having, relation)
         if relation.source is None:
             return
         nested, names = relation.source.nested, relation.source.replaced | relation.bounds
@@ -226,6 +266,9 @@ class QueryConverter:
         starred = not names and any(item[-1].text == "*" for item in parts.items)
         aggregated = bool(parts.keys) or parts.distinct or any(map(has_aggregate, items))
         legacy = any(key[0].word in WINDOWS and len(key) > 1 for key in parts.keys)
+        if legacy and relation.joined:
+            reason = "windows over a join have no counterpart: they do not close"
+            raise NotTakenError(reason, parts.keys[0][0].offset)
         if aggregated and relation.window is not None:
             group = self._window_keys(parts, relation)
         else:
@@ -270,6 +313,8 @@ class QueryConverter:
         for item in parts.items:
             if item[-1].text == "*" and (len(item) == 1 or item[-2].text == "."):
                 at = item[0].offset
+                if relation.joined:
+                    raise NotTakenError("name the columns of a join, in place of the star", at)
                 items += [[Token("name", quote_name(name), at)] for name in relation.visible]
             else:
                 items.append(item)
@@ -313,6 +358,11 @@ class QueryConverter:
                 raise NotTakenError(reason, window.offset)
         call = f"{window.function}({', '.join((quote_name(column), *window.intervals))})"
         return [*(write(write_bounds(key, relation)) for key in others), call]
+
+
+def _conditions_of_times(where: Sequence[Token]) -> Sequence[Token]:
+    """Return WHERE if it may bound the times of a join; other comparisons of times are none."""
+    return where if any(token.word in ("INTERVAL", "BETWEEN") for token in where) else ()
 
 
 def _window_column(relation: Relation) -> str:

@@ -1,7 +1,7 @@
 """What a SELECT reads, and a converted SELECT, whose text is written from its parts.
 
 SELECT items FROM relation WHERE .. GROUP BY group HAVING ..
-                     └► a table, a derived table, or the job of another SELECT
+                     └► a table, a derived table, a join, or the job of another SELECT
 """
 
 from __future__ import annotations
@@ -36,6 +36,14 @@ class Relation:
     visible: list[str] = field(default_factory=list)
     bounds: dict[str, str] = field(default_factory=dict)  # columns that are bounds of the window
     times: dict[str, str] = field(default_factory=dict)  # columns that are another one in windows
+    joined: list[Relation] = field(default_factory=list)  # the sides of its joins
+
+    @property
+    def sources(self) -> list[SourceTable]:
+        """The tables that it reads, each once."""
+        read = [self, *self.joined]
+        found = {each.source.table.name: each.source for each in read if each.source is not None}
+        return list(found.values())
 
     @property
     def text(self) -> str:

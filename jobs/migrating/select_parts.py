@@ -19,13 +19,12 @@ _NOT_TAKEN = {
     "UNION": "a job reads one query; write a job for each part, with sinks of their own",
     "INTERSECT": "a job reads one query",
     "EXCEPT": "a job reads one query",
-    "JOIN": "joins have no counterpart: a job reads one stream",
     "ORDER": "a changing result has no order; sort where you read it, or use TOP_K",
     "LIMIT": "a changing result has no first rows; use TOP_K",
     "WINDOW": "OVER windows have no counterpart",
     "OVER": "OVER windows have no counterpart; for the first rows of a group use TOP_K or ARG_MAX",
     "MATCH_RECOGNIZE": "MATCH_RECOGNIZE has no counterpart",
-    "LATERAL": "LATERAL has no counterpart: a job reads one stream",
+    "LATERAL": "LATERAL has no counterpart: a row cannot choose the rows to join",
     "WITH": "WITH has no counterpart; write CREATE VIEW, or a derived table",
 }
 
@@ -77,19 +76,6 @@ def _refuse(tokens: Sequence[Token]) -> None:
         if index and tokens[index - 1].word == ".":
             continue
         raise NotTakenError(_NOT_TAKEN[token.word], token.offset)
-    if any(token.word == "," for token in _of_source(tokens)):
-        raise NotTakenError(_NOT_TAKEN["JOIN"], tokens[0].offset)
-
-
-def _of_source(tokens: Sequence[Token]) -> Iterable[Token]:
-    """Return the tokens of FROM that are outside of parentheses."""
-    depth, inside = 0, False
-    for token in tokens:
-        depth += (token.word == "(") - (token.word == ")")
-        if depth == 0 and token.word in _CLAUSES:
-            inside = token.word == "FROM"
-        elif depth == 0 and inside:
-            yield token
 
 
 def split_list(tokens: Sequence[Token]) -> list[list[Token]]:

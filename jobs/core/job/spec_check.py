@@ -13,7 +13,7 @@ from typing import Any
 from jobs.core.job.job_plan import JOINS_NOT_RUN, plan_query
 from jobs.core.job.time_rules import time_problems
 from jobs.core.job.views import find_type_conflicts
-from jobs.core.job.window_rules import window_problems
+from jobs.core.job.window_rules import closes, window_problems
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import QueryError
 from schemas.spec.file import Document, Problem, SpecError, validate
@@ -21,10 +21,12 @@ from schemas.spec.job import JobSpec, View
 from schemas.spec.source_rows import locate_key
 
 _QUERY = "query"
-_NOT_FINAL = (
-    "final is not possible over a join, because a later change of either side corrects the result; "
-    "use changes"
-)
+_NOT_OVER_JOIN = {
+    "emit": "final is not possible over a join, because a later change of either side corrects the "
+    "result; use changes",
+    "allowed_lateness": "is not possible over a join, because a later change of either side "
+    "corrects its windows; remove it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,9 @@ def check_spec(document: Document, *, to_run: bool = True) -> SpecCheck:
         if plans[name].relation is None:
             wrong = window_problems(each, plans[name])
             problems += [document.problem(_place(keys, above), wrong[keys]) for keys in wrong]
-        elif each.emit == "final":
-            problems.append(document.problem((*above, "emit"), _NOT_FINAL))
+        elif closes(each):
+            key = "emit" if each.emit == "final" else "allowed_lateness"
+            problems.append(document.problem((*above, key), _NOT_OVER_JOIN[key]))
         elif to_run and spec.why_not_run is None:
             problems.append(document.problem((*above, _QUERY), JOINS_NOT_RUN))
     for name, reason in find_type_conflicts(plans).items():
@@ -83,11 +86,13 @@ def _place(keys: tuple[str, ...], above: tuple[str, ...]) -> tuple[str, ...]:
 
 def _check_queries_alone(document: Document) -> list[Problem]:
     """Return the problems of the queries in an invalid spec, as far as its columns are valid."""
-    columns = document.value.get("columns") if isinstance(document.value, dict) else None
+    given = document.value if isinstance(document.value, dict) else {}
+    rows: dict[str, Any] = {"source": {"topic": "unnamed"}, "columns": given.get("columns")}
+    if "sources" in given:
+        rows = {"sources": given["sources"]}
     found: list[Problem] = []
     for keys, query in _list_queries(document.value):
-        minimal: dict[str, Any] = {"name": "unnamed", "source": {"topic": "unnamed"}}
-        minimal |= {"columns": columns, _QUERY: query}
+        minimal = {"name": "unnamed", **rows, _QUERY: query}
         try:
             plan_query(validate(JobSpec, replace(document, value=minimal)))
         except QueryError as error:

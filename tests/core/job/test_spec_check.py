@@ -99,6 +99,10 @@ def test_a_job_of_several_sources_is_checked_and_cannot_run_yet() -> None:
         (f"query: {JOIN.replace('o.customer', 'o.custmer')}\n", "5:56 query: unknown column `c"),
         (f"query: {JOIN}\nemit: final\n", "6:1 emit: final is not possible over a join"),
         (
+            f"query: {JOIN}\nallowed_lateness: 5s\n",
+            "6:1 allowed_lateness: is not possible over a join",
+        ),
+        (
             f"views:\n  v: {{query: {JOIN}, emit: final}}\n",
             "6:97 views.v.emit: final is not possible over a join",
         ),
@@ -110,6 +114,12 @@ def test_a_mistake_in_a_job_of_several_sources_is_found(keys: str, problem: str)
     assert len(found) == 2
     assert found[0].startswith(NOT_RUN)
     assert found[1].startswith(problem)
+
+
+def test_queries_are_checked_beside_other_mistakes_of_a_job_of_several_sources() -> None:
+    found = check(JOINED + f"query: {JOIN.replace('region', 'regoin')}\nretention: long\n")
+    assert [each[:4] for each in found] == ["5:15", "5:83", "6:1 "]
+    assert all("unknown column `regoin`" in each for each in found[:2])
 
 
 def test_a_mistake_in_the_time_of_a_source_is_found_in_its_entry() -> None:
