@@ -49,6 +49,11 @@ _KEYS = {  # the key of each kind of step -> its other keys
 }
 
 
+_ONE_SOURCE = (
+    "a replay reads the steps of one source; run the job with --until-caught-up on a topic for each"
+)
+
+
 class ReplayError(Exception):
     """The job would stop here; the message says why."""
 
@@ -95,6 +100,8 @@ def replay(spec: JobSpec | Mapping[str, Any] | Path | str, steps: Lines) -> Iter
     the outputs so far.
     """
     job = spec if isinstance(spec, JobSpec) else load_spec(spec)
+    if job.sources is not None:
+        raise SpecError("", [Problem("sources", _ONE_SOURCE)])
     if job.views is None:
         return _Replay(job).run(steps)
     return _replay_views(job, list(steps))

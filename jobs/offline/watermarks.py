@@ -113,7 +113,11 @@ class _Watermarks:
                 problem = Problem(".".join((*path, "generator", "class")), str(refused))
                 raise SpecError("", [problem]) from refused
         self.time = JobTime(spec.strategies, make=make_allowed)
-        self.marks = {topic: Marks(spec, topic) for topic in spec.source.topics}
+        self.marks = {
+            topic: Marks(alone, topic)
+            for alone in spec.source_specs.values()
+            for topic in alone.source.topics
+        }
         self._emits_by_itself = False
         self._added = 0
         self._partitions: dict[Name, TopicPartition] = {}
@@ -207,7 +211,7 @@ class _Watermarks:
         """Return a new partition, also for a name that was removed before."""
         if name in self._partitions:
             raise ValueError(f"partition {name} was added before; remove it first")
-        topics = self.spec.source.topics
+        topics = self.spec.topics
         topic = next((each for each in topics if str(name).startswith(f"{each}/")), topics[0])
         self._partitions[name] = TopicPartition(topic, self._added)
         self._added += 1

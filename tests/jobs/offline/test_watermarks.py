@@ -15,7 +15,8 @@ from jobs.core.sql.select import QueryError
 from jobs.core.time.custom_generator import Generator, GeneratorFailed
 from jobs.offline.steps import StepError
 from jobs.offline.watermarks import main, watermarks
-from schemas.spec.file import SpecError
+from schemas.spec.file import Document, SpecError, validate
+from schemas.spec.job import JobSpec
 
 Steps = list[dict[str, Any]]
 PERIODIC = {"periodic": True}
@@ -114,6 +115,21 @@ def test_a_partition_that_is_removed_no_longer_holds_the_others() -> None:
     assert outputs(steps) == [{"watermark": 9}]
     again: Steps = [*steps, {"add": 1}, {"event": [0, 90]}, PERIODIC, {"event": [1, 40]}, PERIODIC]
     assert outputs(again) == [{"watermark": 9}, {"watermark": 39}]
+
+
+def test_the_watermark_of_two_sources_is_the_lower_one() -> None:
+    rows = {"columns": {"k": "STRING"}}
+    sources = {
+        "orders": {"topic": "o", "watermark": {"delay": "10ms"}, **rows},
+        "customers": {"topic": "c", **rows},
+    }
+    query = "SELECT o.k, COUNT(*) AS n FROM orders o JOIN customers c USING (k) GROUP BY o.k"
+    joined = validate(JobSpec, Document("", {"name": "j", "sources": sources, "query": query}))
+    added: Steps = [{"add": "o/0"}, {"add": "c/0"}]
+    steps: Steps = [*added, {"event": ["o/0", 100]}, PERIODIC, {"event": ["c/0", 95]}, PERIODIC]
+    later: Steps = [{"event": ["o/0", 200]}, PERIODIC]
+    found = list(watermarks(joined, iter([*steps, *later])))
+    assert found == [{"watermark": 89}, {"watermark": 94}]
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ import pytest
 from jobs.edge.process.alignment_group import AlignmentGroup
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.clock import JobClock
-from schemas.spec.file import load_spec
+from schemas.spec.file import Document, validate
+from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets
 from tests.support.epoch_rows import epoch_row
 
@@ -25,15 +26,17 @@ class Lived:
     """A job's clock, and the epochs it is told of."""
 
     def __init__(self, watermark: dict[str, Any], topics: dict[str, int], **group: Any) -> None:
+        rows = {"columns": {"k": "STRING"}, "watermark": {"emit_every": "10ms", **watermark}}
+        read = {"source": {"topics": sorted(topics)}, **rows}
+        if sources := group.pop("sources", None):  # of several: the topics of each
+            read = {"sources": {name: {"topics": of, **rows} for name, of in sources.items()}}
         document: dict[str, Any] = {
             "name": "timed",
-            "source": {"topics": sorted(topics)},
-            "columns": {"k": "STRING"},
             "query": "SELECT k, COUNT(*) AS n FROM t GROUP BY k",
             "minibatch": {"latency": "10ms"},
-            "watermark": {"emit_every": "10ms", **watermark},
+            **read,
         }
-        self.spec = load_spec(document)
+        self.spec = validate(JobSpec, Document("", document))
         self.topics = topics
         self.offsets: Offsets = {t: {str(p): 0 for p in range(n)} for t, n in topics.items()}
         self.log: Offsets = {t: dict(at) for t, at in self.offsets.items()}
@@ -89,6 +92,31 @@ def test_a_job_waits_for_the_slower_of_its_topics() -> None:
     (held,) = output["held_by"]
     assert held.startswith("right partition 1, silent for")
     assert held.endswith("never idle (there is no idle_after)")
+
+
+def test_a_job_waits_for_the_slower_of_its_sources_unless_that_is_idle() -> None:
+    sources = {"orders": ["o"], "customers": ["c"]}
+    job = Lived({"idle_after": "50ms"}, {"o": 1, "c": 2}, sources=sources)
+    output = job.epoch(("o", 0, NOON + MINUTE), ("c", 0, NOON), ("c", 1, NOON + 2 * MINUTE))
+    assert output["combined"] == NOON - 1
+    assert output["holding"] == [{"topic": "c", "partition": 0}]
+    job.log["o"]["0"] += 1  # the only partition with unread records is active
+    output = job.until(lambda: job.clock.due and job.clock.time.watermark != NOON - 1)
+    assert output["combined"] == NOON + MINUTE - 1
+
+
+def test_a_topic_that_two_sources_read_has_the_greatest_time_of_both() -> None:
+    job = Lived({}, {"t": 1}, sources={"orders": ["t"], "customers": ["t"]})
+    assert job.epoch(("t", 0, NOON + MINUTE), ("t", 0, NOON))["combined"] == NOON + MINUTE - 1
+
+
+def test_sources_are_aligned_with_each_other() -> None:
+    align = {"align": {"group": "g", "max_drift": "1m", "every": f"{EVERY_MS}ms"}}
+    job = Lived(align, {"o": 1, "c": 1}, sources={"orders": ["o"], "customers": ["c"]})
+    job.epoch(("o", 0, NOON + 5 * MINUTE), ("c", 0, NOON))
+    job.until(lambda: job.clock.paused == {("o", 0)})
+    job.epoch(("c", 0, NOON + 5 * MINUTE))
+    job.until(lambda: not job.clock.paused)
 
 
 def test_an_empty_partition_is_named_as_the_one_that_holds_the_watermark() -> None:
