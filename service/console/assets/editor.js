@@ -98,12 +98,12 @@ function complete(context, vocabulary) {
   if (word.from === word.to && !context.explicit) return null;
   const line = context.state.doc.lineAt(context.pos);
   const before = line.text.slice(0, word.from - line.from);
-  const path = pathOf(context.state.doc, line.number, before);
+  const path = withoutNames(pathOf(context.state.doc, line.number, before));
   if (path.at(-1) === "query") return options(word, sqlWords(context.state.doc, vocabulary));
   const value = /([\w-]+):\s*$/.exec(before);
   if (value !== null) {
     const place = [...path, value[1]].filter((each, at, all) => each !== all[at - 1]).join(".");
-    const values = path[0] === "columns" || place.startsWith("columns.") ? vocabulary.types : vocabulary.values[place];
+    const values = /(^|\.)columns\./.test(place) ? vocabulary.types : vocabulary.values[place];
     return values === undefined ? null : options(word, values.map((label) => ({ label, type: "enum" })));
   }
   const keys = vocabulary.keys[path.join(".")];
@@ -123,11 +123,17 @@ function sqlWords(doc, vocabulary) {
   ];
 }
 
-// The names under `columns`, in a block or in braces.
+// The names under `columns`, in a block or in braces, of the job or of each of its sources.
 function columnsOf(doc) {
-  const text = doc.toString();
-  const found = /^columns:[ \t]*(\{[^}]*\}|\n(?:[ \t]+.*\n?)*)/m.exec(text);
-  return found === null ? [] : [...found[1].matchAll(/([A-Za-z_]\w*)\s*:/g)].map((match) => match[1]);
+  const sections = /(?:^([ \t]*)|[{,]\s*)columns:[ \t]*(\{[^}]*\}|\n(?:\1[ \t]+.*\n?)*)/gm;
+  const found = [...doc.toString().matchAll(sections)].map((match) => match[2]).join("\n");
+  return [...new Set([...found.matchAll(/([A-Za-z_]\w*)\s*:/g)].map((match) => match[1]))];
+}
+
+// The vocabulary has no names of users: `sources.orders.columns` is `sources.columns` in it.
+function withoutNames(path) {
+  if (path[0] !== "sources" && path[0] !== "views") return path;
+  return path.length === 1 ? [`${path[0]} by name`] : [path[0], ...path.slice(2)];
 }
 
 // The keys above a position, by indentation and by an open brace in its line.

@@ -29,6 +29,13 @@ _TYPES = (
 _WORDS = (
     "SELECT",
     "FROM",
+    "JOIN",
+    "LEFT JOIN",
+    "RIGHT JOIN",
+    "FULL JOIN",
+    "ON",
+    "USING",
+    "EXISTS",
     "WHERE",
     "GROUP BY",
     "HAVING",
