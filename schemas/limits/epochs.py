@@ -134,6 +134,8 @@ LEFT_KEYS_MAX = 500_000
 LEFT_KEYS_FORGOTTEN_MAX = 10_000
 # Keys without a change whose rows a TRUNCATE may remove, looked at together.
 TRUNCATED_KEYS_AT_ONCE = 50_000
+# Changes of keys that a dedupe task derives together: some MB of images.
+KEY_CHANGES_AT_ONCE = 50_000
 # Keys of a doubtful order that an epoch names.
 DOUBTFUL_KEYS_NAMED_MAX = 5
 

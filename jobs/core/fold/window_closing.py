@@ -15,14 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from jobs.core.fold.state import Clock, GroupTimer, Key
 from jobs.core.plan.tree import Plan, Window, WindowBound
-from jobs.core.rows.consolidate import Integers
+from jobs.core.rows.consolidate import Booleans, Integers
 from jobs.core.values.change import Row
 
-Booleans = np.ndarray[Any, np.dtype[np.bool_]]
 COMPLETE, CLOSED = "window complete", "window closed"  # the namespaces of timers
 
 

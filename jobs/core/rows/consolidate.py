@@ -38,6 +38,7 @@ from jobs.core.values.change import Row
 
 RUNNING_BITS = 40
 Integers = np.ndarray[Any, np.dtype[np.int64]]
+Booleans = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class WeightedRows(NamedTuple):

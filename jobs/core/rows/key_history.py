@@ -62,6 +62,11 @@ class KeyState(msgspec.Struct, frozen=True, gc=False):
     ends: tuple[KeyEnd, ...] = ()
 
     @property
+    def is_row(self) -> bool:
+        """Whether there is a row, and nothing of an earlier one."""
+        return self.image is not None and not self.ends
+
+    @property
     def forget_at(self) -> int | None:
         """The time of the source from which a key without a row is forgotten."""
         if self.image is not None:

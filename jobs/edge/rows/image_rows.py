@@ -5,8 +5,7 @@
 
 The columns include the primary key. A key without a row is a tombstone with only its key. Where
 `key_changes` is not NULL, the key is state even so: updates gave its row another key, or will. The
-row with the newest epoch of a key counts. In memory a state is a Group whose result is the image,
-so the hot state stores states like groups.
+row with the newest epoch of a key counts.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
-from jobs.core.fold.state import Clock, Group, GroupTimer, Upserts
 from jobs.core.plan.tree import Plan
+from jobs.core.rows.consolidate import Booleans, Integers
 from jobs.core.rows.dedupe import Key, key_indexes
 from jobs.core.rows.key_history import KeyEnd, KeyState
 from jobs.core.values.change import Row
@@ -28,7 +28,6 @@ from schemas.types.arrow_values import from_arrow, to_list
 CHANGES = "key_changes"
 KEY_TIME, KEY_PARTITION = "key_time_ms", "key_partition"
 _STATE = ((KEY_TIME, pa.int64()), (KEY_PARTITION, pa.int64()), (CHANGES, pa.string()))
-_FORGET = "forget"  # the namespace of timers
 
 
 class _Changes(msgspec.Struct, frozen=True):
@@ -42,43 +41,20 @@ _encode_changes = msgspec.json.Encoder().encode
 _decode_changes = msgspec.json.Decoder(_Changes).decode
 
 
-def to_group(state: KeyState) -> Group:
-    """Return a state as the hot state stores it."""
-    cells = state.time, state.partition, state.left, *state.ends
-    return Group(cells, () if state.image is None else state.image)
-
-
-def to_state(group: Group) -> KeyState:
-    """Return the state of a group; hot states of older versions have only images."""
-    time, partition, left, *ends = group.cells or (None, None, None)
-    image = group.result or None
-    return KeyState(image, time, partition, left, tuple(KeyEnd(*end) for end in ends))
-
-
-def to_upserts(states: Sequence[tuple[Key, KeyState | None]]) -> Upserts:
-    """Return states as the changes of a hot state, with the times when keys are forgotten."""
-    groups = [(key, None if state is None else to_group(state)) for key, state in states]
-    timers = [
-        (GroupTimer(Clock.EVENT, at, _FORGET, key), True)
-        for key, state in states
-        if state is not None and (at := state.forget_at) is not None
-    ]
-    return Upserts(groups, [], timers)
-
-
 class Images:
     """The columns of a plan's images."""
 
     def __init__(self, plan: Plan) -> None:
         self._columns = plan.image if plan.primary_key else ()
         self._indexes = key_indexes(plan)
-        self._images = [f"image_{column.name}" for column in self._columns]
-        self.key_names = [self._images[index] for index in self._indexes]
+        # Their names in the table.
+        self.columns = [f"image_{column.name}" for column in self._columns]
+        self.key_names = [self.columns[index] for index in self._indexes]
 
     @property
     def names(self) -> list[str]:
         """The columns that only this part has."""
-        return [*self._images, *(name for name, _ in _STATE)] if self._columns else []
+        return [*self.columns, *(name for name, _ in _STATE)] if self._columns else []
 
     @property
     def schema(self) -> pa.Schema:
@@ -86,7 +62,7 @@ class Images:
         kinds = [arrow_type(column.type) for column in self._columns]
         own = [("epoch", pa.int64()), ("bucket", pa.int32()), ("tombstone", pa.bool_())]
         state = _STATE if self._columns else ()
-        return pa.schema([*own, *zip(self._images, kinds, strict=True), *state])
+        return pa.schema([*own, *zip(self.columns, kinds, strict=True), *state])
 
     def table(
         self, epoch: int, buckets: Sequence[int], states: Sequence[tuple[Key, KeyState | None]]
@@ -118,12 +94,34 @@ class Images:
             schema=self.schema,
         )
 
+    def table_of_rows(
+        self, epoch: int, buckets: Integers, removed: Booleans, states: Sequence[pa.Array]
+    ) -> pa.Table:
+        """Return keys that have a row and nothing else, or are removed, as rows of the part.
+
+        `states` has times, partitions and then images, of which a removed key has its key only.
+        """
+        left = pa.array(np.arange(len(removed)), mask=removed)
+        times, partitions, *images = states
+        for index in set(range(len(images))).difference(self._indexes):
+            images[index] = images[index].take(left)
+        columns = [
+            pa.repeat(pa.scalar(epoch, pa.int64()), len(removed)),
+            pa.array(buckets, pa.int32()),
+            pa.array(removed),
+            *images,
+            times.take(left),
+            partitions.take(left),
+            pa.nulls(len(removed), pa.string()),
+        ]
+        return pa.table(columns, schema=self.schema)
+
     def read(self, table: pa.Table) -> list[tuple[Key, KeyState | None]]:
         """Return keys and states in the order of the rows; tables of older versions have images."""
         if not self._columns:
             return []
         table = conform(table, self.schema)
-        named = zip(self._images, self._columns, strict=True)
+        named = zip(self.columns, self._columns, strict=True)
         columns = [from_arrow(table[name], column.type) for name, column in named]
         own = [to_list(table[name]) for name in ("tombstone", KEY_TIME, KEY_PARTITION, CHANGES)]
         found: list[tuple[Key, KeyState | None]] = []

@@ -21,9 +21,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from jobs.core.fold.window_closing import Booleans, Closing, Late
+from jobs.core.fold.window_closing import Closing, Late
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.consolidate import Integers
+from jobs.core.rows.consolidate import Booleans, Integers
 from jobs.core.time.rows_in_order import BEFORE_ALL
 from jobs.core.values.json_values import renderer
 from schemas.types.arrow_values import from_arrow

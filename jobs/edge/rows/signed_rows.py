@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.core.fold.window_closing import Booleans
 from jobs.core.kernels.codes import NO_TIME
 from jobs.core.plan.tree import Column
-from jobs.core.rows.consolidate import Integers
+from jobs.core.rows.consolidate import Booleans, Integers
 from jobs.core.values.change import Row
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.range_rows import RangeRows

@@ -83,13 +83,13 @@ def _unpack_integer(code: int, data: memoryview) -> int:
 
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
-_decode_group = msgspec.msgpack.Decoder(Group, ext_hook=_unpack_integer).decode
+decode_group = msgspec.msgpack.Decoder(Group, ext_hook=_unpack_integer).decode
 _decode_list = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 def _decode_with_arrays(data: bytes) -> Group:
     """Decode a Group whose results may be arrays, with the canonical NaN in them."""
-    group = _decode_group(data)
+    group = decode_group(data)
     result = tuple(_to_array(each) if type(each) is list else each for each in group.result)
     return msgspec.structs.replace(group, result=result)
 
@@ -150,10 +150,19 @@ class Keys:
 
         self._values = tuple(map(value_encoder, layout.group_types))
         self._decoders = tuple(map(make_decoder, layout.group_types))
-        self.decode_group = _decode_with_arrays if layout.array_results else _decode_group
+        self.decode_group = _decode_with_arrays if layout.array_results else decode_group
 
     def timer_key(self, timer: GroupTimer) -> bytes:
         return timer_records.encode_key(timer, self.group_key(timer.key))
+
+    def timer_records(self, timers: Iterable[tuple[GroupTimer, bool]]) -> dict[bytes, bytes | None]:
+        """Return the records of timers that are set or not."""
+        return {
+            self.timer_key(timer): timer_records.encode(timer, self.encode_values(timer.key))
+            if is_set
+            else None
+            for timer, is_set in timers
+        }
 
     def encode_values(self, key: Key) -> list[bytes]:
         """Return a group's full values, for records whose keys may be cut."""
@@ -192,15 +201,21 @@ class Snapshot:
         self._values: dict[bytes, SmallValues | LargeValues] = {}
 
     def groups(self, keys: Sequence[Key]) -> list[Group | None]:
-        group_keys = list(map(self._keys.group_key, keys))
-        stored = dict(self._groups.getmulti(sorted(group_keys)))
         decode = self._keys.decode_group
-        return [None if (data := stored.get(key)) is None else decode(data) for key in group_keys]
+        return [None if data is None else decode(data) for data in self.records_of(keys)]
 
-    def walk(self) -> Iterator[Group]:
-        """Yield every group, without its key."""
+    def records_of(self, keys: Sequence[Key]) -> list[bytes | None]:
+        return self.records(list(map(self._keys.group_key, keys)))
+
+    def records(self, group_keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the record of each group, or None."""
+        stored = dict(self._groups.getmulti(sorted(group_keys)))
+        return list(map(stored.get, group_keys))
+
+    def walk(self) -> Iterator[bytes]:
+        """Yield the record of every group."""
         with self._txn.cursor(self._databases.groups) as cursor:
-            yield from map(self._keys.decode_group, cursor.iternext(keys=False))
+            yield from cursor.iternext(keys=False)
 
     def multisets(
         self, argument: int, wanted: Sequence[tuple[Key, Mapping[Value, Any]]]
@@ -272,14 +287,7 @@ class Snapshot:
             if values is None or values.overlay is not counts:  # another process folded it
                 values = self._overlay_values(of, start, counts)
             entries.update(values.to_records())
-        timers = {
-            self._keys.timer_key(timer): timer_records.encode(
-                timer, self._keys.encode_values(timer.key)
-            )
-            if is_set
-            else None
-            for timer, is_set in upserts.timers
-        }
+        timers = self._keys.timer_records(upserts.timers)
         return Records(groups, entries, timers, self._index_withheld(upserts))
 
     def _index_withheld(self, upserts: Upserts) -> dict[bytes, bytes | None]:

@@ -179,13 +179,12 @@ class HotState:
             self._delete()
             self._open()
 
-    def remember(self, epoch: int, uuid: str, upserts: Upserts, view: Snapshot) -> None:
-        """Store the changes of an uncommitted epoch, folded on `view`, as records to apply later.
+    def remember(self, epoch: int, uuid: str, records: Records) -> None:
+        """Store the changes of an uncommitted epoch, as records to apply later.
 
         They are not part of the state. A task calls `recall` only for an epoch on the committed
-        line. If the records are missing, the task reads the same upserts from the table.
+        line. If the records are missing, the task reads the same changes from the table.
         """
-        records = view.to_records(upserts)
         store_redo(self.directory, self._redo_name(epoch, uuid), encode(records))
 
     def recall(self, stamp: Stamp) -> Records | None:

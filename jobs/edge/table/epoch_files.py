@@ -39,7 +39,7 @@ from jobs.core.fold.state import Counts, Group, GroupTimer, Key, Upserts, gather
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import RejectCode
 from jobs.edge.rows.columns import cell_type, cells_from_arrow, cells_to_arrow, to_arrow
-from jobs.edge.rows.image_rows import Images, to_upserts
+from jobs.edge.rows.image_rows import Images
 from jobs.edge.rows.late_rows import LateRow
 from jobs.edge.rows.time_columns import (
     OF_GROUPS,
@@ -330,11 +330,8 @@ class TableLayout:
         accumulators: pa.Table | None = None,
         multisets: pa.Table | None = None,
         timers: pa.Table | None = None,
-        rows: pa.Table | None = None,
     ) -> Upserts:
         """Return state rows as upserts, in the order of the rows."""
-        if rows is not None:
-            return to_upserts(self.images.read(rows))
         changed: list[tuple[int, Key, Counts]] = []
         if multisets is not None and multisets.num_rows:
             changed = gather_multisets(self.entries(multisets))

@@ -27,9 +27,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from jobs.core.fold.window_closing import Booleans
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.consolidate import RUNNING_BITS
+from jobs.core.rows.consolidate import RUNNING_BITS, Booleans
 from jobs.core.rows.dedupe import key_indexes, number_partition, select_changes
 from jobs.core.rows.truncations import Truncation
 from jobs.core.time.rows_in_order import PartitionStart

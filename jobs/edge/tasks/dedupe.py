@@ -1,15 +1,18 @@
 """The dedupe task: turn the changes of keys into the changes that the query folds.
 
-    images, by primary key ─┬─ bucket 3 ─► states at base ─► derived ─┬─► for each view: evaluated,
-                            └─ bucket 7 ─► ...                        │   to its fold tasks
-                                                                      └─► the part `rows`
-    TRUNCATEs, to each bucket ─┘      all states, in parts ─┘
-    reports of the ranges ──────────────────────────────────────────────► unchanged
+    images, by primary key ─┬─ bucket 3 ─► states ─┬─► derived ─┬─► for each view: evaluated,
+                            └─ bucket 7 ─► states ─┘            │   to its fold tasks
+                                                                └─► the part `rows`
+    TRUNCATEs, to each bucket ─► all states, in parts ─┘
+    reports of the ranges ────────────────────────────────────────► unchanged
 
 The task runs between decoding and the fold, for jobs with `dedupe` only. Like the fold task it
 reads its state at a base and writes only new files. It does not change the state: the next task
 that needs a bucket applies the committed epochs. It forgets keys that were left long ago, by the
 time of the source.
+
+Changes of keys that are plain (`plain_keys`), which nearly all are, are derived by columns; those
+of other keys one by one, by their history.
 
 All views of a job share the images, which have the columns that any of them reads. A view gets no
 change of an image that is the same in its columns, as in a job of its own.
@@ -17,21 +20,23 @@ change of an image that is the same in its columns, as in a job of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise, repeat
+from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
+import lmdb
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from jobs.core.fold.state import Clock, Group, GroupTimer, Stamp
+from jobs.core.fold.state import Clock, GroupTimer, Stamp
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.consolidate import Integers, WeightedRows
+from jobs.core.rows.consolidate import Booleans, Integers, WeightedRows
 from jobs.core.rows.dedupe import (
     NO_TRUNCATIONS,
     DerivedChanges,
@@ -43,13 +48,12 @@ from jobs.core.rows.dedupe import (
     truncate,
 )
 from jobs.core.rows.key_history import KeyState
+from jobs.core.rows.plain_keys import ChangeArrays, KeySummaries, PlainKeys, derive_plain
 from jobs.core.rows.truncations import Truncation, Truncations
-from jobs.core.values.change import Row
-from jobs.core.values.float_values import NAN
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.evaluated_rows import evaluate_rows
-from jobs.edge.rows.image_rows import to_state, to_upserts
+from jobs.edge.rows.packed_rows import canonical
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
     CHANGE_PARTITION,
@@ -62,8 +66,10 @@ from jobs.edge.rows.weighted_rows import (
     take_batches,
     unpack_parcels,
 )
-from jobs.edge.state.bucket_states import BucketStates, CommittedEpoch
-from jobs.edge.state.hot_records import Layout, Snapshot
+from jobs.edge.state.bucket_states import CommittedEpoch
+from jobs.edge.state.hot_records import Snapshot
+from jobs.edge.state.hot_state import HotState
+from jobs.edge.state.image_states import ImageStates, KnownImages
 from jobs.edge.table.epoch_files import layout_of
 from jobs.edge.table.file_writer import (
     AddedFile,
@@ -76,13 +82,19 @@ from jobs.table.parts import ROWS
 from schemas.limits import (
     DOUBTFUL_KEYS_NAMED_MAX,
     HOT_STATE_CHUNK_RECORDS,
+    KEY_CHANGES_AT_ONCE,
     LEFT_KEYS_FORGOTTEN_MAX,
     LEFT_KEYS_MAX,
     TASK_BYTES_MAX,
     TRUNCATED_KEYS_AT_ONCE,
 )
 from schemas.table.object_path import TablePath
-from schemas.types.arrow_values import from_arrow, to_list
+from schemas.types.arrow_values import from_arrow, one_chunk, to_list
+
+Parcels = Iterator[pa.RecordBatch]
+Written = tuple[Key, KeyState | None]  # a new state
+_FACTS = POSITION, WEIGHT, CHANGE_TIME, CHANGE_PARTITION  # of each change, beside its image
+_NOWHERE = -1  # no number of a partition
 
 _decode_truncations = msgspec.json.Decoder(list[Truncation]).decode
 
@@ -121,11 +133,11 @@ class DedupeTask:
     durable: bool = False
     bytes_max: int = TASK_BYTES_MAX
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Parcels:
         with task_body():
             yield from self.dedupe_parcels(batches)
 
-    def dedupe_parcels(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def dedupe_parcels(self, batches: Iterator[pa.RecordBatch]) -> Parcels:
         """Yield the parcels for the fold tasks, and the reports."""
         failpoint("dedupe_task")
         found = take_batches(batches, self.bytes_max)
@@ -141,182 +153,329 @@ class DedupeTask:
             return
         is_row = images[REPORT].is_null()
         sent = images.filter(pc.invert(is_row)).select([ROW_BUCKET, REPORT])
-        run = _Dedupe(self, _find_truncations(sent))
-        for changes in run.run(images.filter(is_row)):
-            if changes.rows:
-                yield from self._evaluate(changes, run.report)
-        run.finish()
+        run = _Dedupe(self, images.filter(is_row), sent)
+        yield from run.run()
         yield report_parcel(msgspec.json.encode(run.report))
 
-    def _evaluate(self, found: DerivedChanges, report: DedupeReport) -> Iterator[pa.RecordBatch]:
-        """Yield derived rows as parcels for the fold tasks of each view."""
-        columns = zip(*found.rows, strict=True) if self.plan.used else ()
-        arrays = [
-            to_arrow(values, column.type)
-            for values, column in zip(columns, self.plan.used, strict=True)
-        ]
-        positions, weights = np.array(found.positions, np.int64), np.array(found.weights, np.int64)
-        rows = RangeRows(arrays, weights)
-        for view in self.views:
-            own = rows.select(view.indexes)
-            changed = _find_changed(own, positions)
-            report.derived[view.number] += len(changed)
-            weighted = WeightedRows(changed, positions[changed], weights[changed])
-            evaluated = evaluate_rows(view.plan, own, weighted)
-            evaluated.require_no_failures()
-            yield from view.parcelling.parcels(evaluated.rows, evaluated.weighted)
+
+class _Bucket(NamedTuple):
+    """A bucket with changes or TRUNCATEs, and its rows among those of a task."""
+
+    number: int
+    start: int
+    end: int
+
+
+class _Derived(NamedTuple):
+    """Weighted rows to fold."""
+
+    columns: Sequence[pa.Array]  # the used ones
+    positions: Integers  # as `consolidate` has them: a retraction's is complemented
+    weights: Integers
 
 
 class _Dedupe:
     """One run of a dedupe task over its buckets."""
 
-    def __init__(self, task: DedupeTask, new: Mapping[int, Sequence[Truncation]]) -> None:
+    def __init__(self, task: DedupeTask, rows: pa.Table, sent: pa.Table) -> None:
         plan = task.plan
         context = TaskContext.get()
         self.task = task
-        self.new = new  # TRUNCATEs of the epoch, by bucket
         self.writer = f"d{context.taskAttemptId() if context else 0}"
         number = context.partitionId() if context else 0
         self.report = DedupeReport(task=number, derived=[0] * len(task.views))
         self.layout = layout_of(plan)
-        hot_layout = Layout(
-            plan=f"rows of {plan.fingerprint}",
-            group_types=tuple(column.type for column in plan.primary_key),
-            argument_types=(),
-        )
-        self.states = BucketStates(task, self.layout, hot_layout, (ROWS,), "rows")
-        self.key_of = key_reader(plan)
-        self.floats = any(column.type.floating for column in plan.image)
-        self.states_written: list[tuple[Key, KeyState | None]] = []
-        self.buckets: list[int] = []
+        self.states = ImageStates(task, plan, self.layout)
+        truncated, new = _find_truncations(sent)
+        self.truncations = task.truncations.add(new)
+        self.common = len(plan.used), fingerprint_of(plan), self.truncations
+        rows = rows.take(pa.array(np.argsort(rows[ROW_BUCKET].to_numpy(), kind="stable")))
+        self.images = [canonical(rows[column.name]) for column in plan.image]
+        self.facts = [one_chunk(rows[name]) for name in _FACTS]
+        self.buckets = _find_buckets(rows[ROW_BUCKET].to_numpy(), truncated)
+        self.tables: list[pa.Table] = []  # new states, by bucket
 
-    def run(self, rows: pa.Table) -> Iterator[DerivedChanges]:
-        """Yield the changes of each bucket."""
-        buckets = rows[ROW_BUCKET].to_numpy()
-        order = np.argsort(buckets, kind="stable")
-        rows, buckets = rows.take(pa.array(order)), buckets[order]
-        images = self._read_images(rows)
-        own = (to_list(rows[n]) for n in (POSITION, WEIGHT, CHANGE_TIME, CHANGE_PARTITION))
-        key_of = self.key_of
-        changes = [
-            KeyChange(key_of(image), image, *facts)
-            for image, *facts in zip(images, *own, strict=True)
-        ]
-        of_buckets: dict[int, Sequence[KeyChange]] = dict.fromkeys(self.new, ())
-        edges = np.flatnonzero(np.diff(buckets)) + 1
-        for start, end in pairwise([0, *edges.tolist(), len(changes)] if changes else ()):
-            of_buckets[int(buckets[start])] = changes[start:end]
-        for bucket in sorted(of_buckets):  # readers of a file expect the buckets in order
-            yield from self._dedupe(bucket, of_buckets[bucket])
+    def run(self) -> Parcels:
+        """Yield the parcels of the rows that the changes derive, some buckets together."""
+        together: list[_Bucket] = []
+        for bucket in self.buckets:  # readers of a file expect the buckets in order
+            together.append(bucket)
+            if bucket.end - together[0].start >= KEY_CHANGES_AT_ONCE:
+                yield from _Keys(self, together).run()
+                together = []
+        if together:
+            yield from _Keys(self, together).run()
+        self.write()
 
-    def _read_images(self, rows: pa.Table) -> list[Row]:
-        columns = [from_arrow(rows[column.name], column.type) for column in self.task.plan.image]
-        return list(zip(*columns, strict=True))
+    def evaluate(self, derived: _Derived) -> Parcels:
+        """Yield derived rows as parcels for the fold tasks of each view."""
+        at, report = derived.positions, self.report
+        rows = RangeRows(derived.columns, derived.weights)
+        for view in self.task.views if len(at) else ():
+            own = rows.select(view.indexes)
+            changed = _find_changed(own, at)
+            report.derived[view.number] += len(changed)
+            weighted = WeightedRows(changed, at[changed], derived.weights[changed])
+            evaluated = evaluate_rows(view.plan, own, weighted)
+            evaluated.require_no_failures()
+            yield from view.parcelling.parcels(evaluated.rows, evaluated.weighted)
 
-    def _dedupe(self, bucket: int, changes: Sequence[KeyChange]) -> Iterator[DerivedChanges]:
-        task = self.task
-        truncations = task.truncations.add(self.new.get(bucket, ()))
-        common = len(task.plan.used), fingerprint_of(task.plan), truncations
-        state = self.states.catch_up(bucket)
-        written: list[tuple[Key, KeyState | None]] = []
-        with state.view(task.base) as view:
-            parts: Iterable[DerivedChanges] = [
-                derive_changes(changes, self._state_reader(view), *common)
-            ]
-            if truncations.new:
-                others = self._walk(view, {change.key for change in changes})
-                parts = chain(parts, (truncate(states, *common) for states in others))
-            for found in parts:
-                written += found.states
-                self._report(found)
-                yield found
-            due = self._find_due(view, changes)
-            written += self._forget(view, due)
-            upserts = to_upserts(written)
-            upserts.timers += [(timer, False) for timer in due]
-            state.remember(task.epoch, task.uuid, upserts, view)
-        self.states_written += written
-        self.buckets += repeat(bucket, len(written))
-        if len(self.states_written) >= HOT_STATE_CHUNK_RECORDS:
-            self._write()
-
-    def _walk(self, view: Snapshot, changed: Collection[Key]) -> Iterator[dict[Key, KeyState]]:
-        """Yield the states of all other keys that have a row, in parts."""
-        states = (self._to_state(group) for group in view.walk())
-        keyed = ((self.key_of(each.image), each) for each in states if each and each.image)
-        others = ((key, state) for key, state in keyed if key not in changed)
-        while part := dict(islice(others, TRUNCATED_KEYS_AT_ONCE)):
-            yield part
-
-    def _report(self, found: DerivedChanges) -> None:
+    def take(self, found: DerivedChanges) -> _Derived:
+        """Count what was derived key by key, and return its rows."""
         report = self.report
         report.taken += found.taken
         report.duplicates += found.duplicates
         report.unknown_retractions += found.unknown_retractions
         report.rows_delta += found.rows_delta
         report.keys_in_several_partitions += found.moved_keys
-        self._name_doubtful(found.ambiguous_keys, found.doubtful)
+        self.name_doubtful(found.ambiguous_keys, found.doubtful)
+        used = self.task.plan.used
+        values = zip(*found.rows, strict=True) if found.rows and used else [()] * len(used)
+        columns = [to_arrow(each, column.type) for each, column in zip(values, used, strict=True)]
+        numbers = (np.array(each, np.int64) for each in (found.positions, found.weights))
+        return _Derived(columns, *numbers)
 
-    def _name_doubtful(self, ambiguous: int, keys: Iterable[Key]) -> None:
+    def name_doubtful(self, ambiguous: int, keys: Iterable[Key]) -> None:
         self.report.ambiguous_keys += ambiguous
         named = chain(self.report.doubtful_keys, map(repr, keys))
         self.report.doubtful_keys = list(islice(named, DOUBTFUL_KEYS_NAMED_MAX))
 
-    def _find_due(self, view: Snapshot, changes: Sequence[KeyChange]) -> list[GroupTimer]:
-        """Return timers of keys to forget, by the newest time among the changes.
+    def find_due(self, view: Snapshot, now: int, changed: Sequence[Key]) -> list[GroupTimer]:
+        """Return timers of keys to forget; `now` is the newest time among the bucket's changes.
 
         If the bucket remembers too many, the first to be forgotten are so at once.
         """
-        now = max((change.time for change in changes if change.time is not None), default=None)
-        if now is None:
-            return []
         self.report.newest_ms = max(now, self.report.newest_ms or now)
         surplus = max(0, view.count_timers() - LEFT_KEYS_MAX)
         due = list(islice(view.timers(Clock.EVENT), surplus))
         if not due or due[-1].time <= now:
             due = view.due(Clock.EVENT, now)[: max(surplus, LEFT_KEYS_FORGOTTEN_MAX)]
-        changed = {change.key for change in changes} if due else set()
-        return [timer for timer in due if timer.key not in changed]
+        keys = set(changed) if due else set()
+        return [timer for timer in due if timer.key not in keys]
 
-    def _forget(self, view: Snapshot, due: Sequence[GroupTimer]) -> list[tuple[Key, None]]:
+    def forget(self, view: Snapshot, due: Sequence[GroupTimer]) -> list[Written]:
         """Return the keys of due timers that still have no row; a timer may be an old one."""
+        if not due:
+            return []
         times = {timer.key: timer.time for timer in due}
-        states = self._state_reader(view)(list(times))
+        states = self.states.records.read_states(view.records_of(list(times)))
         gone = [
             key
             for (key, time), state in zip(times.items(), states, strict=True)
             if state is not None and state.forget_at is not None and state.forget_at <= time
         ]
         early = [key for key in gone if times[key] > (self.report.newest_ms or 0)]
-        self._name_doubtful(len(early), early)
+        self.name_doubtful(len(early), early)
         return [(key, None) for key in gone]
 
-    def _state_reader(self, view: Snapshot) -> Callable[[Sequence[Key]], list[KeyState | None]]:
-        def read_states(keys: Sequence[Key]) -> list[KeyState | None]:
-            return [self._to_state(group) for group in view.groups(keys)]
+    def add(self, table: pa.Table) -> None:
+        """Add new states to the next file, which is written when it has enough of them."""
+        self.tables.append(table)
+        if sum(each.num_rows for each in self.tables) >= HOT_STATE_CHUNK_RECORDS:
+            self.write()
 
-        return read_states
-
-    def _to_state(self, group: Group | None) -> KeyState | None:
-        if group is None:
-            return None
-        if self.floats:  # use the canonical NaN, because another NaN would be another image
-            group = msgspec.structs.replace(group, result=tuple(map(_to_canonical, group.result)))
-        return to_state(group)
-
-    def finish(self) -> None:
-        """Write the last of the new states."""
-        if self.states_written:
-            self._write()
-
-    def _write(self) -> None:
+    def write(self) -> None:
         """Write a file of the new states until now."""
         task, number = self.task, len(self.report.files)
-        table = self.layout.images.table(task.epoch, self.buckets, self.states_written)
-        writer = f"{self.writer}-{number}" if number else self.writer
-        name = file_name(ROWS, task.epoch, task.uuid, writer)
-        self.report.files.append(write_file(task.root, name, table, durable=task.durable))
-        self.states_written, self.buckets = [], []
+        if self.tables:
+            writer = f"{self.writer}-{number}" if number else self.writer
+            name = file_name(ROWS, task.epoch, task.uuid, writer)
+            table = pa.concat_tables(self.tables)
+            self.report.files.append(write_file(task.root, name, table, durable=task.durable))
+        self.tables = []
+
+
+class _Keys:
+    """The keys of some buckets, from their changes to their new states."""
+
+    def __init__(self, run: _Dedupe, buckets: Sequence[_Bucket]) -> None:
+        start, end = buckets[0].start, buckets[-1].end
+        self.of = run
+        self.task = run.task
+        self.buckets = buckets
+        self.images = [column.slice(start, end - start) for column in run.images]
+        self.facts = [column.slice(start, end - start) for column in run.facts]
+        self.records = run.states.records
+        self.keys, names = self.records.keys_of(self.images)  # of each change
+        numbered: dict[bytes, int] = {}
+        numbers: list[int] = []  # of the key of each change
+        self.edges = [0]  # between the numbers of the keys of each bucket
+        for bucket in buckets:
+            for name in names[bucket.start - start : bucket.end - start]:
+                numbers.append(numbered.setdefault(name, len(numbered)))
+            self.edges.append(len(numbered))
+        self.names = list(numbered)  # of each key in the hot state
+        positions, summaries, times, partitions = self.facts
+        self.changes = ChangeArrays(
+            np.array(numbers, np.int64),
+            positions.to_numpy(),
+            summaries.to_numpy(),
+            times.is_valid().to_numpy(zero_copy_only=False),
+            times.fill_null(0).to_numpy(),
+            partitions.fill_null(_NOWHERE).to_numpy(),
+        )
+        self.stored: list[bytes | None] = []  # the record of each key
+        self.states: list[HotState] = []
+        # Of each bucket, but plain keys only in records.
+        self.due: list[list[GroupTimer]] = []
+        self.written: list[list[Written]] = []
+
+    def run(self) -> Parcels:
+        """Yield parcels of what follows from the changes; store the new states."""
+        for bucket in self.buckets:
+            yield from self._read(bucket)
+        known = self._read_images()
+        keys = KeySummaries.of(self.changes, self.of.truncations)
+        after = self._states_after(keys, known)
+        packed = self.records.pack(after)
+        found = derive_plain(keys, *self._compare(keys, known, packed))
+        derived = self._rows_of_plain(keys, known, found)
+        if not found.plain.all():
+            others = self._derive_others(found.plain, known)
+            columns = map(pa.concat_arrays, zip(derived.columns, others.columns, strict=True))
+            pairs = zip(derived[1:], others[1:], strict=True)
+            derived = _Derived(list(columns), *map(np.concatenate, pairs))
+        yield from self.of.evaluate(derived)
+        report = self.of.report
+        report.taken += int(keys.rows[found.plain].sum())
+        report.duplicates += found.duplicates
+        report.unknown_retractions += found.unknown_retractions
+        report.rows_delta += int(found.new.sum()) - int(found.old.sum())
+        self._store(np.flatnonzero(found.changed), keys.removed, after, packed)
+
+    def _read(self, bucket: _Bucket) -> Parcels:
+        """Read the states of a bucket's keys; yield what new TRUNCATEs change in other keys."""
+        number = len(self.states)
+        start = self.buckets[0].start
+        rows = slice(bucket.start - start, bucket.end - start)
+        state = self.of.states.catch_up(bucket.number)
+        self.states.append(state)
+        written: list[Written] = []
+        due: list[GroupTimer] = []
+        with state.view(self.task.base) as view:
+            self.stored += view.records(self.names[self.edges[number] : self.edges[number + 1]])
+            if self.of.truncations.new:
+                for others in self._walk(view, set(self.keys[rows])):
+                    found = truncate(others, *self.of.common)
+                    written += found.states
+                    yield from self.of.evaluate(self.of.take(found))
+            timed = self.changes.timed[rows]
+            if timed.any():
+                now = int(self.changes.times[rows][timed].max())
+                due = self.of.find_due(view, now, self.keys[rows])
+                written += self.of.forget(view, due)
+        self.due.append(due)
+        self.written.append(written)
+
+    def _read_images(self) -> KnownImages:
+        """Return what is known of the keys; delete a damaged state, and raise HotStateDamaged."""
+        try:
+            return self.records.read_images(self.stored)
+        except lmdb.CorruptedError:
+            for state, edges in zip(self.states, pairwise(self.edges), strict=True):
+                with state.view():
+                    self.records.read_images(self.stored[slice(*edges)])
+            raise
+
+    def _walk(self, view: Snapshot, changed: Collection[Key]) -> Iterator[dict[Key, KeyState]]:
+        """Yield the states of all other keys that have a row, in parts."""
+        records, key_of = view.walk(), key_reader(self.task.plan)
+        while part := list(islice(records, TRUNCATED_KEYS_AT_ONCE)):
+            states = self.records.read_states(part)
+            keyed = ((key_of(each.image), each) for each in states if each and each.image)
+            yield {key: state for key, state in keyed if key not in changed}
+
+    def _states_after(self, keys: KeySummaries, known: KnownImages) -> list[pa.Array]:
+        """Return time, partition and image of each key after its last change."""
+        last = pa.array(keys.last)
+        before = np.zeros(len(keys.last), np.int64)
+        before[known.is_row] = known.times.fill_null(0).to_numpy()
+        timed, times = self.changes.timed[keys.last], self.changes.times[keys.last]
+        times = pa.array(np.where(timed, times, before))
+        return [times, *(column.take(last) for column in (self.facts[-1], *self.images))]
+
+    def _compare(
+        self, keys: KeySummaries, known: KnownImages, packed: Sequence[bytes]
+    ) -> tuple[Booleans, ...]:
+        """Return what `derive_plain` asks of each key's state and its last change."""
+        partitions = np.full(len(packed), _NOWHERE)
+        partitions[known.is_row] = known.partitions.fill_null(_NOWHERE).to_numpy()
+        same_partition = partitions == self.changes.partitions[keys.last]
+        is_unknown = np.array([record is None for record in known.records], np.bool_)
+        same_image = np.array(list(map(self.records.same_image, known.records, packed)), np.bool_)
+        return known.is_row, is_unknown, same_partition, same_image
+
+    def _rows_of_plain(self, keys: KeySummaries, known: KnownImages, found: PlainKeys) -> _Derived:
+        """Return the rows that plain keys retract and add, those of a key after each other."""
+        last, of_known = keys.last, np.cumsum(known.is_row) - 1
+        is_there = np.stack([found.old, found.new], axis=1).ravel()
+        row = np.stack([of_known, len(known.times) + last], axis=1).ravel()[is_there]
+        at = self.changes.positions[last]
+        taken = pa.array(row)
+        columns = [
+            pa.concat_arrays([before, after]).take(taken)
+            for before, after, _ in zip(
+                known.images, self.images, self.task.plan.used, strict=False
+            )
+        ]
+        positions = np.stack([~at, at], axis=1).ravel()[is_there]
+        return _Derived(columns, positions, np.tile([-1, 1], len(at))[is_there])
+
+    def _derive_others(self, plain: Booleans, known: KnownImages) -> _Derived:
+        """Derive the changes of the keys that are not plain, key by key."""
+        rows = np.flatnonzero(~plain[self.changes.keys])
+        numbers = self.changes.keys[rows]
+        taken = pa.array(rows)
+        columns = zip(self.images, self.task.plan.image, strict=True)
+        images = zip(*(from_arrow(each.take(taken), of.type) for each, of in columns), strict=True)
+        facts = (to_list(column.take(taken)) for column in self.facts)
+        keys = [self.keys[row] for row in rows.tolist()]
+        changes = list(map(KeyChange, keys, images, *facts))
+        number_of = dict(zip(keys, numbers.tolist(), strict=True))
+        states = self.records.read_states([known.records[each] for each in number_of.values()])
+        before = dict(zip(number_of, states, strict=True))
+        found = derive_changes(
+            changes, lambda wanted: [before[key] for key in wanted], *self.of.common
+        )
+        for key, state in found.states:
+            bucket = bisect_right(self.edges, number_of[key]) - 1
+            self.written[bucket].append((key, state))
+        return self.of.take(found)
+
+    def _store(
+        self, plain: Integers, removed: Booleans, after: Sequence[pa.Array], packed: Sequence[bytes]
+    ) -> None:
+        """Remember the new states on this host, and add them to the file of the part."""
+        task, layout = self.task, self.of.layout.images
+        edges = np.searchsorted(plain, self.edges).tolist()
+        sizes = [end - start for start, end in pairwise(edges)]
+        for number, state in enumerate(self.states):
+            records = self.records.encode(self.written[number], self.due[number])
+            for at in plain[edges[number] : edges[number + 1]].tolist():
+                records.groups[self.names[at]] = None if removed[at] else packed[at]
+            state.remember(task.epoch, task.uuid, records)
+        of_buckets = np.array([bucket.number for bucket in self.buckets])
+        taken = pa.array(plain)
+        table = layout.table_of_rows(
+            task.epoch,
+            np.repeat(of_buckets, sizes),
+            removed[plain],
+            [column.take(taken) for column in after],
+        )
+        others = list(chain.from_iterable(self.written))
+        if others:
+            buckets = np.repeat(of_buckets, list(map(len, self.written))).tolist()
+            table = pa.concat_tables([table, layout.table(task.epoch, buckets, others)])
+            table = table.take(pa.array(np.argsort(table["bucket"].to_numpy(), kind="stable")))
+        if table.num_rows:
+            self.of.add(table)
+
+
+def _find_buckets(of_rows: Integers, truncated: Collection[int]) -> list[_Bucket]:
+    """Return the buckets of rows that are sorted by them, and those with TRUNCATEs, in order."""
+    numbers = sorted({*np.unique(of_rows).tolist(), *truncated})
+    starts, ends = (np.searchsorted(of_rows, numbers, side).tolist() for side in ("left", "right"))
+    return list(map(_Bucket, numbers, starts, ends))
 
 
 def _find_changed(rows: RangeRows, positions: Integers) -> Integers:
@@ -328,13 +487,9 @@ def _find_changed(rows: RangeRows, positions: Integers) -> Integers:
     return np.delete(np.arange(len(positions)), np.concatenate([same, same + 1]))
 
 
-def _find_truncations(sent: pa.Table) -> dict[int, list[Truncation]]:
-    """Return the TRUNCATEs that were sent to each bucket."""
+def _find_truncations(sent: pa.Table) -> tuple[Collection[int], list[Truncation]]:
+    """Return the buckets that TRUNCATEs were sent to, and the TRUNCATEs, which each of them got."""
     found: dict[int, list[Truncation]] = {}
     for bucket, payload in zip(*(to_list(column) for column in sent.columns), strict=True):
         found.setdefault(bucket, []).extend(_decode_truncations(payload))
-    return found
-
-
-def _to_canonical(value: Any) -> Any:
-    return value if value == value else NAN
+    return found.keys(), next(iter(found.values()), [])

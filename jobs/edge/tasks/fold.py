@@ -248,7 +248,7 @@ class _Fold:
         state = self.states.catch_up(bucket)
         with state.view(task.base) as view:
             folded = fold_bucket(view)
-            state.remember(task.epoch, task.uuid, folded.upserts, view)
+            state.remember(task.epoch, task.uuid, view.to_records(folded.upserts))
             for clock in Clock:
                 self._see_timer(clock, view.next_timer(clock, fired.get(clock)))
         upserts = folded.upserts

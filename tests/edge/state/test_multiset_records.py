@@ -58,7 +58,7 @@ class Group:
             elif questions:
                 found.at(count // 2, count)
                 found.most_frequent()
-            self.state.remember(after.epoch, after.uuid, upserts, view)
+            self.state.remember(after.epoch, after.uuid, view.to_records(upserts))
         remembered = None if elsewhere else self.state.recall(after)
         self.state.advance([(after, remembered or upserts)], since=self.stamp)
         self.naive.apply(upserts)

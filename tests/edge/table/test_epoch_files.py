@@ -22,7 +22,6 @@ from jobs.core.fold.visibility import Visibility
 from jobs.core.rows.key_history import KeyEnd, KeyState
 from jobs.core.sql.select import parse_query
 from jobs.edge.rows.file_statistics import STATISTICS
-from jobs.edge.rows.image_rows import to_state, to_upserts
 from jobs.edge.rows.late_rows import LateRow
 from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table.delta_epochs import EpochTable
@@ -40,7 +39,6 @@ from jobs.table.parts import (
     ROWS,
     TIMERS,
 )
-from schemas.limits import LEFT_KEY_KEPT_MS
 from schemas.table.epoch import TopicIdentity
 from schemas.table.object_path import TablePath
 from schemas.types.sql_types import (
@@ -194,13 +192,7 @@ def test_images_come_back_as_they_were(layout: TableLayout) -> None:
     names = tables_of(layout)[ROWS].schema.names
     state = ["key_time_ms", "key_partition", "key_changes"]
     assert names[3:] == [f"image_{column}" for column in COLUMNS] + state
-    read = layout.read_upserts(rows=tables_of(layout)[ROWS])
-    assert repr(read) == repr(to_upserts(IMAGES))
-    states = [group and to_state(group) for _, group in read.groups]
-    assert repr(states) == repr([state for _, state in IMAGES])
-    assert [(timer.key, timer.time) for timer, _ in read.timers] == [
-        (("left", 1.5), 6 + LEFT_KEY_KEPT_MS)
-    ]
+    assert repr(layout.images.read(tables_of(layout)[ROWS])) == repr(IMAGES)
 
 
 def test_images_of_older_versions_have_neither_time_nor_partition(layout: TableLayout) -> None:

@@ -38,6 +38,9 @@ from jobs.edge.rows.weighted_rows import (
 )
 from jobs.edge.state import hot_state
 from jobs.edge.state.bucket_states import CommittedEpoch, stamp_of
+from jobs.edge.state.errors import HotStateDamaged
+from jobs.edge.state.hot_records import Keys
+from jobs.edge.state.image_states import ImageRecords
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.tasks import dedupe
@@ -204,6 +207,35 @@ def test_a_bucket_with_too_many_left_keys_forgets_the_oldest_and_counts_them(
     remembered = 0
     for state in hot_state._states.values():
         with state.view() as view:
-            remembered += sum(not group.result for group in view.walk())
+            states = ImageRecords(PLAN, state.layout).read_states(list(view.walk()))
+            remembered += sum(each is not None and each.image is None for each in states)
     assert remembered <= BUCKETS * (2 + 1), "an epoch adds one"
     assert 40 < job.ambiguous < 60
+
+
+def test_a_record_that_is_no_image_is_found_and_its_bucket_built_from_the_table(
+    tmp_path: Path,
+) -> None:
+    table, job = Table(), Deduped(tmp_path)
+
+    def run() -> None:
+        job.epoch(list(enumerate(by_partition(table.sent))))
+        table.sent.clear()
+
+    for number in range(3):  # the third one applies what the second one has of key 7
+        for key in range(40):
+            if number < 2 or key != 7:
+                table.insert(key, ("a", number))
+        run()
+    name = Keys(next(iter(hot_state._states.values())).layout).group_key((7,))
+    for state in hot_state._states.values():
+        with state.view() as view:
+            (record,) = view.records([name])
+        if record is not None:
+            with state._transaction(write=True) as txn:
+                txn.put(name, record[:-1], db=state._databases.groups)
+    table.delete(7)
+    with pytest.raises(HotStateDamaged):
+        run()
+    run()
+    assert (+job.folded, job.images) == (table.live(), len(table.rows))

@@ -34,6 +34,7 @@ DECODE = ("core/formats/test_canal.py", "core/values/test_json_values.py")
 EVENTS = ("core/formats/test_format_vectors.py", "core/formats/test_format_properties.py")
 INTERLEAVED = ("core/fold/test_interleavings.py",)
 STATE = ("core/fold/test_state.py", "core/values/test_order_key.py", "core/plan/test_bucket.py")
+PLAIN_KEYS = ("core/rows/test_plain_keys.py",)
 DEDUPE = ("core/rows/test_dedupe.py",)
 SOURCE_ORDER = ("core/rows/test_source_order.py",)
 METADATA = ("core/job/test_metadata_rules.py",)
@@ -213,6 +214,8 @@ MUTANTS = [
         DEDUPE,
     ),
     Mutant("rows/dedupe.py", "(new is not None) - (old is not None)", "(new is not None)", DEDUPE),
+    Mutant("rows/plain_keys.py", " & ~keys.arrives", "", PLAIN_KEYS),
+    Mutant("rows/plain_keys.py", "(kinds == Kind.LEAVE) | ", "", PLAIN_KEYS),
     Mutant(
         "rows/source_order.py", "es + SOURCE_ES_BACK_MS_MAX < latest", "es < latest", SOURCE_ORDER
     ),
