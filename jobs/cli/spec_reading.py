@@ -13,15 +13,14 @@ from schemas.spec.file import SpecError, read_file
 from schemas.spec.job import JobSpec
 
 
-def load_job(path: Path, *, to_run: bool = True) -> tuple[JobSpec, Mapping[str, Plan]]:
+def load_job(path: Path) -> tuple[JobSpec, Mapping[str, Plan]]:
     """Return the spec in a file and the plan of each view; a SpecError has every problem.
 
-    The plan of the job's own query has the name "". Without `to_run`, the job may have a join,
-    with which it cannot run yet.
+    The plan of the job's own query has the name "".
     """
     try:
         document = read_file(path)
-        found = check_spec(document, to_run=to_run)
+        found = check_spec(document)
         if found.spec is None or found.problems:
             raise SpecError(document.name, sort_problems(found.problems))
         return found.spec, found.plans

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from jobs.core.job.job_plan import plan_query
+from jobs.core.job.job_plan import plan_of
 from jobs.core.job.time_rules import time_problems
 from jobs.core.job.window_rules import window_notes, window_problems
 from jobs.core.plan.tree import Plan
@@ -182,7 +182,7 @@ class Assembler:
 
     def _add_chain(self, draft: Draft, first: Draft) -> None:
         """Read the changelog of the job before."""
-        sink, types = first.document["sink"], result_types(plan_query(first.spec))
+        sink, types = first.document["sink"], result_types(plan_of(first.spec))
         draft.document["source"] = {
             "topic": sink["topic"], **_connection(sink), "format": "changelog-json",
             "start": "earliest",
@@ -281,7 +281,7 @@ class Assembler:
     ) -> None:
         """Give the results the types of the sink's columns."""
         try:
-            plan = plan_query(draft.spec)
+            plan = plan_of(draft.spec)
         except (SpecError, QueryError):
             return  # `_check` refuses it, at its place
         keyed = sink is not None and sink.section["format"] == "upsert-json"
@@ -326,7 +326,7 @@ class Assembler:
                 for alone in spec.source_specs.values()
                 for _, error in time_problems(alone)
             ]
-            plan = plan_query(spec)
+            plan = plan_of(spec)
             if plan.relation is None:
                 problems += window_problems(spec, plan).values()
         except SpecError as error:

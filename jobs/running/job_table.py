@@ -13,6 +13,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from jobs.core.fold.program import Program
+from jobs.core.job.inputs import JobInputs
 from jobs.core.job.job_evolution import find_taken_topics
 from jobs.core.job.views import fingerprints_of, reading_plan
 from jobs.core.job.window_rules import closing_of
@@ -39,7 +40,8 @@ def open_table(
     topics: Mapping[str, TopicIdentity],
 ) -> tuple[EpochTable, EpochRow]:
     """Return the job's table and its newest epoch; create a new table with epoch 0."""
-    layouts = [TableLayout(Program(plan)) for plan in plans.values()]
+    kept = JobInputs.of(spec, plans).states
+    layouts = [TableLayout(Program(plan)) for plan in (*plans.values(), *kept.values())]
     if EpochTable.exists(paths.table):
         table = EpochTable.open(paths.table, layouts[0])
         newest = read_newest(spec, plans, paths, table)

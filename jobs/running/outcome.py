@@ -5,7 +5,7 @@ range reports, dedupe reports, fold reports ──► checks pass? ──► fil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from jobs.core.fold.laws import BrokenLaw, messages_conserved, rows_conserved
+from jobs.core.join.stages import subtable_of
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.truncations import Truncations
 from jobs.edge.kafka.offset_ranges import OffsetRange
@@ -20,9 +21,10 @@ from jobs.edge.kafka.range_consumer import RangeTimedOut
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.dedupe import DedupeReport
 from jobs.edge.tasks.fold_inputs import FoldReport
+from jobs.edge.tasks.join import JoinReport
 from jobs.edge.tasks.range_report import RangeReport
 from schemas import limits
-from schemas.table.epoch import DEDUPE_ERRORS, EpochRow, SourceRepeat
+from schemas.table.epoch import DEDUPE_ERRORS, EpochRow, SourceRepeat, memory_name
 
 _RANGE_COUNTERS = (
     "read",
@@ -35,7 +37,7 @@ _RANGE_COUNTERS = (
     "event_times_missing",
     "damaged_texts",
 )
-_decode_report = msgspec.json.Decoder(RangeReport | DedupeReport).decode
+_decode_report = msgspec.json.Decoder(RangeReport | DedupeReport | JoinReport).decode
 
 
 class InputRefused(Exception):
@@ -52,21 +54,24 @@ class Outcome:
 
     ranges: list[RangeReport] = field(default_factory=list)
     dedupes: list[DedupeReport] = field(default_factory=list)
+    joins: list[JoinReport] = field(default_factory=list)
     folds: list[FoldReport] = field(default_factory=list)
 
     def add_report(self, payload: bytes) -> None:
-        """Add the report of a range or of a dedupe task, as JSON."""
+        """Add the report of a range, of a dedupe task or of a join task, as JSON."""
         report = _decode_report(payload)
         if isinstance(report, DedupeReport):
             self.dedupes.append(report)
+        elif isinstance(report, JoinReport):
+            self.joins.append(report)
         else:
             self.ranges.append(report)
 
     @property
     def too_large(self) -> bool:
         """Whether a task refused its rows, because they have too many bytes."""
-        tasks: list[RangeReport | DedupeReport | FoldReport]
-        tasks = [*self.ranges, *self.dedupes, *self.folds]
+        tasks: list[RangeReport | DedupeReport | JoinReport | FoldReport]
+        tasks = [*self.ranges, *self.dedupes, *self.joins, *self.folds]
         return any(task.too_large for task in tasks)
 
     def timers_of(self, view: int) -> Iterator[dict[str, int]]:
@@ -78,9 +83,19 @@ class Outcome:
 
     @property
     def shared_files(self) -> list[AddedFile]:
-        """The files that belong to no view: images and quarantine."""
-        images = [file for dedupe in self.dedupes for file in dedupe.files]
-        return images + [file for report in self.ranges for file in report.quarantine]
+        """The files that belong to no view: images, the sides of joins and quarantine."""
+        images = [
+            file.of_view(subtable_of(dedupe.source))
+            for dedupe in self.dedupes
+            for file in dedupe.files
+        ]
+        sides = [
+            file.of_view(side)
+            for join in self.joins
+            for side, files in join.files.items()
+            for file in files
+        ]
+        return images + sides + [file for report in self.ranges for file in report.quarantine]
 
     @property
     def latest_ms(self) -> int | None:
@@ -100,6 +115,9 @@ class Outcome:
             if report.unreadable is not None:
                 kind = RangeTimedOut if report.silent else InputRefused
                 raise kind(report.unreadable)
+        for join in self.joins:
+            if join.refused is not None:
+                raise InputRefused(join.refused)
         self.require_one_report_each(ranges)
         for report in self.ranges:
             messages_conserved(
@@ -116,13 +134,20 @@ class Outcome:
         numbers = sorted(report.number for report in self.ranges)
         if numbers != list(range(len(ranges))):
             raise BrokenLaw(f"{len(ranges)} ranges were planned, but {numbers} reported")
-        planned = {(each.topic, each.partition, each.start) for each in ranges}
-        seen = [(r.topic, r.partition, r.start) for r in self.ranges if r.topic is not None]
+        planned = {(each.source, each.topic, each.partition, each.start) for each in ranges}
+        seen = [
+            (each.source, each.topic, each.partition, each.start)
+            for each in self.ranges
+            if each.topic is not None
+        ]
         if len(set(seen)) != len(seen) or not planned.issuperset(seen):
             raise BrokenLaw(f"reports of {seen} do not match the planned ranges {sorted(planned)}")
 
-    def sum_range_counters(self, plan: Plan) -> dict[str, Any]:
-        """Return the counters of the messages that were read; raise BrokenLaw if rows got lost."""
+    def sum_range_counters(self, deduped: Collection[str]) -> dict[str, Any]:
+        """Return the counters of the messages that were read; raise BrokenLaw if rows got lost.
+
+        `deduped` has the sources whose last images the job keeps.
+        """
         counters: dict[str, Any] = {
             name: sum(getattr(report, name) for report in self.ranges) for name in _RANGE_COUNTERS
         }
@@ -130,8 +155,9 @@ class Outcome:
             counters["appended_ms"] = self.appended_ms
         counters["truncations"] = sum(len(report.truncations) for report in self.ranges)
         counters["decode_seconds"] = max((each.seconds for each in self.ranges), default=0.0)
-        if plan.primary_key:
-            counters |= self._sum_dedupe_counters(counters["rows"])
+        if deduped:
+            rows = sum(report.rows for report in self.ranges if report.source in deduped)
+            counters |= self._sum_dedupe_counters(rows)
         return counters
 
     def count_repeats(self, newest: EpochRow) -> dict[str, Any]:
@@ -142,7 +168,7 @@ class Outcome:
             if report.order is None:
                 continue
             topic, partition = report.topic or "", report.partition
-            name = f"{topic}/{partition}"
+            name = memory_name(report.source, topic, partition)
             order = report.order.follow(memory.get(name))
             memory[name] = order.memory
             if order.repeats_from is not None:
@@ -162,11 +188,30 @@ class Outcome:
         stored = known.forget_old(max(times, default=None)).to_json()
         return {"truncations": stored} if stored else {}
 
-    def count_shipped(self, view: int) -> int:
-        """Return how many rows went to the fold tasks of a view."""
-        if self.dedupes:
-            return sum(done.derived[view] for done in self.dedupes if done.derived)
-        return sum(each.shipped[view] for each in self.ranges if each.shipped)
+    def count_shipped(self, reader: int) -> int:
+        """Return how many rows went to a view or to a side of a join."""
+        sent = [each.shipped for each in self.ranges]
+        sent += [join.shipped for join in self.joins]
+        sent += [done.derived for done in self.dedupes]
+        return sum(rows.get(reader, 0) for rows in sent)
+
+    def check_side(self, number: int, inputs: Plan) -> None:
+        """Raise BrokenLaw if rows to a side of a join got lost."""
+        arrived = sum(join.arrived.get(number, 0) for join in self.joins)
+        rows_conserved(self.count_shipped(number), arrived, filters=inputs.where is not None)
+
+    def count_failing(self, newest: EpochRow) -> dict[str, Any]:
+        """Return the joined rows on which an expression fails, after an epoch that follows."""
+        count = newest.counts.failing_rows + sum(
+            change for join in self.joins for change in join.failing.values()
+        )
+        if not count:
+            return {}
+        reasons = (join.reason for join in self.joins if join.reason)
+        return {
+            "failing_rows": count,
+            "failing_reason": next(reasons, newest.counts.failing_reason),
+        }
 
     def count_filtered(self, plan: Plan, view: int) -> int:
         """Return how many of its rows WHERE of a view removed; raise BrokenLaw if rows got lost."""

@@ -1,10 +1,11 @@
 """Pipeline: the dataflow of one epoch, from Kafka to the Delta commit. All stages meet here.
 
     Spark's Kafka source calls foreachBatch with the end offsets of the epoch
-       │ one offset range per partition (large ones are split), one task per range
+       │ one offset range per partition and source (large ones are split), one task per range
        ├─ DecodeTask: read records, decode; for each view: consolidate, evaluate ─► one parcel per
        │  fold task; one report per range
        │    (with dedupe: last changes ─ shuffle by primary key ─► DedupeTask, then each view)
+       │    (with joins: rows ─ shuffle by join key ─► JoinTask of each join, then each view)
        │    (a small epoch needs one fold task, and its EpochTask does everything, in one stage)
        ▼ shuffle by bucket
        ├─ FoldTask of each view: per bucket, fold the rows into the hot state ─► changelog and state
@@ -21,7 +22,6 @@ data: same offsets, `TimeTask` instead of the stages above, and the same commit.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -34,41 +34,38 @@ from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.core.fold.rules import rules_of
+from jobs.core.job.inputs import JobInputs
 from jobs.core.job.views import reading_plan
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.truncations import Truncations
 from jobs.core.time.due_work import Work
-from jobs.edge.kafka.offset_ranges import OffsetRange, advance_offsets, ranges_between, split_ranges
+from jobs.edge.kafka.offset_ranges import OffsetRange, advance_offsets, ranges_between
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.job_directory import JobDirectory
-from jobs.edge.rows.weighted_rows import parcelling_of
 from jobs.edge.spark.task_errors import collect_rows
-from jobs.edge.state.bucket_states import (
-    CommittedEpoch,
-    find_recent_epochs,
-    hot_state_of,
-    stamp_of,
-)
+from jobs.edge.state.bucket_states import hot_state_of, stamp_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.due_changes import write_sorted
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.file_writer import AddedFile, by_part, file_name
 from jobs.edge.tasks.decode import DecodeTask
+from jobs.edge.tasks.decode_sources import SourcesDecode
 from jobs.edge.tasks.decode_views import ViewInputs
 from jobs.edge.tasks.dedupe import DedupeTask
 from jobs.edge.tasks.fold import OUTPUT_SCHEMA, FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.fold_views import ViewsFold
-from jobs.edge.tasks.range_reading import SourceRules
+from jobs.edge.tasks.parcel_task import ParcelTask
 from jobs.running.clock import JobClock
 from jobs.running.epoch_size import EpochSize, run_in_halves
 from jobs.running.input_limits import InputLimits
 from jobs.running.outcome import EpochTooLarge, Outcome
 from jobs.running.phases import Phases
+from jobs.running.sources import KeptState, RunningInputs, RunningSource
 from jobs.running.stages import Stages
 from jobs.running.views import VIEWS, RunningView, Subtable, sum_views
 from jobs.table.parts import CHANGELOG
-from schemas.limits import RECENT_EPOCHS_MAX, TASK_BYTES_MAX
+from schemas.limits import TASK_BYTES_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.table.view_path import place_name
@@ -84,7 +81,7 @@ class Pipeline:
         table: EpochTable,
         newest: EpochRow,
         *,
-        caches: Mapping[str, Path],  # directories of the hot states of the views
+        caches: Mapping[str, Path],  # directories of the hot states
         spark: SparkSession,
         connection: Mapping[str, str],  # librdkafka options of the source
         cores: int,
@@ -107,16 +104,13 @@ class Pipeline:
             RunningView.of(number, name, specs[name], plan, table.root, caches[name], files, newest)
             for number, (name, plan) in enumerate(plans.items())
         ]
-        self._images_cache = caches[""]
-        recent = find_recent_epochs(table.root, files, newest) if self.plan.primary_key else []
-        self._recent_epochs = deque(recent, RECENT_EPOCHS_MAX)
+        self.inputs = RunningInputs(spec, self.views, table.root, caches, files, newest)
         self.stages = Stages(spark, cores)
         self._observe_watermark()
         self._epoch_lock = threading.RLock()
         self._limits = InputLimits(spec)
         self._size = EpochSize()
         self.task_bytes_max = TASK_BYTES_MAX
-        self._rules = SourceRules.of(spec, self.plan)
         self.phases = Phases()
 
     @property
@@ -124,7 +118,9 @@ class Pipeline:
         """The subtables whose files are merged on their own: the views, and what they share."""
         named = (view for view in self.views if view.name)
         shared = Subtable("", self.plan, self.table.root)  # and of the job's own query
-        return [shared, *(Subtable(view.name, view.plan, view.root) for view in named)]
+        kept = (state.subtable for state in self.inputs.states if state.name)
+        views = (Subtable(view.name, view.plan, view.root) for view in named)
+        return [shared, *views, *kept]
 
     @property
     def kept_names(self) -> set[str]:
@@ -136,7 +132,7 @@ class Pipeline:
             for epoch in epochs
             for _, name in epoch.files
         )
-        return {*found, *(name for epoch in self._recent_epochs for _, name in epoch.files)}
+        return {*found, *(name for state in self.inputs.states for name in state.kept_names)}
 
     @property
     def withholds(self) -> bool:
@@ -196,14 +192,8 @@ class Pipeline:
             self._size.raise_slowly()
 
     def _run_up_to(self, ends: Offsets) -> EpochRow:
-        return self._run(self._split(ranges_between(self.newest.offsets, ends)), ends)
-
-    def _split(self, planned: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:
-        """Split long ranges, unless the rows of a partition must be read in order."""
-        times = self._rules.times
-        whole = [each for each in planned if times[each.topic].in_order]
-        parts = [each for each in planned if not times[each.topic].in_order]
-        return tuple(sorted((*whole, *split_ranges(tuple(parts), self.stages.cores))))
+        ranges = ranges_between(self.newest.offsets, ends)
+        return self._run(self.inputs.split(ranges, self.stages.cores), ends)
 
     def pass_time(self) -> EpochRow | None:
         """Run an epoch without data if any work is due; return its row, or None."""
@@ -224,7 +214,9 @@ class Pipeline:
             self.check_source()
             outcome.check_reports(ranges)
             self._limits.check(outcome.ranges)
-            counters = outcome.sum_range_counters(self.plan)
+            counters = outcome.sum_range_counters(self.inputs.deduped)
+            for state, inputs in self.inputs.list_sides():
+                outcome.check_side(state.number, inputs)
         else:
             outcome, counters = self._do_due_work(epoch, uuid), {}
         own = {view.name: view.count(outcome, data=bool(ranges)) for view in self.views}
@@ -235,8 +227,9 @@ class Pipeline:
         self.clock.observe(outcome.ranges, ends)
         self._observe_watermark()
         counters |= self._unite(own) | self.phases.end("judge")
-        if self.plan.primary_key:
+        if self.inputs.deduped:
             counters["images"] = outcome.count_images(self.newest)
+        counters |= outcome.count_failing(self.newest)
         committed_ms = now_ms()
         if (latest := outcome.latest_ms) is not None:  # from the newest row's time to this commit
             counters["event_lag_ms"] = committed_ms - latest
@@ -257,7 +250,7 @@ class Pipeline:
         self.table.commit_epoch(row, files, durable=self.spec.durable)
         self.phases.lap("commit")
         self.newest = row
-        self._recent_epochs.append(CommittedEpoch.of(row))
+        self.inputs.extend(row)
         for view in self.views:
             view.extend(row)
         self.on_commit(row, files)
@@ -315,14 +308,17 @@ class Pipeline:
 
     def _make_decode_task(
         self,
+        source: RunningSource,
         ranges: tuple[OffsetRange, ...],
         epoch: int,
         uuid: str,
-        views: tuple[ViewInputs, ...],
+        readers: tuple[ViewInputs, ...],
+        targets: int,
     ) -> DecodeTask:
+        partitions = [each.topic_partition for each in ranges]
         return DecodeTask(
-            self.plan,
-            self._rules,
+            source.plan,
+            source.rules,
             self.connection,
             ranges,
             self.table.root,
@@ -332,12 +328,15 @@ class Pipeline:
             horizons=self.clock.horizons,
             bytes_max=self.task_bytes_max,
             starts=self.clock.starts(ranges),
-            memories=self.newest.counts.remember(each.topic_partition for each in ranges),
+            memories=self.newest.counts.remember(source.name, partitions),
             now_ms=self.clock.now,
             key_buckets=self.spec.state.buckets,
             drop_early=self.spec.drops_early,
             touches_groups=any(each.state.ttl_ms for each in self.spec.view_specs.values()),
-            views=views,
+            views=readers,
+            images=0 if source.images is None else source.images.number,
+            targets=targets,
+            joins=bool(self.inputs.trees),
         )
 
     def _make_fold_task(self, view: RunningView, epoch: int, uuid: str, now: int) -> FoldTask:
@@ -354,7 +353,7 @@ class Pipeline:
             rules=rules,
             now_ms=now,
             watermark=view.due_work.watermark,
-            in_order=self._rules.in_order,
+            in_order=self.inputs.in_order,
             durable=self.spec.durable,
             bytes_max=self.task_bytes_max,
             buckets=view.spec.state.buckets,
@@ -368,34 +367,32 @@ class Pipeline:
             self._make_fold_task(view, epoch, uuid, view.due_work.advance(now))
             for view in self.views
         )
-        views = tuple(
-            self._inputs(view, fold, targets) for view, fold in zip(self.views, folds, strict=True)
-        )
-        decode, dedupe = self._make_decode_task(ranges, epoch, uuid, views), None
-        if self.plan.primary_key:
-            dedupe = self._make_dedupe_task(epoch, uuid, views)
-        return self._collect(self.stages.plan(decode, dedupe, ViewsFold(folds, targets)))
-
-    def _inputs(self, view: RunningView, fold: FoldTask, targets: int) -> ViewInputs:
-        """Return a view as the tasks before the fold need it."""
-        names = [column.name for column in self.plan.used]
-        parcelling = parcelling_of(
-            view.plan,
-            view.spec.state.buckets,
+        deadlines = {view.name: fold.deadline for view, fold in zip(self.views, folds, strict=True)}
+        decodes, dedupes = list[DecodeTask](), list[DedupeTask]()
+        for source in self.inputs.sources.values():
+            readers = tuple(
+                self.inputs.inputs_of(each, source.plan.used, targets, deadlines.get(each.name))
+                for each in source.readers
+            )
+            decodes.append(self._make_decode_task(source, ranges, epoch, uuid, readers, targets))
+            if source.images is not None:
+                dedupes.append(
+                    self._make_dedupe_task(source, source.images, epoch, uuid, readers, targets)
+                )
+        joins = self.inputs.make_join_tasks(
             targets,
-            first=view.number * targets,
-            with_heads=self.spec.drops_early,
-            closes=fold.deadline is not None,
+            epoch,
+            uuid,
+            base=stamp_of(self.newest),
+            version=self.table.version,
+            durable=self.spec.durable,
+            bytes_max=self.task_bytes_max,
         )
-        return ViewInputs(
-            view.number,
-            view.name,
-            view.plan,
-            view.root,
-            tuple(names.index(column.name) for column in view.plan.used),
-            fold.deadline,
-            parcelling,
+        between: list[list[ParcelTask]] = [[*dedupes], *joins] if dedupes else joins
+        planned = self.stages.plan(
+            ranges, SourcesDecode(tuple(decodes)), between, ViewsFold(folds, targets)
         )
+        return self._collect(planned)
 
     def _collect(self, planned: DataFrame | RDD[tuple[str, bytes]]) -> Outcome:
         """Run the planned stages, and return the reports of their tasks."""
@@ -415,17 +412,27 @@ class Pipeline:
             )
         return outcome
 
-    def _make_dedupe_task(self, epoch: int, uuid: str, views: tuple[ViewInputs, ...]) -> DedupeTask:
+    def _make_dedupe_task(
+        self,
+        source: RunningSource,
+        images: KeptState,
+        epoch: int,
+        uuid: str,
+        readers: tuple[ViewInputs, ...],
+        targets: int,
+    ) -> DedupeTask:
         return DedupeTask(
-            self.plan,
-            self.table.root,
-            self._images_cache,
+            source.plan,
+            images.root,
+            images.cache,
             epoch,
             uuid,
             base=stamp_of(self.newest),
             version=self.table.version,
-            recent_epochs=tuple(self._recent_epochs),
-            views=views,
+            recent_epochs=tuple(images.recent_epochs),
+            views=readers,
+            number=images.number,
+            targets=targets,
             truncations=Truncations.of_json(self.newest.time.truncations),
             durable=self.spec.durable,
             bytes_max=self.task_bytes_max,
@@ -441,6 +448,6 @@ def make_pipeline(
     **options: Any,
 ) -> Pipeline:
     """Return the pipeline of a job, with its hot states where they belong."""
-    views = ("", *plans)  # images are in the hot state of the job
-    caches = {name: hot_state_of(paths.at_view(name), table.handle) for name in views}
+    names = (*plans, *JobInputs.of(spec, plans).states)
+    caches = {name: hot_state_of(paths.at_view(name), table.handle) for name in names}
     return Pipeline(spec, plans, table, newest, caches=caches, **options)

@@ -1,13 +1,15 @@
 """The stages of an epoch as Spark runs them, planned in the driver.
 
-DecodeTask ─► parcels ─► shuffle by target ─► ViewsFold
-    └─► images ─► shuffle by key ─► DedupeTask ─┘   with `dedupe` only
+SourcesDecode ─► parcels ─► shuffle by target ─► ViewsFold
+    ├─► images ─► shuffle by key ─► DedupeTask ─┤   with `dedupe` only
+    └─► rows ─► shuffle by join key ─► JoinTask ┘   with joins only
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
@@ -15,11 +17,11 @@ from pyspark.sql import functions as F
 
 from jobs.edge.kafka.offset_ranges import OffsetRange, count_planned_records
 from jobs.edge.rows.weighted_rows import SPARK_PARCELS, TARGET
-from jobs.edge.tasks.decode import DecodeTask
-from jobs.edge.tasks.dedupe import DedupeTask
+from jobs.edge.tasks.decode_sources import SourcesDecode
 from jobs.edge.tasks.epoch import EpochTask
 from jobs.edge.tasks.fold import OUTPUT_SCHEMA
 from jobs.edge.tasks.fold_views import ViewsFold
+from jobs.edge.tasks.parcel_task import ParcelTask, TaskChain
 from schemas.limits import FOLD_TASK_ROWS, SMALL_RANGE_RECORDS
 
 
@@ -31,17 +33,24 @@ class Stages:
     cores: int
 
     def plan(
-        self, decode: DecodeTask, dedupe: DedupeTask | None, fold: ViewsFold
+        self,
+        ranges: Sequence[OffsetRange],
+        decode: SourcesDecode,
+        between: Sequence[Sequence[ParcelTask]],
+        fold: ViewsFold,
     ) -> DataFrame | RDD[tuple[str, bytes]]:
-        """Return the epoch's reports: of one stage, without SQL, if one task can do all of it."""
+        """Return the epoch's reports: of one stage, without SQL, if one task can do all of it.
+
+        Of the tasks in `between`, those of one sequence share a stage."""
         targets = fold.targets
         if targets == 1:
-            ranges = self.spark.sparkContext.parallelize(range(len(decode.ranges)), 1)
-            return ranges.mapPartitions(EpochTask(decode, dedupe, fold))
+            numbers = self.spark.sparkContext.parallelize(range(len(ranges)), 1)
+            return numbers.mapPartitions(EpochTask(decode, tuple(chain(*between)), fold))
         target = F.col(TARGET) % targets  # those of a second view follow the first one's
-        sent = self._number_ranges(decode.ranges).mapInArrow(decode, SPARK_PARCELS)
-        if dedupe is not None:
-            sent = sent.repartitionById(targets, target).mapInArrow(dedupe, SPARK_PARCELS)
+        sent = self._number_ranges(ranges).mapInArrow(decode, SPARK_PARCELS)
+        for tasks in between:
+            chained = TaskChain(tuple(tasks))
+            sent = sent.repartitionById(targets, target).mapInArrow(chained, SPARK_PARCELS)
         return sent.repartitionById(targets, target).mapInArrow(fold, OUTPUT_SCHEMA)
 
     def _number_ranges(self, ranges: Sequence[OffsetRange]) -> DataFrame:

@@ -142,3 +142,7 @@ DOUBTFUL_KEYS_NAMED_MAX = 5
 # Rows of one batch of joined rows: a row has some hundred bytes in Python, so a batch some MB, and
 # what each batch costs is spread over enough rows.
 JOIN_BATCH_ROWS = 20_000
+
+# Pairs of rows with one join key that one epoch may add and remove: 20 s of one core. A change of a
+# row that a million others join is far below it; a key with thousands of rows on both sides is not.
+JOIN_PAIRS_MAX = 20_000_000

@@ -69,17 +69,14 @@ class SpecError(ValueError):
 
 
 def load_spec(source: Path | str | Mapping[str, Any]) -> JobSpec:
-    """Read the spec of a job to run from a file (a Path), from text (a str) or from a mapping.
+    """Read a job's spec from a file (a Path), from text (a str) or from a mapping.
 
     A str is never a path, so that text of a user cannot make the caller open files."""
     if isinstance(source, Mapping):
         document = Document("", dict(source))
     else:
         document = read_file(source) if isinstance(source, Path) else read_text(source, "<spec>")
-    spec = validate(JobSpec, document)
-    if spec.why_not_run is not None:
-        raise SpecError(document.name, [document.problem(("sources",), spec.why_not_run)])
-    return spec
+    return validate(JobSpec, document)
 
 
 def spec_text(spec: JobSpec) -> str:

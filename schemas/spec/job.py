@@ -421,16 +421,6 @@ class JobSpec(RowRules):
         return bool(rules) and None not in rules
 
     @property
-    def why_not_run(self) -> str | None:
-        """Why a job with this spec cannot start although the spec is valid."""
-        if self.sources is None:
-            return None
-        return (
-            f"has {len(self.sources)} sources, and a job of several sources is not run yet; "
-            "keep one, or join the streams upstream into one topic"
-        )
-
-    @property
     def main(self) -> JobSpec:
         """The spec of the job's own query, or of its first view."""
         return next(iter(self.view_specs.values()))

@@ -42,6 +42,11 @@ class TopicIdentity(msgspec.Struct, frozen=True):
     partitions: int
 
 
+def memory_name(source: str, topic: str, partition: int) -> str:
+    """Return the name of what is remembered of a partition; a topic may be of two sources."""
+    return f"{source}:{topic}/{partition}" if source else f"{topic}/{partition}"
+
+
 class SeenMessage(NamedTuple):
     """A message that is recognised if its source sends it again."""
 
@@ -90,6 +95,8 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     dropped_retractions: int = 0  # came before any row of their group
     # In the state without a row, after the epoch: more rows were retracted than added.
     groups_below_zero: int = 0
+    failing_rows: int = 0  # joined rows that count for nothing: an expression fails on them
+    failing_reason: str | None = None
     duplicates: int = 0
     unknown_retractions: int = 0  # with dedupe: no image of their key was known
     keys_in_several_partitions: int = 0  # with dedupe: their changes have no order
@@ -125,9 +132,11 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     source_memory: dict[str, SourceMemory] = {}  # by TOPIC/PARTITION
     keys_below_zero: list[str] = []  # groups that came below zero in this epoch
 
-    def remember(self, partitions: Iterable[TopicPartition]) -> tuple[SourceMemory | None, ...]:
+    def remember(
+        self, source: str, partitions: Iterable[TopicPartition]
+    ) -> tuple[SourceMemory | None, ...]:
         """Return what is remembered of the messages of each partition."""
-        return tuple(self.source_memory.get(f"{topic}/{number}") for topic, number in partitions)
+        return tuple(self.source_memory.get(memory_name(source, *each)) for each in partitions)
 
     @property
     def messages_one_by_one(self) -> int:
@@ -376,7 +385,8 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def state_counters(self) -> dict[str, Any]:
         """The counters of the state of all views; an epoch that takes it over repeats them."""
-        kept = {} if self.counts.images is None else {"images": self.counts.images}
+        names = ("images", "failing_rows", "failing_reason")
+        kept = {name: self.counters[name] for name in names if name in self.counters}
         return kept | self.repeated_counters | self.source_counters
 
     @property

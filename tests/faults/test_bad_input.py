@@ -105,8 +105,7 @@ def decoded(
     )
     groups: dict[str, tuple[int, int]] = {}
     report: RangeReport | None = None
-    ordinals = pa.RecordBatch.from_arrays([pa.array([0])], names=["id"])
-    sent = pa.Table.from_batches(task(iter([ordinals])))
+    sent = pa.Table.from_batches(task.decode_ranges([0]))
     for payload in sent[REPORT].drop_null().to_pylist():
         report = msgspec.json.decode(payload, type=RangeReport)
     for row in unpack_parcels(sent).to_pylist():

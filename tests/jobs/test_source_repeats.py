@@ -14,7 +14,7 @@ from schemas.table.epoch import EpochRow, TopicPartition
 
 def report(newest: EpochRow, partition: int, start: int, *sent: tuple[int, int]) -> RangeReport:
     """Return the report of messages with these numbers and times; equal times, equal rows."""
-    (memory,) = newest.counts.remember([TopicPartition("shop", partition)])
+    (memory,) = newest.counts.remember("", [TopicPartition("shop", partition)])
     watch = OrderWatch("canal-json", memory, start)
     watch.observe(
         as_stamps(range(start, start + len(sent))),

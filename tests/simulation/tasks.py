@@ -157,7 +157,7 @@ def decoded(
         epochs = (task.epoch, task.epoch)
         report.quarantine = [world.disk.write(name, rejects, epochs, len(rejects))]
     shipped = [consolidated(*each) for each in zip(views, consolidations, strict=True)]
-    report.shipped = [len(own) for own in shipped]
+    report.shipped = {number: len(own) for number, own in enumerate(shipped)}
     return report, shipped
 
 

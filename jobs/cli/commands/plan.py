@@ -13,7 +13,6 @@ from jobs.cli.output import print_json, print_table
 from jobs.cli.spec_reading import load_job
 from jobs.core.aggregates import ReadCost, Storage, read_cost_of
 from jobs.core.fold.program import Program
-from jobs.core.job.job_plan import JOINS_NOT_RUN
 from jobs.core.job.plan_nodes import (
     PlanNode,
     describe_folding_path,
@@ -32,7 +31,7 @@ _WRITTEN_ELSEWHERE = ("aggregates", "decoding", "folding")  # in the operators' 
 
 
 def run(options: argparse.Namespace) -> None:
-    spec, plans = load_job(options.spec, to_run=False)
+    spec, plans = load_job(options.spec)
     if options.view is not None and options.view not in plans:
         known = ", ".join(name for name in plans if name) or "the job has none"
         raise CommandFailed(f"there is no view {options.view!r}; known: {known}")
@@ -64,8 +63,6 @@ def _print_plan(spec: JobSpec, view: str, document: Mapping[str, Any]) -> None:
         columns = [("aggregate", False), ("keeps of each group, and reads when it changes", False)]
         print_table(columns, [[each["name"], each["cost"]] for each in costs])
     print(document["code"])
-    if document["not_run"] is not None:
-        print(f"not run: the job {document['not_run']}")
 
 
 def describe_plan(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]:
@@ -94,7 +91,6 @@ def describe_plan(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]
         "state": _list_state_columns(plan, program),
         "buckets": spec.state.buckets,
         "code": program.source,
-        "not_run": None if plan.relation is None else spec.why_not_run or JOINS_NOT_RUN,
     }
 
 

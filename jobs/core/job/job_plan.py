@@ -9,53 +9,59 @@ from dataclasses import replace
 from jobs.core.fold.program import state_names
 from jobs.core.job.metadata_rules import metadata_columns, metadata_problem
 from jobs.core.plan.relations import columns_in, list_scans
-from jobs.core.plan.tree import Column, Plan
+from jobs.core.plan.tree import Column, Plan, Scan
 from jobs.core.sql.dialect import Refusal
 from jobs.core.sql.problems import QueryProblem, problem_at
 from jobs.core.sql.select import QueryError, parse_joins, parse_query
 from schemas.spec.job import JobSpec
 
-JOINS_NOT_RUN = "has a join, which is not run yet; join the streams upstream into one topic"
-
 
 def plan_of(spec: JobSpec) -> Plan:
-    """Return the plan of the own query of a job that can run; raise QueryError if there is none."""
-    plan = plan_query(spec)
-    if plan.relation is not None:
-        raise QueryError([QueryProblem(JOINS_NOT_RUN, 1, 1)])
-    return plan
-
-
-def plan_query(spec: JobSpec) -> Plan:
     """Return the plan of a job's own query; raise QueryError with the problems of the query."""
     if not spec.query:
         names = ", ".join(spec.views or ())
         message = f"job {spec.name!r} has no query of its own; name one of its views: {names}"
         raise QueryError([QueryProblem(message, 1, 1)])
-    metadata = metadata_columns(spec)
-    if spec.sources is None:
-        plan = parse_query(spec.query, spec.columns, metadata)
-    else:
-        named = spec.source_specs.items()
-        plan = parse_joins(
-            spec.query, {name: each.columns | metadata_columns(each) for name, each in named}
-        )
+    plan = _parse(spec)
     for source, used in _list_used(spec, plan):
         if (problem := metadata_problem(source, used)) is not None:
             raise _refusal_at(spec.query, *problem)
-    if spec.dedupe is not None and spec.primary_key and plan.relation is None:
-        columns = {name: Column(name, kind) for name, kind in (metadata | spec.columns).items()}
-        plan = replace(plan, primary_key=tuple(columns[name] for name in spec.primary_key))
+    if plan.relation is None:
+        source = spec.source_specs[plan.source]
+        columns, key = source_columns(source), source.primary_key
+        if source.dedupe is not None and key:
+            plan = replace(plan, primary_key=tuple(columns[name] for name in key))
     _check_names(spec.query, plan)
     return plan
 
 
+def _parse(spec: JobSpec) -> Plan:
+    """Return the plan of the query; over one of several sources, with its name."""
+    if spec.sources is None:
+        return parse_query(spec.query, spec.columns, metadata_columns(spec))
+    sources = spec.source_specs
+    plan = parse_joins(
+        spec.query, {name: each.columns | metadata_columns(each) for name, each in sources.items()}
+    )
+    if not isinstance(plan.relation, Scan):
+        return plan
+    only = sources[plan.relation.source]
+    alone = parse_query(spec.query, only.columns, metadata_columns(only))
+    return replace(alone, source=plan.relation.source)
+
+
+def source_columns(spec: JobSpec) -> dict[str, Column]:
+    """Return the columns of an only source by name: the declared ones, then its metadata."""
+    columns = spec.columns | metadata_columns(spec)
+    return {name: Column(name, kind) for name, kind in columns.items()}
+
+
 def _list_used(spec: JobSpec, plan: Plan) -> Iterator[tuple[JobSpec, Iterable[Column]]]:
     """Yield the spec of each source that the query reads, with the columns that it uses."""
-    if plan.relation is None:
-        yield spec, plan.used
-        return
     specs = spec.source_specs
+    if plan.relation is None:
+        yield specs[plan.source], plan.used
+        return
     for scan in list_scans(plan.relation):
         read = [each.expression for each in scan.outputs]
         yield specs[scan.source], columns_in([*read, scan.where])

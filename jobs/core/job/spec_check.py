@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.core.job.job_plan import JOINS_NOT_RUN, plan_query
+from jobs.core.job.job_plan import plan_of
 from jobs.core.job.time_rules import time_problems
 from jobs.core.job.views import find_type_conflicts
 from jobs.core.job.window_rules import closes, window_problems
@@ -38,22 +38,18 @@ class SpecCheck:
     problems: tuple[Problem, ...]
 
 
-def check_spec(document: Document, *, to_run: bool = True) -> SpecCheck:
-    """Check keys, queries, windows and the SQL of watermarks.
-
-    Without `to_run`, a job that cannot run yet, because of a join, has no problem."""
+def check_spec(document: Document) -> SpecCheck:
+    """Check keys, queries, windows and the SQL of watermarks."""
     try:
         spec = validate(JobSpec, document)
     except SpecError as error:
         return SpecCheck(None, {}, (*error.problems, *_check_queries_alone(document)))
     plans: dict[str, Plan] = {}
     problems: list[Problem] = []
-    if to_run and spec.why_not_run is not None:
-        problems.append(document.problem(("sources",), spec.why_not_run))
     for name, each in spec.view_specs.items():
         above = ("views", name) if name else ()
         try:
-            plans[name] = plan_query(each)
+            plans[name] = plan_of(each)
         except QueryError as error:
             problems += _locate(document, (*above, _QUERY), error)
             continue
@@ -63,8 +59,6 @@ def check_spec(document: Document, *, to_run: bool = True) -> SpecCheck:
         elif closes(each):
             key = "emit" if each.emit == "final" else "allowed_lateness"
             problems.append(document.problem((*above, key), _NOT_OVER_JOIN[key]))
-        elif to_run and spec.why_not_run is None:
-            problems.append(document.problem((*above, _QUERY), JOINS_NOT_RUN))
     for name, reason in find_type_conflicts(plans).items():
         problems.append(document.problem(("views", name, _QUERY), reason))
     for source, alone in spec.source_specs.items():
@@ -94,7 +88,7 @@ def _check_queries_alone(document: Document) -> list[Problem]:
     for keys, query in _list_queries(document.value):
         minimal = {"name": "unnamed", **rows, _QUERY: query}
         try:
-            plan_query(validate(JobSpec, replace(document, value=minimal)))
+            plan_of(validate(JobSpec, replace(document, value=minimal)))
         except QueryError as error:
             found += _locate(document, keys, error)
         except SpecError:  # the whole spec has these problems too

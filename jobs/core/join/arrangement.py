@@ -8,11 +8,12 @@ is not zero, so the order of changes means nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from jobs.core.values.change import Row
 
+WeightedRow = tuple[Row, int]
 Weights = Mapping[Row, int]
 NO_ROWS: Weights = {}
 
@@ -20,8 +21,8 @@ NO_ROWS: Weights = {}
 class Arrangement(Protocol):
     """What a join reads and writes of one of its sides."""
 
-    def rows(self, key: Row) -> Weights:
-        """Return the rows with this key; no weight is zero."""
+    def rows(self, key: Row) -> Iterable[WeightedRow]:
+        """Return the rows with this key, which may be many; no weight is zero."""
 
     def count(self, key: Row) -> int:
         """Return the sum of their weights."""
@@ -39,8 +40,8 @@ class MemoryArrangement:
         self._rows: dict[Row, dict[Row, int]] = {}
         self._counts: dict[Row, int] = {}
 
-    def rows(self, key: Row) -> Weights:
-        return self._rows.get(key, NO_ROWS)
+    def rows(self, key: Row) -> Iterable[WeightedRow]:
+        return self._rows.get(key, NO_ROWS).items()
 
     def count(self, key: Row) -> int:
         return self._counts.get(key, 0)

@@ -17,21 +17,42 @@ A join is exact for any cut of its changes: the changes of two calls add up to t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from itertools import product
+from typing import Any, NoReturn
 
-from jobs.core.join.arrangement import NO_ROWS, Arrangement, Weights
+from jobs.core.join.arrangement import NO_ROWS, Arrangement, WeightedRow, Weights
 from jobs.core.plan.tree import Column, Expression, Join
-from jobs.core.rows.projection import compile_row
+from jobs.core.rows.projection import RowFailed, compile_row
 from jobs.core.values.change import Row
+from schemas.limits import JOIN_PAIRS_MAX
 
-WeightedRow = tuple[Row, int]
+ByKey = dict[Row | None, dict[Row, int]]  # changes of rows by join key; None: a part of it is NULL
+
+
+class TooManyPairs(Exception):
+    """The changes of one key would join too many pairs of rows."""
+
+
+def raise_failure(failed: RowFailed, weight: int) -> NoReturn:
+    raise failed
 
 
 class JoinOperator:
-    """One join, with the rows of both of its sides."""
+    """One join, with the rows of both of its sides.
 
-    def __init__(self, join: Join, left: Arrangement, right: Arrangement) -> None:
+    `on_failure` gets each pair, with its weight, on which the condition fails: it does not match.
+    """
+
+    def __init__(
+        self,
+        join: Join,
+        left: Arrangement,
+        right: Arrangement,
+        *,
+        on_failure: Callable[[RowFailed, int], None] = raise_failure,
+    ) -> None:
         self._left, self._right = left, right
+        self._on_failure = on_failure
         self._left_key = _compile_key(join.left_keys, join.left.columns)
         self._right_key = _compile_key(join.right_keys, join.right.columns)
         self._select = _compile_select(join)
@@ -48,50 +69,78 @@ class JoinOperator:
     ) -> Iterator[WeightedRow]:
         """Take changes of both sides and yield those of the join; a row may come several times.
 
-        The caller exhausts the iterator: the arrangements take the changes of a key after it.
-        Raise RowFailed for a row on which a key or the condition fails.
+        Raise RowFailed for a row on which a key fails.
         """
-        left_changes, right_changes = (
-            _group_by_key(left, self._left_key),
-            _group_by_key(right, self._right_key),
+        return self.advance_keys(
+            _group_by_key(left, self._left_key), _group_by_key(right, self._right_key)
         )
-        left_without, right_without = left_changes.pop(None, {}), right_changes.pop(None, {})
+
+    def advance_keys(self, left: ByKey, right: ByKey) -> Iterator[WeightedRow]:
+        """Like `advance`, with the changes by key.
+
+        The caller exhausts the iterator: the arrangements take the changes of a key after it.
+        """
+        left_without, right_without = left.pop(None, NO_ROWS), right.pop(None, NO_ROWS)
         if self._left_alone is False:
             yield from self._fill_right(left_without.items())
         if self._right_alone is False:
             yield from self._fill_left(right_without.items())
-        for key in dict.fromkeys((*left_changes, *right_changes)):
+        for key in dict.fromkeys((*left, *right)):
             assert key is not None, "rows without a key are taken"
-            yield from self._change_key(
-                key, left_changes.get(key, NO_ROWS), right_changes.get(key, NO_ROWS)
-            )
+            yield from self._change_key(key, left.get(key, NO_ROWS), right.get(key, NO_ROWS))
 
     def _change_key(
         self, key: Row, left_changes: Weights, right_changes: Weights
     ) -> Iterator[WeightedRow]:
-        left, right = self._left.rows(key), self._right.rows(key)
+        """Yield the changes of a key; the rows of a side are read only if the other one changed."""
+        left, right = self._left, self._right
         if self._has_pairs:
-            yield from self._pair(left_changes, right)
-            yield from self._pair(left, right_changes)
-            yield from self._pair(left_changes, right_changes)
+            self._require_few_pairs(key, len(left_changes), len(right_changes))
+            if left_changes:
+                rows = right.rows(key)
+                yield from self._match(
+                    (left_row, row) for row in rows for left_row in left_changes.items()
+                )
+            if right_changes:
+                rows = left.rows(key)
+                yield from self._match(
+                    (row, right_row) for row in rows for right_row in right_changes.items()
+                )
+            if left_changes and right_changes:
+                yield from self._match(product(left_changes.items(), right_changes.items()))
         if self._left_alone is not None:
-            had, has = _find_matches(self._right.count(key), right_changes)
+            had, has = _find_matches(right.count(key), right_changes)
             alone = self._left_alone
             yield from self._fill_right(
-                _change_alone(left, left_changes, had == alone, has == alone)
+                _change_alone(lambda: left.rows(key), left_changes, had == alone, has == alone)
             )
         if self._right_alone is not None:
-            had, has = _find_matches(self._left.count(key), left_changes)
-            yield from self._fill_left(_change_alone(right, right_changes, not had, not has))
-        self._left.add(key, left_changes)
-        self._right.add(key, right_changes)
+            had, has = _find_matches(left.count(key), left_changes)
+            yield from self._fill_left(
+                _change_alone(lambda: right.rows(key), right_changes, not had, not has)
+            )
+        left.add(key, left_changes)
+        right.add(key, right_changes)
 
-    def _pair(self, left: Weights, right: Weights) -> Iterator[WeightedRow]:
-        for left_row, left_weight in left.items():
-            for right_row, right_weight in right.items():
-                row = left_row + right_row
-                if self._matches(row):
-                    yield self._select(row), left_weight * right_weight
+    def _match(self, pairs: Iterable[tuple[WeightedRow, WeightedRow]]) -> Iterator[WeightedRow]:
+        matches, select = self._matches, self._select
+        for (left, left_weight), (right, right_weight) in pairs:
+            row, weight = left + right, left_weight * right_weight
+            try:
+                if matches(row):
+                    yield select(row), weight
+            except RowFailed as failed:
+                self._on_failure(failed, weight)
+
+    def _require_few_pairs(self, key: Row, left: int, right: int) -> None:
+        """Raise unless this epoch can hold the pairs of so many changed rows of both sides."""
+        pairs = left * (abs(self._right.count(key)) + right) + right * abs(self._left.count(key))
+        if pairs > JOIN_PAIRS_MAX:
+            raise TooManyPairs(
+                f"{pairs:,} pairs of rows with the join key {key!r} would change in one epoch, "
+                f"and at most {JOIN_PAIRS_MAX:,} may; both sides have many rows with this key: "
+                "join by one more column, or remove the key with WHERE"
+            )
 
     def _fill_right(self, rows: Iterable[WeightedRow]) -> Iterator[WeightedRow]:
         return ((self._select(row + self._no_right), weight) for row, weight in rows)
@@ -106,7 +155,10 @@ def _find_matches(count: int, changes: Weights) -> tuple[bool, bool]:
 
 
 def _change_alone(
-    rows: Weights, changes: Weights, were_there: bool, are_there: bool
+    rows: Callable[[], Iterable[WeightedRow]],
+    changes: Weights,
+    were_there: bool,
+    are_there: bool,
 ) -> Iterator[WeightedRow]:
     """Yield the changes of rows that are in the join without a row of the other side.
 
@@ -115,13 +167,11 @@ def _change_alone(
         yield from changes.items()
     if are_there != were_there:
         sign = 1 if are_there else -1
-        yield from ((row, sign * weight) for row, weight in rows.items())
+        yield from ((row, sign * weight) for row, weight in rows())
 
 
-def _group_by_key(
-    changes: Iterable[WeightedRow], key_of: Callable[[Row], Row | None]
-) -> dict[Row | None, dict[Row, int]]:
-    by_key: dict[Row | None, dict[Row, int]] = {}
+def _group_by_key(changes: Iterable[WeightedRow], key_of: Callable[[Row], Row | None]) -> ByKey:
+    by_key: ByKey = {}
     for row, weight in changes:
         rows = by_key.setdefault(key_of(row), {})
         rows[row] = rows.get(row, 0) + weight

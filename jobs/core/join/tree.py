@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from jobs.core.join.arrangement import Arrangement, MemoryArrangement
-from jobs.core.join.operator import JoinOperator, WeightedRow
+from jobs.core.join.arrangement import Arrangement, MemoryArrangement, WeightedRow
+from jobs.core.join.operator import JoinOperator
 from jobs.core.plan.relations import list_joins, list_scans
 from jobs.core.plan.tree import Column, Relation, Scan
 from jobs.core.rows.projection import compile_row

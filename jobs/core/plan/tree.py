@@ -348,6 +348,8 @@ class Plan:
     primary_key: tuple[Column, ...] = field(default=(), metadata=LATER)
     # What FROM joins; None: the rows of the job's only source.
     relation: Relation | None = field(default=None, metadata=LATER)
+    # The source whose rows it reads, if the job has several and FROM names one.
+    source: str = field(default="", metadata=LATER)
 
     @property
     def image(self) -> tuple[Column, ...]:

@@ -18,6 +18,7 @@ class OffsetRange:
     partition: int
     start: int
     end: int
+    source: str = ""  # who reads it, if the job has several sources
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -93,7 +94,7 @@ def _split_range(whole: OffsetRange, most: int) -> list[OffsetRange]:
     size = whole.end - whole.start
     count = -(-size // most)
     cuts = [whole.start + size * number // count for number in range(count + 1)]
-    return [OffsetRange(whole.topic, whole.partition, start, end) for start, end in pairwise(cuts)]
+    return [replace(whole, start=start, end=end) for start, end in pairwise(cuts)]
 
 
 def advance_offsets(starts: Offsets, ends: Offsets) -> Offsets:

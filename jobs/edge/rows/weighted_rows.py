@@ -108,11 +108,13 @@ class Parcelling:
         return pa.RecordBatch.from_pydict(named)
 
 
-def image_parcels(images: pa.RecordBatch, targets: int) -> Iterator[pa.RecordBatch]:
+def image_parcels(
+    images: pa.RecordBatch, targets: int, *, first: int = 0
+) -> Iterator[pa.RecordBatch]:
     """Yield images, which have the buckets of their keys, as parcels for dedupe tasks."""
     for target, chosen in _by_target(images[ROW_BUCKET].to_numpy(), targets):
         for piece in _split(images.take(pa.array(chosen))):
-            yield pack_rows(target, piece)
+            yield pack_rows(first + target, piece)
 
 
 def _by_target(buckets: Integers, targets: int) -> Iterator[tuple[int, Integers]]:
@@ -175,6 +177,21 @@ def take_batches(batches: Iterable[pa.RecordBatch], bytes_max: int) -> list[pa.R
         elif batch.num_rows:
             found.append(batch)
     return found if size <= bytes_max else None
+
+
+def sort_parcels(
+    batches: Iterable[pa.RecordBatch], targets: int
+) -> dict[int | None, list[pa.RecordBatch]]:
+    """Return the parcels by the number of who reads them; those of reports by None.
+
+    Reader `i` has the targets from `i * targets` on."""
+    found: dict[int | None, list[pa.RecordBatch]] = {}
+    for batch in batches:
+        is_report = batch.column(REPORT).is_valid().to_pylist()
+        for row, target in enumerate(batch.column(TARGET).to_pylist()):
+            reader = None if is_report[row] else target // targets
+            found.setdefault(reader, []).append(batch.slice(row, 1))
+    return found
 
 
 def unpack_parcels(parcels: pa.Table) -> pa.Table:

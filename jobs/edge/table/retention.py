@@ -31,7 +31,16 @@ from schemas.types.arrow_values import to_list
 HISTORY = (CHANGELOG, EPOCHS, LATE, QUARANTINE)
 # Counters that describe a state or one epoch; their sum has no meaning.
 _OF_ONE_EPOCH = frozenset(
-    {"groups", "groups_below_zero", "images", "begins", "moved", "published", "appended_ms"}
+    {
+        "groups",
+        "groups_below_zero",
+        "failing_rows",
+        "images",
+        "begins",
+        "moved",
+        "published",
+        "appended_ms",
+    }
 )
 _START_WRITER = writer_of_tier(TOP_TIER, 0)  # the highest tier, which compaction does not merge
 

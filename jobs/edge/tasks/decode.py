@@ -29,7 +29,7 @@ from pyspark import TaskContext
 
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import RUNNING_BITS, Booleans
-from jobs.core.rows.dedupe import key_indexes, number_partition, select_changes
+from jobs.core.rows.dedupe import key_indexes, select_changes
 from jobs.core.rows.truncations import Truncation
 from jobs.core.time.rows_in_order import PartitionStart
 from jobs.core.values.change import RejectCode, Rejected
@@ -49,7 +49,6 @@ from jobs.edge.rows.weighted_rows import (
     image_schema,
     report_parcel,
 )
-from jobs.edge.tasks.body import task_body
 from jobs.edge.tasks.decode_views import ViewInputs, ViewRows
 from jobs.edge.tasks.range_reading import RangeReader, RangeTooLarge, SourceRules
 from jobs.edge.tasks.range_report import RangeReport
@@ -62,7 +61,7 @@ from schemas.types.arrow_types import arrow_type
 
 @dataclass(frozen=True, slots=True)
 class DecodeTask:
-    """The function of the map stage; a value, so that Spark can send it to the workers."""
+    """Decodes one source; a value, so that Spark can send it to the workers."""
 
     plan: Plan  # has the columns of all views
     rules: SourceRules
@@ -82,6 +81,9 @@ class DecodeTask:
     now_ms: int = 0  # the driver's clock
     key_buckets: int = 0  # with dedupe: each of them gets the TRUNCATEs of the epoch
     views: tuple[ViewInputs, ...] = ()
+    images: int = 0  # with dedupe: the number of who reads the images
+    targets: int = 1  # tasks that read them
+    joins: bool = False  # some views are sides of joins
 
     @property
     def needs_messages(self) -> bool:
@@ -91,22 +93,22 @@ class DecodeTask:
     @property
     def refuses_for_all(self) -> bool:
         """Whether a message that one view refuses is refused by the job."""
-        return bool(self.plan.primary_key) or self._is_one_query
+        return bool(self.plan.primary_key) or self.joins or self._is_one_query
 
     @property
     def _is_one_query(self) -> bool:
         return [view.name for view in self.views] == [""]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with task_body():
-            yield from self.decode_ranges(batches)
+    @property
+    def source(self) -> str:
+        """The name of its source, if the job has several."""
+        return self.plan.source
 
-    def decode_ranges(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows and the report of each range; `batches` have the ranges' numbers."""
+    def decode_ranges(self, ordinals: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows and the report of each range, given by their numbers."""
         failpoint("decode_task")
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context else 0
-        ordinals = [ordinal for batch in batches for ordinal in batch.column(0).to_pylist()]
         for together in self._rounds(ordinals):
             started = time.monotonic()
             runs = {
@@ -234,7 +236,7 @@ class DecodeTask:
         indexes, weights = select_changes(numbers, rows.signs, messages)
         types = [column.type for column in self.plan.primary_key]
         count = len(indexes)
-        partition = number_partition(run.range.topic, run.range.partition)
+        partition = run.partition_number
         own = {
             POSITION: pa.array((run.number << RUNNING_BITS) + places[indexes]),
             WEIGHT: pa.array(weights),
@@ -267,7 +269,7 @@ class DecodeTask:
         fields = [schema.field(index) for index in range(len(columns), len(schema))]
         arrays = [own.get(field.name, pa.nulls(count, field.type)) for field in fields]
         images = pa.RecordBatch.from_arrays([*columns, *arrays], schema=schema)
-        yield from image_parcels(images, self.views[0].parcelling.targets)
+        yield from image_parcels(images, self.targets, first=self.images * self.targets)
 
 
 def _report_failure(failed: RangeReport, run: RangeReader) -> pa.RecordBatch:

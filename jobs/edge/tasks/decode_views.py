@@ -38,9 +38,11 @@ from schemas.types.arrow_values import from_arrow
 
 @dataclass(frozen=True, slots=True)
 class ViewInputs:
-    """A view, for the tasks that decode messages for all views; "" is the job's own query."""
+    """Who reads rows, for the tasks that make them: a view, or a side of a join.
 
-    number: int
+    "" is the job's own query."""
+
+    number: int  # among all readers; parcels for it have the targets from `number * targets` on
     name: str
     plan: Plan
     root: TablePath
@@ -107,8 +109,7 @@ class ViewRows:
 
     def parcels(self, taken: Booleans | None) -> Iterator[pa.RecordBatch]:
         """Yield the weighted rows for the fold tasks; only those `taken`, and count them."""
-        shipped = self._run.report.shipped
-        shipped.append(0)
+        self._run.report.shipped[self._view.number] = 0
         deadline, rows, late = self._view.deadline, self._rows, None
         if deadline is not None:
             late = deadline.late(self._plan, rows.columns, self._run.watermarks)
@@ -128,7 +129,7 @@ class ViewRows:
         self, rows: RangeRows, weighted: WeightedRows, late: pa.Array | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield weighted rows, evaluated, as parcels; `late` is what LATE has of each."""
-        self._run.report.shipped[-1] += len(weighted.indexes)
+        self._run.report.shipped[self._view.number] += len(weighted.indexes)
         parcelling = self._view.parcelling
         if parcelling.evaluates:
             evaluated = self._evaluate(rows, weighted)

@@ -63,6 +63,7 @@ from jobs.edge.rows.weighted_rows import (
     ROW_BUCKET,
     WEIGHT,
     report_parcel,
+    sort_parcels,
     take_batches,
     unpack_parcels,
 )
@@ -76,7 +77,6 @@ from jobs.edge.table.file_writer import (
     file_name,
     write_file,
 )
-from jobs.edge.tasks.body import task_body
 from jobs.edge.tasks.decode_views import ViewInputs
 from jobs.table.parts import ROWS
 from schemas.limits import (
@@ -107,7 +107,8 @@ class DedupeReport(msgspec.Struct, kw_only=True, tag="dedupe"):
     too_large: bool = False  # the input has more bytes than a task may hold; nothing was done
     duplicates: int = 0
     unknown_retractions: int = 0
-    derived: list[int] = []  # emitted rows for each view
+    source: str = ""  # its name, if the job has several
+    derived: dict[int, int] = {}  # emitted rows, by the number of who reads them
     rows_delta: int = 0  # change of the number of images
     keys_in_several_partitions: int = 0
     ambiguous_keys: int = 0
@@ -129,28 +130,24 @@ class DedupeTask:
     version: int  # of the table, at base
     recent_epochs: tuple[CommittedEpoch, ...]  # in order, base last
     views: tuple[ViewInputs, ...]
+    number: int  # of this task among the readers of parcels
+    targets: int
     truncations: Truncations = NO_TRUNCATIONS  # of earlier epochs
     durable: bool = False
     bytes_max: int = TASK_BYTES_MAX
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Parcels:
-        with task_body():
-            yield from self.dedupe_parcels(batches)
-
-    def dedupe_parcels(self, batches: Iterator[pa.RecordBatch]) -> Parcels:
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Parcels:
         """Yield the parcels for the fold tasks, and the reports."""
         failpoint("dedupe_task")
         found = take_batches(batches, self.bytes_max)
         if found is None:
             yield report_parcel(msgspec.json.encode(DedupeReport(task=-1, too_large=True)))
-        if not found:
+        parcels = sort_parcels(found or (), self.targets)
+        own = parcels.pop(self.number, [])
+        yield from chain.from_iterable(parcels.values())
+        if not own:
             return
-        table = pa.Table.from_batches(found)
-        for payload in to_list(table[REPORT].drop_null()):
-            yield report_parcel(payload)
-        images = unpack_parcels(table)
-        if not images.num_rows:
-            return
+        images = unpack_parcels(pa.Table.from_batches(own))
         is_row = images[REPORT].is_null()
         sent = images.filter(pc.invert(is_row)).select([ROW_BUCKET, REPORT])
         run = _Dedupe(self, images.filter(is_row), sent)
@@ -183,7 +180,8 @@ class _Dedupe:
         self.task = task
         self.writer = f"d{context.taskAttemptId() if context else 0}"
         number = context.partitionId() if context else 0
-        self.report = DedupeReport(task=number, derived=[0] * len(task.views))
+        derived = {view.number: 0 for view in task.views}
+        self.report = DedupeReport(task=number, source=task.plan.source, derived=derived)
         self.layout = layout_of(plan)
         self.states = ImageStates(task, plan, self.layout)
         truncated, new = _find_truncations(sent)

@@ -1,7 +1,7 @@
 """Decode and fold in one task, for epochs with work for one fold task only.
 
-    numbers of the ranges ─► DecodeTask ─► parcels ─► FoldTask ─► files of the epoch, reports
-                                  └─► DedupeTask ─┘   with `dedupe` only
+    numbers of the ranges ─► DecodeTasks ─► parcels ─► FoldTask ─► files of the epoch, reports
+                                  └─► DedupeTask, JoinTask ─┘   if the job has them
 
 Such an epoch is one stage over an RDD. It saves a shuffle, a second worker, and the JVM's planning
 of SQL: more than half of the processor time of a small epoch.
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from jobs.edge.tasks.decode import DecodeTask
-from jobs.edge.tasks.dedupe import DedupeTask
+from jobs.edge.tasks.decode_sources import SourcesDecode
 from jobs.edge.tasks.fold_views import ViewsFold
+from jobs.edge.tasks.parcel_task import ParcelTask
 from schemas.types.arrow_values import to_list
 
 
@@ -24,15 +24,15 @@ from schemas.types.arrow_values import to_list
 class EpochTask:
     """The function of the only stage; a value, so that Spark can send it to the worker."""
 
-    decode: DecodeTask
-    dedupe: DedupeTask | None
+    decode: SourcesDecode
+    between: tuple[ParcelTask, ...]
     fold: ViewsFold
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[tuple[str, bytes]]:
         """Yield the reports of all ranges and of the fold, each with its kind."""
         ranges = pa.RecordBatch.from_pydict({"id": list(numbers)})
-        parcels = self.decode.decode_ranges(iter([ranges]))
-        if self.dedupe is not None:
-            parcels = self.dedupe.dedupe_parcels(parcels)
+        parcels = self.decode.run(iter([ranges]))
+        for task in self.between:
+            parcels = task.run(parcels)
         for batch in self.fold(parcels):
             yield from zip(*map(to_list, batch.columns), strict=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.rows.weighted_rows import TARGET, take_batches
+from jobs.edge.rows.weighted_rows import sort_parcels, take_batches
 from jobs.edge.tasks.body import task_body
 from jobs.edge.tasks.fold import FoldTask, too_large_batch
 
@@ -32,15 +32,9 @@ class ViewsFold:
             if found is None:
                 yield too_large_batch()
                 return
-            for fold, own in zip(self.folds, self._sort(found), strict=True):
+            parcels = sort_parcels(found, self.targets)
+            for fold in self.folds:
                 failpoint("fold_task")  # also between two views
-                if own:
+                reports = [] if fold.view else parcels.get(None, [])
+                if own := [*reports, *parcels.get(fold.view, ())]:
                     yield from fold.fold_found(own)
-
-    def _sort(self, found: list[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
-        """Return the parcels of each view; reports are among those of the first."""
-        parcels: list[list[pa.RecordBatch]] = [[] for _ in self.folds]
-        for batch in found:
-            for row, target in enumerate(batch.column(TARGET).to_pylist()):
-                parcels[target // self.targets].append(batch.slice(row, 1))
-        return parcels

@@ -138,7 +138,7 @@ class RangeReader:
     def __post_init__(self) -> None:
         planned = self.range
         self.rules = self.task.rules.of_topic(planned.topic)
-        self.report = RangeReport(number=self.number, start=planned.start)
+        self.report = RangeReport(number=self.number, source=planned.source, start=planned.start)
         if self.rules.messages.format not in FORMATS_WITHOUT_TABLES:
             memory = self.task.memories[self.number] if self.task.memories else None
             self.order = OrderWatch(self.rules.messages.format, memory, planned.start)
@@ -151,6 +151,13 @@ class RangeReader:
     @property
     def range(self) -> OffsetRange:
         return self.task.ranges[self.number]
+
+    @property
+    def partition_number(self) -> int:
+        """The number of the partition; each source has its own, also of a topic that two read."""
+        source = self.range.source
+        topic = f"{source}:{self.range.topic}" if source else self.range.topic
+        return number_partition(topic, self.range.partition)
 
     def take(self, records: Records) -> None:
         """Decode some records; raise RangeTooLarge if the rows need too many bytes."""
@@ -333,7 +340,7 @@ class RangeReader:
         """Report a TRUNCATE as one to apply, or as a reason to stop."""
         report, applies = self.report, self.rules.messages.on_truncate == "apply"
         if applies and found.es is not None:
-            partition = number_partition(self.range.topic, self.range.partition)
+            partition = self.partition_number
             position = (self.number << RUNNING_BITS) + rows
             report.truncations.append(Truncation.of(partition, found.es, found.ts, position))
             return

@@ -16,6 +16,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     """The report of one range; the driver requires exactly one of each planned range."""
 
     number: int  # of the range, among those of the epoch
+    source: str = ""  # its name, if the job has several
     topic: str | None = None  # None: the range had no records
     partition: int = -1
     start: int = -1
@@ -27,7 +28,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     scanned: int = 0  # decoded and filtered by the scanner
     rows: int = 0  # signed rows
     damaged_texts: int = 0  # of these rows
-    shipped: list[int] = []  # weighted rows for each view; empty with dedupe, and without rows
+    shipped: dict[int, int] = {}  # weighted rows, by the number of who reads them
     unreadable: str | None = None  # why the range could not be read
     silent: bool = False  # unreadable, but a later attempt may succeed
     too_large: bool = False  # its rows have more bytes than a task may hold; none was emitted

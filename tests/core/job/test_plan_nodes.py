@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.core.job.job_plan import plan_of, plan_query
+from jobs.core.job.job_plan import plan_of
 from jobs.core.job.plan_nodes import PlanNode, list_nodes
 from schemas.spec.job import JobSpec
 
@@ -191,7 +191,7 @@ def test_a_join_reads_the_rows_of_both_sides() -> None:
             "ON o.customer = c.id WHERE n > 1 GROUP BY region",
         }
     )
-    nodes = {node.id: node for node in list_nodes(spec, plan_query(spec))}
+    nodes = {node.id: node for node in list_nodes(spec, plan_of(spec))}
     assert [(node.id, node.predecessors) for node in nodes.values()][:8] == [
         ("source-o", []),
         ("watermark-o", ["source-o"]),

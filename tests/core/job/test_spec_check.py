@@ -82,14 +82,10 @@ JOINED = (
     "  customers: {topic: b, columns: {id: BIGINT, region: STRING}}\n"
 )
 JOIN = "SELECT region FROM orders o JOIN customers c ON o.customer = c.id GROUP BY region"
-NOT_RUN = "2:1 sources: has 2 sources, and a job of several sources is not run yet; keep one, or "
 
 
-def test_a_job_of_several_sources_is_checked_and_cannot_run_yet() -> None:
-    text = f"{JOINED}query: {JOIN}\n"
-    (problem,) = check(text)
-    assert problem.startswith(NOT_RUN)
-    found = check_spec(read_text(text, "<spec>"), to_run=False)
+def test_a_job_of_several_sources_has_a_plan_of_its_query() -> None:
+    found = check_spec(read_text(f"{JOINED}query: {JOIN}\n", "<spec>"))
     assert (list(found.plans), found.problems) == ([""], ())
 
 
@@ -110,10 +106,8 @@ def test_a_job_of_several_sources_is_checked_and_cannot_run_yet() -> None:
     ],
 )
 def test_a_mistake_in_a_job_of_several_sources_is_found(keys: str, problem: str) -> None:
-    found = check(JOINED + keys)
-    assert len(found) == 2
-    assert found[0].startswith(NOT_RUN)
-    assert found[1].startswith(problem)
+    (found,) = check(JOINED + keys)
+    assert found.startswith(problem)
 
 
 def test_queries_are_checked_beside_other_mistakes_of_a_job_of_several_sources() -> None:
@@ -126,4 +120,4 @@ def test_a_mistake_in_the_time_of_a_source_is_found_in_its_entry() -> None:
     wrong = "columns: {id: BIGINT, region: STRING}, watermark: {time: {expression: idd}}}"
     text = JOINED.replace("columns: {id: BIGINT, region: STRING}}", wrong) + f"query: {JOIN}\n"
     expected = "4:95 sources.customers.watermark.time.expression: unknown column `idd`"
-    assert check(text)[1:] == [expected]
+    assert check(text) == [expected]

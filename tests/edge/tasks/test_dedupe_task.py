@@ -96,7 +96,7 @@ def parcels(
     for field in list(schema)[len(columns) :]:
         values = of_changes[field.name] + named.get(field.name, [None] * sent)
         columns.append(pa.array(values, field.type))
-    return image_parcels(pa.RecordBatch.from_arrays(columns, schema=schema), 1)
+    return image_parcels(pa.RecordBatch.from_arrays(columns, schema=schema), 1, first=1)
 
 
 class Deduped:
@@ -126,10 +126,12 @@ class Deduped:
             version=self.table.version,
             recent_epochs=tuple(self.recent),
             views=(VIEW,),
+            number=1,
+            targets=1,
             truncations=Truncations.of_json(self.newest.time.truncations),
         )
         outcome = Outcome(ranges=[RangeReport(number=0, truncations=found)])
-        emitted = pa.Table.from_batches(list(task(parcels(sent, found))), PARCELS)
+        emitted = pa.Table.from_batches(list(task.run(parcels(sent, found))), PARCELS)
         for payload in emitted[REPORT].drop_null().to_pylist():
             outcome.dedupes.append(msgspec.json.decode(payload, type=DedupeReport))
         for row in unpack_parcels(emitted).to_pylist():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.core.job.job_plan import plan_query
+from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.relations import list_joins
 from jobs.migrating.conversion import convert
 from schemas.spec.job import JobSpec
@@ -51,7 +51,7 @@ def test_the_tables_of_a_join_are_the_sources_of_one_spec() -> None:
     assert (orders.source.table, orders.watermark.delay_ms) == ("orders", 5_000)
     assert (customers.primary_key, customers.dedupe) == (("id",), "pk")
     assert spec.early_retractions == "keep"
-    (join,) = list_joins(plan_query(spec).relation)
+    (join,) = list_joins(plan_of(spec).relation)
     assert join.kind == "LEFT"
 
 
@@ -70,7 +70,7 @@ def test_the_tables_of_a_join_are_the_sources_of_one_spec() -> None:
 )
 def test_joins_keep_their_kind(joined: str, kinds: list[str]) -> None:
     spec = spec_of(f"SELECT c.region, SUM(o.amount) FROM {joined} GROUP BY c.region")
-    assert [join.kind for join in list_joins(plan_query(spec).relation)] == kinds
+    assert [join.kind for join in list_joins(plan_of(spec).relation)] == kinds
     assert list(spec.topics_by_source) == ["orders", "customers"]
 
 

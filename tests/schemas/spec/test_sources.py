@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from jobs.core.job.spec_check import check_spec
 from schemas.limits import SOURCES_MAX
 from schemas.spec.file import SpecError, list_keys, load_spec, read_text, validate
 from schemas.spec.job import JobSpec
@@ -107,14 +106,6 @@ def test_the_order_of_columns_means_nothing_in_any_source() -> None:
 def test_two_sources_may_read_one_topic_in_the_same_way() -> None:
     spec = parsed({"orders": {**ORDERS, "table": "o"}, "items": {**ORDERS, "table": "i"}})
     assert spec.topics == ("shop.orders",)
-
-
-def test_a_job_of_several_sources_is_refused_until_it_can_run() -> None:
-    document = document_of({"orders": ORDERS, "customers": CUSTOMERS})
-    (problem,) = problems_of(document)
-    assert problem.startswith("sources: has 2 sources, and a job of several sources is not run")
-    checked = check_spec(read_text(_json(document), "a"))
-    assert [(each.path, each.line) for each in checked.problems] == [("sources", 1)]
 
 
 def test_the_editor_knows_the_keys_of_a_source() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.core.job.job_plan import plan_of, plan_query
+from jobs.core.job.job_plan import plan_of
 from schemas.limits import CONSOLE_PARTITIONS
 from schemas.spec.file import load_spec, read_text, validate
 from schemas.spec.job import JobSpec
@@ -151,7 +151,7 @@ query: >
 
 def test_each_source_of_a_join_is_a_chain_of_boxes_that_leads_to_it() -> None:
     spec = validate(JobSpec, read_text(JOINED, "spec"))
-    drawn = draw_dataflow(spec, plan_query(spec), {"read": 2})
+    drawn = draw_dataflow(spec, plan_of(spec), {"read": 2})
     titles = [node.title for node in drawn.nodes]
     chain = ["Topic", "Watermark", "Compute"]
     assert titles[:8] == [*chain, *chain, "Join", "Mini-batch"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jobs.core.job.job_plan import plan_of, plan_query
+from jobs.core.job.job_plan import plan_of
 from jobs.topics.samples import Sample
 from schemas.spec.file import load_spec, read_text, validate
 from schemas.spec.job import JobSpec
@@ -70,7 +70,7 @@ def test_each_message_of_a_join_is_decoded_by_the_source_whose_table_it_is_of() 
         canal("INSERT", {"id": "1"}, table="others"),
     ]
     samples = [Sample("t", 0, offset, None, None, value) for offset, value in enumerate(values)]
-    found = run_trial(spec, plan_query(spec), samples)
+    found = run_trial(spec, plan_of(spec), samples)
     assert [(each.source, each.outcome) for each in found.messages] == [
         ("orders", "rows"),
         ("customers", "rejected"),

@@ -103,8 +103,9 @@ MUTANTS = [
     ),
     Mutant(
         "join/operator.py",
-        "            yield from self._pair(left_changes, right_changes)\n",
-        "",
+        "                yield from self._match(product(left_changes.items(), "
+        "right_changes.items()))\n",
+        "                pass\n",
         JOINS,
     ),
     Mutant("plan/relations.py", "if not relation.keeps_right and", "if", JOIN_TREES),

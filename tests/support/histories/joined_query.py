@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from jobs.core.fold.fold import FoldResult
 from jobs.core.fold.in_memory import MemoryFold
 from jobs.core.fold.state import Key
-from jobs.core.join.arrangement import MemoryArrangement
-from jobs.core.join.operator import WeightedRow
+from jobs.core.join.arrangement import MemoryArrangement, WeightedRow
 from jobs.core.join.tree import JoinedRows, compile_scan
 from jobs.core.plan.relations import list_scans
 from jobs.core.plan.tree import Column

@@ -1,0 +1,109 @@
+"""Jobs with joins from Kafka to the table: after every epoch each view is what DuckDB says."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jobs.edge.process.broker import Broker
+from jobs.running.outcome import InputRefused
+from tests.support.jobs.joined_tables import JoinedTables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUERIES = [
+    "SELECT w, COUNT(*) AS n, SUM(v) AS s FROM a JOIN b ON a.k = b.k GROUP BY w",
+    "SELECT w, MAX(v) AS m FROM a JOIN b ON a.k = b.k GROUP BY w",  # joins as the first one does
+    "SELECT w, COUNT(*) AS n FROM a LEFT JOIN b ON a.k = b.k AND v > 1 AND w <> 'x' GROUP BY w",
+    "SELECT k, COUNT(*) AS n, SUM(v) AS s, COUNT(w) AS c FROM a FULL JOIN b USING (k) GROUP BY k",
+    "SELECT k, COUNT(*) AS n FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.k = a.k) GROUP BY k",
+    "SELECT p.v, COUNT(*) AS n, SUM(q.v) AS s FROM a AS p JOIN a AS q ON p.id = q.k GROUP BY p.v",
+    "SELECT w, COUNT(*) AS n, SUM(x) AS s FROM a LEFT JOIN b ON a.k = b.k LEFT JOIN c "
+    "ON c.k = b.id GROUP BY w",
+    "SELECT x, COUNT(*) AS n FROM c GROUP BY x",
+]
+
+
+def test_each_view_is_exact_after_every_epoch_and_restart(
+    spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
+) -> None:
+    tables = JoinedTables.create(spark, broker.address, tmp_path, topic, QUERIES)
+    job = tables.job
+    for number in range(8):
+        tables.send(tables.change(tables.rng.choice([3, 25])))
+        row = job.epoch()
+        assert row.epoch == number + 1
+        assert tables.results() == tables.truth()
+        if number % 3 == 2:
+            job.restart()
+        if number == 5:  # another host has no hot state
+            shutil.rmtree(job.cache.parent)
+
+
+def test_rows_that_are_retracted_before_they_come_end_in_the_same_result(
+    spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
+) -> None:
+    tables = JoinedTables.create(spark, broker.address, tmp_path, topic, QUERIES, seed=1)
+    changes = tables.change(120)
+    tables.rng.shuffle(changes)
+    for start in range(0, len(changes), 20):
+        tables.send(changes[start : start + 20])
+        tables.job.epoch()
+    assert tables.results() == tables.truth()
+    assert all(row.counts.groups_below_zero >= 0 for row in tables.job.epochs())
+
+
+def test_sources_with_dedupe_are_joined_as_if_nothing_were_repeated(
+    spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
+) -> None:
+    keyed = {"primary_key": ["id"], "dedupe": "pk"}
+    tables = JoinedTables.create(spark, broker.address, tmp_path, topic, QUERIES, seed=2, **keyed)
+    for number in range(5):
+        tables.send(tables.change_by_id(20), by_id=True)
+        tables.job.epoch()
+        assert tables.results() == tables.truth()
+        if number == 2:
+            tables.job.restart()
+    counts = tables.job.pipeline.newest.counts
+    assert counts.images == sum(map(len, tables.live.values()))
+
+
+def test_a_joined_row_on_which_an_expression_fails_counts_for_nothing_while_it_is_there(
+    spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
+) -> None:
+    query = (
+        "SELECT w, SUM(12 / (v + b.id)) AS s, COUNT(*) AS n FROM a JOIN b ON a.k = b.k GROUP BY w"
+    )
+    tables = JoinedTables.create(spark, broker.address, tmp_path, topic, [query])
+    good, failing, divisor = (1, 1, 3), (2, 1, -1), (1, 1, "x")
+    tables.send([("a", 1, good), ("a", 1, failing), ("b", 1, divisor)])
+    tables.job.epoch()
+    assert tables.results() == {"q0": {("x", 3, 1): 1}}
+    counts = tables.job.pipeline.newest.counts
+    assert (counts.failing_rows, counts.quarantined) == (1, 0)
+    assert "division by zero" in str(counts.failing_reason)
+    tables.send([("a", -1, failing)])
+    tables.job.epoch()
+    assert tables.results() == {"q0": {("x", 3, 1): 1}}
+    assert tables.job.pipeline.newest.counts.failing_rows == 0
+
+
+def test_a_key_with_many_rows_on_both_sides_stops_the_job_by_name(
+    spark: SparkSession,
+    broker: Broker,
+    tmp_path: Path,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jobs.core.join.operator.JOIN_PAIRS_MAX", 8)
+    tables = JoinedTables.create(spark, broker.address, tmp_path, topic, QUERIES[:1])
+    tables.send([("a", 1, (n, 7, n)) for n in range(3)])
+    tables.job.epoch()
+    tables.send([("b", 1, (n, 7, "xyz"[n])) for n in range(3)])
+    with pytest.raises(InputRefused, match=r"^9 pairs of rows with the join key \(7,\) would"):
+        tables.job.epoch()
+    assert tables.job.pipeline.newest.epoch == 1

@@ -1,0 +1,137 @@
+"""A job of three sources over a real broker, and the same tables in DuckDB.
+
+random changes of a, b, c ──► canal's messages ──► two topics ──► EpochsByHand
+                        └───► DuckDB ──► the same queries
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+
+from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
+from tests.support.jobs.running_job import create_topic, produce
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+COLUMNS = {
+    "a": {"id": "INT", "k": "INT", "v": "INT"},
+    "b": {"id": "INT", "k": "INT", "w": "STRING"},
+    "c": {"id": "INT", "k": "INT", "x": "INT"},
+}
+PARTITIONS = 2
+TableRow = tuple[Any, ...]
+Change = tuple[str, int, TableRow]  # table, weight, row
+
+
+@dataclass(slots=True)
+class JoinedTables:
+    """The tables, their topics, and a job over them."""
+
+    job: EpochsByHand
+    topics: dict[str, str]  # of each table; a and b share one
+    rng: random.Random
+    live: dict[str, list[TableRow]] = field(default_factory=lambda: {t: [] for t in COLUMNS})
+
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        brokers: str,
+        home: Path,
+        topic: str,
+        queries: Sequence[str],
+        seed: int = 0,
+        **sections: Any,
+    ) -> JoinedTables:
+        topics = {"a": topic, "b": topic, "c": f"{topic}-c"}
+        for name in dict.fromkeys(topics.values()):
+            create_topic(brokers, name, PARTITIONS)
+        sources = {
+            table: {"topic": topics[table], "columns": columns, "table": table, **sections}
+            for table, columns in COLUMNS.items()
+        }
+        views = {f"q{n}": {"query": q, "state": {"buckets": 4}} for n, q in enumerate(queries)}
+        spec = spec_of({"sources": sources, "views": views}, buckets=None)
+        return cls(EpochsByHand(spark, brokers, home, spec), topics, random.Random(seed))
+
+    def change(self, count: int) -> list[Change]:
+        """Insert, update and delete rows at random; a row may be in a table twice."""
+        rng, changes = self.rng, list[Change]()
+        for _ in range(count):
+            table, rows = rng.choice(list(self.live.items()))
+            removed = rows and rng.random() < 0.55
+            if removed:
+                changes.append((table, -1, rows.pop(rng.randrange(len(rows)))))
+            if not removed or rng.random() < 0.6:
+                key = rng.choice([None, 0, 1, 1, 2, 3])
+                last = rng.choice([None, "x", "y"]) if table == "b" else rng.choice([None, 1, 2, 3])
+                rows.append((rng.randint(0, 3), key, last))
+                changes.append((table, 1, rows[-1]))
+        return changes
+
+    def change_by_id(self, count: int) -> list[Change]:
+        """Insert, update and delete rows whose ids are unique."""
+        rng, changes = self.rng, list[Change]()
+        for _ in range(count):
+            table, rows = rng.choice(list(self.live.items()))
+            number = rng.randrange(9)
+            for row in [row for row in rows if row[0] == number]:
+                rows.remove(row)
+                changes.append((table, -1, row))
+            if rng.random() < 0.7:
+                last = rng.choice("xy") if table == "b" else rng.randint(1, 3)
+                rows.append((number, rng.choice([None, 0, 1, 2]), last))
+                changes.append((table, 1, rows[-1]))
+        return changes
+
+    def send(self, changes: Iterable[Change], *, by_id: bool = False) -> None:
+        """Write changes to partitions at random: the order of rows that join is unknown.
+
+        With `by_id` a partition has all changes of an id, some of them twice."""
+        by_topic: dict[str, list[tuple[int, bytes]]] = {}
+        for table, weight, row in changes:
+            message = message_of(table, weight, row)
+            partition = row[0] % PARTITIONS if by_id else self.rng.randrange(PARTITIONS)
+            times = 2 if by_id and self.rng.random() < 0.3 else 1
+            by_topic.setdefault(self.topics[table], []).extend([(partition, message)] * times)
+        for topic, messages in by_topic.items():
+            produce(self.job.brokers, topic, messages)
+
+    def truth(self) -> dict[str, Counter[TableRow]]:
+        """Return what DuckDB says of each query."""
+        connection = duckdb.connect()
+        for table, columns in COLUMNS.items():
+            types = [pa.string() if kind == "STRING" else pa.int32() for kind in columns.values()]
+            values = list(zip(*self.live[table], strict=True)) or [()] * len(types)
+            arrays = [pa.array(each, kind) for each, kind in zip(values, types, strict=True)]
+            connection.register(table, pa.Table.from_arrays(arrays, list(columns)))
+        views = self.job.spec.view_specs
+        return {
+            name: Counter(connection.execute(view.query).fetchall()) for name, view in views.items()
+        }
+
+    def results(self) -> dict[str, Counter[TableRow]]:
+        """Return what the job says of each query, once all laws hold."""
+        return {
+            name: Counter((*key, *row) for key, row in self.job.at_view(name).results().items())
+            for name in self.job.spec.view_specs
+        }
+
+
+def message_of(table: str, weight: int, row: TableRow) -> bytes:
+    """Return a change as canal writes it."""
+    named = zip(COLUMNS[table], row, strict=True)
+    data = {name: None if value is None else str(value) for name, value in named}
+    kind = "INSERT" if weight > 0 else "DELETE"
+    return json.dumps({"database": "shop", "table": table, "type": kind, "data": [data]}).encode()
