@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.core.plan import tree
 from jobs.core.plan.walk import can_fail
@@ -74,6 +75,8 @@ class Vectors:
                 return self._certain(~self._of(part.operand).valid)
             case tree.In() if _is_word(part.operand.type):
                 return self._among(part)
+            case tree.Like(operand=tree.Column(type=SqlType(kind=Kind.STRING))):
+                return self._like(part)
             case tree.Case():
                 return self._case(part)
             case tree.Call(function="COALESCE"):
@@ -98,7 +101,10 @@ class Vectors:
     def _load(self, part: tree.Expression) -> Vector:
         if part.type.kind is Kind.DECIMAL and (part.type.precision or 0) > WORD_DIGITS_MAX:
             raise NoVector
-        words, valid = to_words(self._read(part), part.type)
+        return self._to_vector(self._read(part), part.type)
+
+    def _to_vector(self, values: pa.Array, kind: SqlType) -> Vector:
+        words, valid = to_words(values, kind)
         return Vector(words, valid.astype(np.bool_))
 
     def _certain(self, truth: Valid) -> Vector:
@@ -130,6 +136,21 @@ class Vectors:
             found |= operand.valid & valid & (words == operand.words)
             unknown |= ~valid
         return Vector(found.astype(np.int64), found | ~unknown)
+
+    def _like(self, part: tree.Like) -> Vector:
+        """Find a text at the beginning, at the end or anywhere; other patterns one by one."""
+        match [] if part.escape or "_" in part.pattern else part.pattern.split("%"):
+            case [text]:
+                found = pc.equal(self._read(part.operand), text)
+            case [text, ""]:
+                found = pc.starts_with(self._read(part.operand), text)
+            case ["", text]:
+                found = pc.ends_with(self._read(part.operand), text)
+            case ["", text, ""]:
+                found = pc.match_substring(self._read(part.operand), text)
+            case _:
+                return self._load(part)
+        return self._to_vector(found, part.type)
 
     def _case(self, part: tree.Case) -> Vector:
         otherwise = tree.Constant(None, part.type) if part.otherwise is None else part.otherwise

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from schemas.types.arrow_values import one_chunk, to_list
 
 Array = np.ndarray[Any, Any]
+_SIGN = np.array([128, *[0] * 15], np.uint8)  # of a number, whose first byte is its highest one
 
 
 def canonical(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -34,10 +35,14 @@ def canonical(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 class RowPacker:
-    """Packs rows of columns with these types, which are those of a source's columns."""
+    """Packs rows of columns with these types, which are those of a source's columns.
 
-    def __init__(self, types: Sequence[pa.DataType]) -> None:
+    With `sorts`, rows of whole numbers sort as the numbers do, but cannot be unpacked.
+    """
+
+    def __init__(self, types: Sequence[pa.DataType], *, sorts: bool = False) -> None:
         self._types = types
+        self._sorts = sorts
         fields: list[tuple[Any, ...]] = []
         for index, kind in enumerate(types):
             fields.append((f"valid{index}", np.uint8))
@@ -66,7 +71,10 @@ class RowPacker:
                 head[f"value{index}"] = pc.binary_length(present).to_numpy()
                 texts.append(to_list(present.cast(pa.binary())))
             else:
-                head[f"value{index}"] = _octets(column, kind) * valid[:, None]
+                octets = _octets(column, kind) * valid[:, None]
+                if self._sorts:
+                    octets = octets[:, ::-1] ^ _SIGN[: octets.shape[1]]
+                head[f"value{index}"] = octets
         data, size = head.tobytes(), self._head.itemsize
         heads = [data[at : at + size] for at in range(0, len(data), size)]
         return list(map(b"".join, zip(heads, *texts, strict=True))) if texts else heads

@@ -17,7 +17,7 @@ _POLL_SECONDS = 0.005
 @contextmanager
 def hold_bucket(directory: Path, seconds_max: float) -> Iterator[None]:
     """Hold the lock; wait for at most so long, then raise BucketLocked."""
-    lock = os.open(directory / "bucket.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(f"{directory}/bucket.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         _acquire(lock, directory, seconds_max)
         yield

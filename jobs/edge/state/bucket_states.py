@@ -137,12 +137,12 @@ class StateSource:
     def __init__(self, task: TaskBase, parts: Collection[str], name: str) -> None:
         self._task = task
         self._parts = parts
-        self._name = name  # of the directories
+        self._home, self._name = on_this_host(task.cache), name  # of the directories
         self._stamps = [epoch.stamp for epoch in task.recent_epochs]
 
     def directory(self, bucket: int) -> Path:
         """Return where this host keeps the state of a bucket."""
-        return on_this_host(self._task.cache) / f"{self._name}-{bucket:04d}"
+        return self._home / f"{self._name}-{bucket:04d}"
 
     def catch_up(
         self,

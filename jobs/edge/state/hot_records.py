@@ -201,11 +201,9 @@ class Snapshot:
         self._values: dict[bytes, SmallValues | LargeValues] = {}
 
     def groups(self, keys: Sequence[Key]) -> list[Group | None]:
+        stored = self.records(list(map(self._keys.group_key, keys)))
         decode = self._keys.decode_group
-        return [None if data is None else decode(data) for data in self.records_of(keys)]
-
-    def records_of(self, keys: Sequence[Key]) -> list[bytes | None]:
-        return self.records(list(map(self._keys.group_key, keys)))
+        return [None if data is None else decode(data) for data in stored]
 
     def records(self, group_keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the record of each group, or None."""

@@ -23,12 +23,14 @@ from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import Booleans
 from jobs.core.rows.dedupe import Key, key_indexes
 from jobs.core.rows.key_history import KeyEnd, KeyState
+from jobs.core.values.order_key import shorten_key
 from jobs.edge.rows.columns import conform, to_arrow
 from jobs.edge.rows.image_rows import CHANGES, KEY_PARTITION, KEY_TIME, Images
 from jobs.edge.rows.packed_rows import RowPacker, canonical
 from jobs.edge.state.bucket_states import StateFiles, StateSource, TaskBase
 from jobs.edge.state.hot_records import Keys, Layout, Records, decode_group, pack_group
 from jobs.edge.state.hot_state import HotState, open_shared
+from jobs.edge.state.multiset_records import KEY_BYTES_MAX
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.table.parts import ROWS
 from schemas.types.arrow_types import arrow_type
@@ -60,12 +62,26 @@ class ImageRecords:
         self._image_at = self._packer.bytes_before(2)
         self._key_indexes = key_indexes(plan)
         self._key_types = [column.type for column in plan.primary_key]
+        # Neighbours of a table are neighbours in LMDB.
+        self._namer = RowPacker(list(map(arrow_type, self._key_types)), sorts=True)
 
-    def keys_of(self, images: Sequence[pa.Array]) -> tuple[list[Key], list[bytes]]:
-        """Return the key of each image, and its key in the hot state."""
+    def keys_of(self, images: Sequence[pa.Array]) -> list[Key]:
+        """Return the key of each image."""
         places = zip(self._key_indexes, self._key_types, strict=True)
-        keys = list(zip(*(from_arrow(images[at], kind) for at, kind in places), strict=True))
-        return keys, list(map(self._keys.group_key, keys))
+        return list(zip(*(from_arrow(images[at], kind) for at, kind in places), strict=True))
+
+    def names_of(self, images: Sequence[pa.Array]) -> list[bytes]:
+        """Return the name of each image's key in the hot state."""
+        return self._name([images[at] for at in self._key_indexes])
+
+    def names_of_keys(self, keys: Sequence[Key]) -> list[bytes]:
+        """Return the names of keys in the hot state."""
+        columns = zip(*keys, strict=True) if keys else [()] * len(self._key_types)
+        arrays = [to_arrow(each, kind) for each, kind in zip(columns, self._key_types, strict=True)]
+        return self._name(list(map(canonical, arrays)))
+
+    def _name(self, columns: Sequence[pa.Array]) -> list[bytes]:
+        return [shorten_key(name, KEY_BYTES_MAX) for name in self._namer.pack(columns)]
 
     def same_image(self, one: bytes | None, other: bytes | None) -> bool:
         """Return whether two packed rows have one image."""
@@ -106,7 +122,7 @@ class ImageRecords:
     def encode(
         self,
         states: Iterable[tuple[Key, KeyState | None]],
-        unset: Iterable[GroupTimer] = (),
+        unset: Sequence[GroupTimer] = (),
     ) -> Records:
         """Return states of any kind as records, with the times when keys are forgotten."""
         found = list(states)
@@ -114,14 +130,17 @@ class ImageRecords:
         columns = zip(*((row.time, row.partition, *(row.image or ())) for row in rows), strict=True)
         packed = iter(self._packer.pack(list(map(to_arrow, columns, self._types))) if rows else ())
         records = Records({}, {}, {}, {})
+        if not found and not unset:
+            return records
         timers = [(timer, False) for timer in unset]
-        for key, state in found:
+        names = self.names_of_keys([key for key, _ in found])
+        for name, (key, state) in zip(names, found, strict=True):
             record: bytes | None = None
             if state is not None:
                 record = next(packed) if state.is_row else _OTHER + pack_group(_to_group(state))
                 if (at := state.forget_at) is not None:
                     timers.append((GroupTimer(Clock.EVENT, at, _FORGET, key), True))
-            records.groups[self._keys.group_key(key)] = record
+            records.groups[name] = record
         records.timers.update(self._keys.timer_records(timers))
         return records
 
@@ -131,7 +150,7 @@ class ImageRecords:
         changed = table[CHANGES].is_valid().to_numpy()
         is_row = ~table["tombstone"].to_numpy() & ~changed
         columns = [canonical(table[name]) for name in (KEY_TIME, KEY_PARTITION, *images.columns)]
-        _, keys = self.keys_of(columns[2:])
+        names = self.names_of(columns[2:])
         rows = pa.array(np.flatnonzero(is_row))
         packed = iter(self._packer.pack([column.take(rows) for column in columns]))
         others = self.encode(images.read(table.filter(pa.array(changed))))
@@ -140,7 +159,7 @@ class ImageRecords:
             next(packed) if row else next(odd) if other else None
             for row, other in zip(is_row.tolist(), changed.tolist(), strict=True)
         ]
-        return Records(dict(zip(keys, records, strict=True)), {}, others.timers, {})
+        return Records(dict(zip(names, records, strict=True)), {}, others.timers, {})
 
 
 class ImageStates:

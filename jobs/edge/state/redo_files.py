@@ -21,7 +21,7 @@ def store_redo(directory: Path, name: str, data: bytes) -> None:
     head = name.encode()
     rest = len(head).to_bytes(_WORD, "little") + head + data
     content = _check(rest) + rest
-    file = os.open(directory / _FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = os.open(f"{directory}/{_FILE}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         written = 0
         while written < len(content):
@@ -34,7 +34,8 @@ def store_redo(directory: Path, name: str, data: bytes) -> None:
 def find_redo(directory: Path, name: str) -> bytes | None:
     """Return the changes of this name; None if they are not here, or not whole."""
     try:
-        content = (directory / _FILE).read_bytes()
+        with open(f"{directory}/{_FILE}", "rb", buffering=0) as file:
+            content = file.read()
     except FileNotFoundError:
         return None
     head = name.encode()

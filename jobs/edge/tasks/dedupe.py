@@ -25,7 +25,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import lmdb
 import msgspec
@@ -49,7 +48,7 @@ from jobs.core.rows.dedupe import (
 )
 from jobs.core.rows.key_history import KeyState
 from jobs.core.rows.plain_keys import ChangeArrays, KeySummaries, PlainKeys, derive_plain
-from jobs.core.rows.truncations import Truncation, Truncations
+from jobs.core.rows.truncations import Truncations
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.evaluated_rows import evaluate_rows
@@ -78,6 +77,13 @@ from jobs.edge.table.file_writer import (
     write_file,
 )
 from jobs.edge.tasks.decode_views import ViewInputs
+from jobs.edge.tasks.deduped_rows import (
+    Bucket,
+    Derived,
+    find_buckets,
+    find_changed,
+    find_truncations,
+)
 from jobs.table.parts import ROWS
 from schemas.limits import (
     DOUBTFUL_KEYS_NAMED_MAX,
@@ -95,8 +101,6 @@ Parcels = Iterator[pa.RecordBatch]
 Written = tuple[Key, KeyState | None]  # a new state
 _FACTS = POSITION, WEIGHT, CHANGE_TIME, CHANGE_PARTITION  # of each change, beside its image
 _NOWHERE = -1  # no number of a partition
-
-_decode_truncations = msgspec.json.Decoder(list[Truncation]).decode
 
 
 class DedupeReport(msgspec.Struct, kw_only=True, tag="dedupe"):
@@ -155,22 +159,6 @@ class DedupeTask:
         yield report_parcel(msgspec.json.encode(run.report))
 
 
-class _Bucket(NamedTuple):
-    """A bucket with changes or TRUNCATEs, and its rows among those of a task."""
-
-    number: int
-    start: int
-    end: int
-
-
-class _Derived(NamedTuple):
-    """Weighted rows to fold."""
-
-    columns: Sequence[pa.Array]  # the used ones
-    positions: Integers  # as `consolidate` has them: a retraction's is complemented
-    weights: Integers
-
-
 class _Dedupe:
     """One run of a dedupe task over its buckets."""
 
@@ -184,18 +172,18 @@ class _Dedupe:
         self.report = DedupeReport(task=number, source=task.plan.source, derived=derived)
         self.layout = layout_of(plan)
         self.states = ImageStates(task, plan, self.layout)
-        truncated, new = _find_truncations(sent)
+        truncated, new = find_truncations(sent)
         self.truncations = task.truncations.add(new)
         self.common = len(plan.used), fingerprint_of(plan), self.truncations
         rows = rows.take(pa.array(np.argsort(rows[ROW_BUCKET].to_numpy(), kind="stable")))
         self.images = [canonical(rows[column.name]) for column in plan.image]
         self.facts = [one_chunk(rows[name]) for name in _FACTS]
-        self.buckets = _find_buckets(rows[ROW_BUCKET].to_numpy(), truncated)
+        self.buckets = find_buckets(rows[ROW_BUCKET].to_numpy(), truncated)
         self.tables: list[pa.Table] = []  # new states, by bucket
 
     def run(self) -> Parcels:
         """Yield the parcels of the rows that the changes derive, some buckets together."""
-        together: list[_Bucket] = []
+        together: list[Bucket] = []
         for bucket in self.buckets:  # readers of a file expect the buckets in order
             together.append(bucket)
             if bucket.end - together[0].start >= KEY_CHANGES_AT_ONCE:
@@ -205,20 +193,20 @@ class _Dedupe:
             yield from _Keys(self, together).run()
         self.write()
 
-    def evaluate(self, derived: _Derived) -> Parcels:
+    def evaluate(self, derived: Derived) -> Parcels:
         """Yield derived rows as parcels for the fold tasks of each view."""
         at, report = derived.positions, self.report
         rows = RangeRows(derived.columns, derived.weights)
         for view in self.task.views if len(at) else ():
             own = rows.select(view.indexes)
-            changed = _find_changed(own, at)
+            changed = find_changed(own, at)
             report.derived[view.number] += len(changed)
             weighted = WeightedRows(changed, at[changed], derived.weights[changed])
             evaluated = evaluate_rows(view.plan, own, weighted)
             evaluated.require_no_failures()
             yield from view.parcelling.parcels(evaluated.rows, evaluated.weighted)
 
-    def take(self, found: DerivedChanges) -> _Derived:
+    def take(self, found: DerivedChanges) -> Derived:
         """Count what was derived key by key, and return its rows."""
         report = self.report
         report.taken += found.taken
@@ -231,14 +219,14 @@ class _Dedupe:
         values = zip(*found.rows, strict=True) if found.rows and used else [()] * len(used)
         columns = [to_arrow(each, column.type) for each, column in zip(values, used, strict=True)]
         numbers = (np.array(each, np.int64) for each in (found.positions, found.weights))
-        return _Derived(columns, *numbers)
+        return Derived(columns, *numbers)
 
     def name_doubtful(self, ambiguous: int, keys: Iterable[Key]) -> None:
         self.report.ambiguous_keys += ambiguous
         named = chain(self.report.doubtful_keys, map(repr, keys))
         self.report.doubtful_keys = list(islice(named, DOUBTFUL_KEYS_NAMED_MAX))
 
-    def find_due(self, view: Snapshot, now: int, changed: Sequence[Key]) -> list[GroupTimer]:
+    def find_due(self, view: Snapshot, now: int) -> list[GroupTimer]:
         """Return timers of keys to forget; `now` is the newest time among the bucket's changes.
 
         If the bucket remembers too many, the first to be forgotten are so at once.
@@ -248,15 +236,16 @@ class _Dedupe:
         due = list(islice(view.timers(Clock.EVENT), surplus))
         if not due or due[-1].time <= now:
             due = view.due(Clock.EVENT, now)[: max(surplus, LEFT_KEYS_FORGOTTEN_MAX)]
-        keys = set(changed) if due else set()
-        return [timer for timer in due if timer.key not in keys]
+        return due
 
     def forget(self, view: Snapshot, due: Sequence[GroupTimer]) -> list[Written]:
         """Return the keys of due timers that still have no row; a timer may be an old one."""
         if not due:
             return []
         times = {timer.key: timer.time for timer in due}
-        states = self.states.records.read_states(view.records_of(list(times)))
+        states = self.states.records.read_states(
+            view.records(self.states.records.names_of_keys([*times]))
+        )
         gone = [
             key
             for (key, time), state in zip(times.items(), states, strict=True)
@@ -286,7 +275,7 @@ class _Dedupe:
 class _Keys:
     """The keys of some buckets, from their changes to their new states."""
 
-    def __init__(self, run: _Dedupe, buckets: Sequence[_Bucket]) -> None:
+    def __init__(self, run: _Dedupe, buckets: Sequence[Bucket]) -> None:
         start, end = buckets[0].start, buckets[-1].end
         self.of = run
         self.task = run.task
@@ -294,7 +283,7 @@ class _Keys:
         self.images = [column.slice(start, end - start) for column in run.images]
         self.facts = [column.slice(start, end - start) for column in run.facts]
         self.records = run.states.records
-        self.keys, names = self.records.keys_of(self.images)  # of each change
+        names = self.records.names_of(self.images)
         numbered: dict[bytes, int] = {}
         numbers: list[int] = []  # of the key of each change
         self.edges = [0]  # between the numbers of the keys of each bucket
@@ -332,7 +321,7 @@ class _Keys:
             others = self._derive_others(found.plain, known)
             columns = map(pa.concat_arrays, zip(derived.columns, others.columns, strict=True))
             pairs = zip(derived[1:], others[1:], strict=True)
-            derived = _Derived(list(columns), *map(np.concatenate, pairs))
+            derived = Derived(list(columns), *map(np.concatenate, pairs))
         yield from self.of.evaluate(derived)
         report = self.of.report
         report.taken += int(keys.rows[found.plain].sum())
@@ -341,7 +330,7 @@ class _Keys:
         report.rows_delta += int(found.new.sum()) - int(found.old.sum())
         self._store(np.flatnonzero(found.changed), keys.removed, after, packed)
 
-    def _read(self, bucket: _Bucket) -> Parcels:
+    def _read(self, bucket: Bucket) -> Parcels:
         """Read the states of a bucket's keys; yield what new TRUNCATEs change in other keys."""
         number = len(self.states)
         start = self.buckets[0].start
@@ -353,17 +342,23 @@ class _Keys:
         with state.view(self.task.base) as view:
             self.stored += view.records(self.names[self.edges[number] : self.edges[number + 1]])
             if self.of.truncations.new:
-                for others in self._walk(view, set(self.keys[rows])):
+                for others in self._walk(view, self._find_keys(rows)):
                     found = truncate(others, *self.of.common)
                     written += found.states
                     yield from self.of.evaluate(self.of.take(found))
             timed = self.changes.timed[rows]
             if timed.any():
                 now = int(self.changes.times[rows][timed].max())
-                due = self.of.find_due(view, now, self.keys[rows])
+                due = self.of.find_due(view, now)
+                changed = self._find_keys(rows) if due else ()
+                due = [timer for timer in due if timer.key not in changed]
                 written += self.of.forget(view, due)
         self.due.append(due)
         self.written.append(written)
+
+    def _find_keys(self, rows: slice) -> Collection[Key]:
+        """Return the keys of some changes."""
+        return set(self.records.keys_of([column[rows] for column in self.images]))
 
     def _read_images(self) -> KnownImages:
         """Return what is known of the keys; delete a damaged state, and raise HotStateDamaged."""
@@ -403,7 +398,7 @@ class _Keys:
         same_image = np.array(list(map(self.records.same_image, known.records, packed)), np.bool_)
         return known.is_row, is_unknown, same_partition, same_image
 
-    def _rows_of_plain(self, keys: KeySummaries, known: KnownImages, found: PlainKeys) -> _Derived:
+    def _rows_of_plain(self, keys: KeySummaries, known: KnownImages, found: PlainKeys) -> Derived:
         """Return the rows that plain keys retract and add, those of a key after each other."""
         last, of_known = keys.last, np.cumsum(known.is_row) - 1
         is_there = np.stack([found.old, found.new], axis=1).ravel()
@@ -417,17 +412,18 @@ class _Keys:
             )
         ]
         positions = np.stack([~at, at], axis=1).ravel()[is_there]
-        return _Derived(columns, positions, np.tile([-1, 1], len(at))[is_there])
+        return Derived(columns, positions, np.tile([-1, 1], len(at))[is_there])
 
-    def _derive_others(self, plain: Booleans, known: KnownImages) -> _Derived:
+    def _derive_others(self, plain: Booleans, known: KnownImages) -> Derived:
         """Derive the changes of the keys that are not plain, key by key."""
         rows = np.flatnonzero(~plain[self.changes.keys])
         numbers = self.changes.keys[rows]
         taken = pa.array(rows)
-        columns = zip(self.images, self.task.plan.image, strict=True)
-        images = zip(*(from_arrow(each.take(taken), of.type) for each, of in columns), strict=True)
+        columns = [column.take(taken) for column in self.images]
+        types = [column.type for column in self.task.plan.image]
+        images = zip(*map(from_arrow, columns, types), strict=True)
         facts = (to_list(column.take(taken)) for column in self.facts)
-        keys = [self.keys[row] for row in rows.tolist()]
+        keys = self.records.keys_of(columns)
         changes = list(map(KeyChange, keys, images, *facts))
         number_of = dict(zip(keys, numbers.tolist(), strict=True))
         states = self.records.read_states([known.records[each] for each in number_of.values()])
@@ -467,27 +463,3 @@ class _Keys:
             table = table.take(pa.array(np.argsort(table["bucket"].to_numpy(), kind="stable")))
         if table.num_rows:
             self.of.add(table)
-
-
-def _find_buckets(of_rows: Integers, truncated: Collection[int]) -> list[_Bucket]:
-    """Return the buckets of rows that are sorted by them, and those with TRUNCATEs, in order."""
-    numbers = sorted({*np.unique(of_rows).tolist(), *truncated})
-    starts, ends = (np.searchsorted(of_rows, numbers, side).tolist() for side in ("left", "right"))
-    return list(map(_Bucket, numbers, starts, ends))
-
-
-def _find_changed(rows: RangeRows, positions: Integers) -> Integers:
-    """Return the derived rows that change something in these columns.
-
-    The old and the new image of a key follow each other and have the position of one change."""
-    numbers = rows.number()
-    same = np.flatnonzero((positions[:-1] == ~positions[1:]) & (numbers[:-1] == numbers[1:]))
-    return np.delete(np.arange(len(positions)), np.concatenate([same, same + 1]))
-
-
-def _find_truncations(sent: pa.Table) -> tuple[Collection[int], list[Truncation]]:
-    """Return the buckets that TRUNCATEs were sent to, and the TRUNCATEs, which each of them got."""
-    found: dict[int, list[Truncation]] = {}
-    for bucket, payload in zip(*(to_list(column) for column in sent.columns), strict=True):
-        found.setdefault(bucket, []).extend(_decode_truncations(payload))
-    return found.keys(), next(iter(found.values()), [])

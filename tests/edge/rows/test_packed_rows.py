@@ -66,6 +66,12 @@ def test_equal_floats_are_equal_bytes() -> None:
     assert (zero, one) == (minus, other) and absent not in (zero, one)
 
 
+def test_whole_numbers_sort_as_bytes() -> None:
+    numbers = [-(2**63), -256, -1, 0, 1, 255, 256, 2**63 - 1]
+    packed = RowPacker([pa.int64()], sorts=True).pack([pa.array(numbers)])
+    assert packed == sorted(packed)
+
+
 @pytest.mark.parametrize("damage", [lambda row: row[:-1], lambda row: row + b"x", lambda _: b""])
 def test_bytes_of_another_length_are_refused(damage: Any) -> None:
     packer = RowPacker([pa.int64(), pa.string()])

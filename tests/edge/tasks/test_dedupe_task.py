@@ -39,7 +39,6 @@ from jobs.edge.rows.weighted_rows import (
 from jobs.edge.state import hot_state
 from jobs.edge.state.bucket_states import CommittedEpoch, stamp_of
 from jobs.edge.state.errors import HotStateDamaged
-from jobs.edge.state.hot_records import Keys
 from jobs.edge.state.image_states import ImageRecords
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
@@ -229,7 +228,8 @@ def test_a_record_that_is_no_image_is_found_and_its_bucket_built_from_the_table(
             if number < 2 or key != 7:
                 table.insert(key, ("a", number))
         run()
-    name = Keys(next(iter(hot_state._states.values())).layout).group_key((7,))
+    layout = next(iter(hot_state._states.values())).layout
+    (name,) = ImageRecords(PLAN, layout).names_of_keys([(7,)])
     for state in hot_state._states.values():
         with state.view() as view:
             (record,) = view.records([name])
