@@ -24,6 +24,7 @@ from jobs.changing.rewind import build_table_changelog, find_target
 from jobs.changing.savepoint import create_savepoint
 from jobs.changing.stopped_job import has_other_buckets, unite_counters
 from jobs.core.job.cloning import clone_problems
+from jobs.core.job.inputs import JobInputs
 from jobs.core.job.views import fingerprints_of, reading_plan
 from jobs.core.plan.tree import Plan
 from jobs.edge.process.failpoints import failpoint
@@ -47,7 +48,7 @@ from schemas.spec.job import JobSpec
 from schemas.table.epoch import REFUSED_BEFORE, EpochRow
 from schemas.table.object_path import ObjectPath, TablePath
 from schemas.table.parquet_file import rows_in
-from schemas.table.view_path import split_part, view_root
+from schemas.table.view_path import split_part, split_root, view_root
 
 _EPOCH = 1
 
@@ -129,7 +130,10 @@ def _build_clone(
     spec: JobSpec,
     beside: ObjectPath | None,
 ) -> EpochRow:
+    plans = {name: reader.plan for name, reader in views.items()}
+    kept = {name: plan for name, plan in JobInputs.of(spec, plans).states.items() if name}
     layouts = [reader.layout for reader in views.values()]
+    layouts += [layout_of(plan) for plan in kept.values()]
     of_job = next(iter(views.values()))
     first = of_job.start
     if first is None:
@@ -148,7 +152,7 @@ def _build_clone(
         files={},
     )
     table.commit_epoch(start, (), durable=spec.durable)
-    row = _commit_copy(views, target, table, start, durable=spec.durable)
+    row = _commit_copy(views, kept, target, table, start, durable=spec.durable)
     write_specs(spec, new, building.table)
     failpoint("before_clone")
     building.activate()
@@ -157,6 +161,7 @@ def _build_clone(
 
 def _commit_copy(
     views: Mapping[str, TableReader],
+    kept: Mapping[str, Plan],  # the state that belongs to no view
     target: Savepoint,
     table: EpochTable,
     start: EpochRow,
@@ -181,6 +186,12 @@ def _commit_copy(
     for name, count in _sum_refused(until).items():
         if name in counters:
             counters[name][REFUSED_BEFORE] = count
+    for name, plan in kept.items():
+        origin = view_root(split_root(of_job.root)[0], name)
+        root = view_root(table.root, name)
+        own = own_files(target.files, name)
+        found = copy_files(plan, own, origin, root, uuid, durable=durable)
+        files += [file.of_view(name) for file in found]
     if "" not in views:
         files += replace(next(iter(copies.values())), plan=shared).copy_shared(target.files)
     row = EpochRow(
@@ -271,14 +282,27 @@ class _ViewCopy:
 
     def _copy(self, files: Sequence[LiveFile], root: TablePath) -> list[AddedFile]:
         """Write the rows of these files, as the view sees them, to files below `root`."""
-        added: list[AddedFile] = []
-        for part in RESTORED:
-            mine = [file for file in files if file.part == part]
-            name = file_name(part, _EPOCH, self.uuid, "clone")
-            tables = read_part(self.plan, self.reader.root, part, mine)
-            schema = layout_of(self.plan).schema(part)
-            added += write_part(_EPOCH, root, name, schema, tables, self.durable)
-        return added
+        origin = self.reader.root
+        return copy_files(self.plan, files, origin, root, self.uuid, durable=self.durable)
+
+
+def copy_files(
+    plan: Plan,
+    files: Sequence[LiveFile],
+    origin: TablePath,
+    root: TablePath,
+    uuid: str,
+    *,
+    durable: bool,
+) -> list[AddedFile]:
+    """Write the rows of these files, which are below `origin`, to files below `root`."""
+    added: list[AddedFile] = []
+    for part in RESTORED:
+        mine = [file for file in files if file.part == part]
+        name = file_name(part, _EPOCH, uuid, "clone")
+        tables = read_part(plan, origin, part, mine)
+        added += write_part(_EPOCH, root, name, layout_of(plan).schema(part), tables, durable)
+    return added
 
 
 def read_part(

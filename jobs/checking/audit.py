@@ -122,6 +122,11 @@ def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> A
             "results are not the query over its topic; restore an earlier epoch (retally rewind) "
             "or read the topic again (retally evolve --replay)"
         )
+    if reader.plan.relation is not None:
+        raise CannotAudit(
+            f"the query of job {named} has a join, which no audit recomputes yet; compare it with "
+            "the same join over the source's own tables"
+        )
     if reader.spec.state.ttl_ms:
         raise CannotAudit("groups of this job expire (state.ttl), and the topic does not say when")
     starts, ends = _find_range(admin, reader, first, newest)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from jobs.changing.clone import clone
+from jobs.changing.rewind import rewind
+from jobs.core.job.cloning import clone_spec
+from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
+from jobs.edge.process.job_directory import JobDirectory
 from jobs.running.outcome import InputRefused
+from tests.support.jobs.epochs_by_hand import EpochsByHand
 from tests.support.jobs.joined_tables import JoinedTables
 
 if TYPE_CHECKING:
@@ -107,3 +114,23 @@ def test_a_key_with_many_rows_on_both_sides_stops_the_job_by_name(
     with pytest.raises(InputRefused, match=r"^9 pairs of rows with the join key \(7,\) would"):
         tables.job.epoch()
     assert tables.job.pipeline.newest.epoch == 1
+
+
+def test_a_rewind_and_a_clone_take_the_rows_of_the_joins_with_them(
+    spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
+) -> None:
+    tables = JoinedTables.create(spark, broker.address, tmp_path, topic, QUERIES, seed=3)
+    job = tables.job
+    epochs = [tables.change(30) for _ in range(2)]
+    for changes in epochs:
+        tables.send(changes)
+        job.epoch()
+    exact, place = tables.truth(), job.place.at_view("")
+    with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
+        assert rewind(place, "1", admin).row is not None
+    copy = clone_spec(job.spec, "copied")
+    clone(place, JobDirectory(job.home, copy.name), copy, None)
+    for spec in (job.spec, copy):
+        again = replace(tables, job=EpochsByHand(spark, broker.address, tmp_path, spec))
+        again.job.epoch()  # the second one again
+        assert again.results() == exact
