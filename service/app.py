@@ -16,6 +16,7 @@ from service import problems
 from service.access.requirements import SCHEME, require_role
 from service.access.tokens import Role
 from service.console import routes as console
+from service.documents import make_schemas
 from service.live.reader_process import ReaderSpawner
 from service.middleware.gate import Gate
 from service.routes import (
@@ -33,7 +34,6 @@ from service.routes import (
     topics,
     views,
 )
-from service.routes.documents import make_schemas
 from service.routes.parameters import require_known
 from service.runtime import Runtime
 from service.settings import Settings

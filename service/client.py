@@ -25,8 +25,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from schemas.directory.quarantine import Quarantined
+from service import documents as of
 from service.connection import CONNECTION_LOST, Connection, Refused
-from service.routes import documents as of
 
 __all__ = ["Client", "Columns", "Progress", "Refused"]
 
@@ -285,13 +286,13 @@ class Client(Connection):
     def drop_savepoint(self, name: str, called: str) -> None:
         self._send("DELETE", f"{_job_path(name)}/savepoints/{quote(called, safe='')}")
 
-    def quarantine(self, name: str) -> Iterator[of.Quarantined]:
+    def quarantine(self, name: str) -> Iterator[Quarantined]:
         for page in self._read_pages(f"{_job_path(name)}/quarantine", of.Quarantine):
             yield from page.messages
 
-    def message(self, name: str, message: str) -> of.Quarantined:
+    def message(self, name: str, message: str) -> Quarantined:
         """Return a message of the quarantine, by its id, with all the bytes that were kept."""
-        return self._get(_message_path(name, message), of.Quarantined)
+        return self._get(_message_path(name, message), Quarantined)
 
     def replay(
         self, name: str, message: str, fixed: str | bytes | None = None, *, again: bool = False

@@ -22,6 +22,7 @@ from schemas.directory.mirror import read_mirror_report
 from schemas.limits import INDEX_POLL_SECONDS, SETTLE_SECONDS_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
+from schemas.types.moments import format_instant, now_ms
 from service.access.audit_log import AuditLog
 from service.access.requirements import Access
 from service.access.tokens import Tokens
@@ -36,7 +37,6 @@ from service.limits.stream_slots import StreamSlots
 from service.live.epoch_history import LagPoint
 from service.live.reader_process import ReaderSpawner
 from service.live.table import LiveTable
-from service.moments import format_instant, now_ms
 from service.paths import try_discard
 from service.problems import Problem
 from service.request_counts import RequestCounts

@@ -28,7 +28,7 @@ from bench.product import RetallyJob
 from bench.topic import fill, producer, send_steadily
 from bench.workloads.epoch import wait_until_processed
 from service.client import Client, Progress
-from service.routes.documents import Change
+from service.documents import Change
 
 TITLE = "service"
 GROUPS = 200_000

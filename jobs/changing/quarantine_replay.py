@@ -19,18 +19,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import msgspec
 import pyarrow.compute as pc
 
-from jobs.core.job.refused_message import (
-    MessagePosition,
-    job_decoders,
-    parse_message_id,
-    why_refused,
-)
+from jobs.core.job.refused_message import job_decoders, why_refused
 from jobs.core.values.change import RejectCode
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.records import Record
@@ -41,6 +35,7 @@ from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.table.parts import QUARANTINE
 from schemas.directory.paths import JobDirectory
+from schemas.directory.quarantine import MessagePosition, QuarantineRow, parse_message_id
 from schemas.directory.replayed import Replay, read_replay, write_replay
 from schemas.spec.file import load_spec
 from schemas.table.parquet_file import rows_in
@@ -74,7 +69,7 @@ def replay(
         )
     table, row, own = found
     whole = load_spec(paths.at_view("").spec)
-    expression = row.get("quarantine_code") == RejectCode.EXPRESSION
+    expression = row.quarantine_code == RejectCode.EXPRESSION
     if own or (expression and (paths.view or whole.views)):
         raise CannotReplay(
             "only one view refused this message; sent again, it would count twice in the others"
@@ -168,7 +163,7 @@ def _send(
 
 def _find_message(
     table: TableReader, wanted: MessagePosition
-) -> tuple[TableReader, dict[str, Any], bool] | None:
+) -> tuple[TableReader, QuarantineRow, bool] | None:
     """Return the table and the row of a quarantined message, and whether only a view refused it.
 
     Return None if the message is not there.
@@ -183,16 +178,15 @@ def _find_message(
     for file in table.files:
         if file.part == QUARANTINE and file.epoch_min <= epoch <= file.epoch_max:
             rows = rows_in(table.root / file.path, filters=mine)
-            for row in rows.to_pylist():
+            for row in msgspec.convert(rows.to_pylist(), list[QuarantineRow]):
                 return table, row, bool(table.paths.view) and not file.is_shared
     return None
 
 
-def _read_bytes(identity: str, row: Mapping[str, Any], original: Record | None) -> bytes:
+def _read_bytes(identity: str, row: QuarantineRow, original: Record | None) -> bytes:
     """Return the whole message; of a long one quarantine has only the first bytes."""
-    raw: bytes | None = row["raw"]
-    if raw is not None and len(raw) == row["raw_bytes"]:
-        return raw
+    if row.raw is not None and len(row.raw) == row.raw_bytes:
+        return row.raw
     value = None if original is None else original.value
     if value is None:
         raise CannotReplay(

@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,13 +16,13 @@ from jobs.cli.errors import CommandFailed
 from jobs.cli.group_key import parse_group_key
 from jobs.cli.spec_reading import load_job
 from jobs.core.fold.state import Key
-from jobs.core.job.refused_message import message_document
 from jobs.core.values.change import Row
 from jobs.edge.process.job_directory import JobDirectory, find_job, find_view
 from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.edge.table.savepoints import Savepoint, delete_savepoint, savepoints
 from jobs.table.listing import select_items
 from jobs.table.parts import QUARANTINE
+from schemas.directory.quarantine import Quarantined, QuarantineRow
 from schemas.directory.replayed import read_replay
 from schemas.spec.connections import (
     Connection,
@@ -33,6 +32,7 @@ from schemas.spec.connections import (
 )
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow, Offsets
+from schemas.types.moments import format_instant
 
 if TYPE_CHECKING:
     from jobs.edge.kafka.admin import KafkaAdmin
@@ -83,7 +83,10 @@ class Directory:
     def list_quarantine(self, *, whole: bool) -> list[Document]:
         """Return the refused messages; with `whole` all the bytes that the job kept of them."""
         rows = read_with_retries(self._job, lambda table: table.part(QUARANTINE))
-        return [_describe_refused(self._job, row) for row in rows]
+        found = (Quarantined.of(row) for row in msgspec.convert(rows, list[QuarantineRow]))
+        replayed = self._job.replayed
+        messages = (each.with_replay(read_replay(replayed, each.id)) for each in found)
+        return [msgspec.to_builtins(each) for each in messages]
 
     def send_again(self, message: str, fixed: bytes | None, *, again: bool) -> Document:
         """Send a refused message to its topic again."""
@@ -219,7 +222,7 @@ def _find_epoch(table: TableReader, time_ms: int) -> int:
     """Return the newest epoch that was committed by a time."""
     found = [row.epoch for row in table.kept_epochs if row.committed_at <= time_ms * 1_000]
     if not found:
-        oldest = _format_instant(table.kept_epochs[0].committed_at / 1e6)
+        oldest = format_instant(table.kept_epochs[0].committed_at // 1_000)
         raise CommandFailed(f"no epoch was committed by then; the oldest is of {oldest}")
     return found[-1]
 
@@ -245,24 +248,7 @@ def _describe_savepoint(savepoint: Savepoint) -> Document:
     return {
         "name": savepoint.name,
         "epoch": row.epoch,
-        "committed_at": _format_instant(row.committed_at / 1e6),
+        "committed_at": format_instant(row.committed_at // 1_000),
         "groups": row.groups,
         "offsets": row.offsets,
     }
-
-
-def _describe_refused(job: JobDirectory, row: dict[str, Any]) -> Document:
-    document = message_document(row)
-    sent = read_replay(job.replayed, document["id"])
-    document["replayed"] = None
-    if sent is not None:
-        document["replayed"] = {
-            **{name: getattr(sent, name) for name in ("fixed", "topic", "partition", "offset")},
-            "sent_at": _format_instant(sent.sent_at / 1e3),
-        }
-    return document
-
-
-def _format_instant(seconds: float) -> str:
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -213,7 +213,7 @@ class Service:
         found = self._client.quarantine(self._job)
         if whole:
             found = (self._client.message(self._job, m.id) if m.cut else m for m in found)
-        return [_choose_raw(msgspec.to_builtins(each)) for each in found]
+        return [msgspec.to_builtins(each) for each in found]
 
     def send_again(self, message: str, fixed: bytes | None, *, again: bool) -> Document:
         return self._run_operation(
@@ -318,9 +318,3 @@ def _read_value(value: Json, sql_type: SqlType | None) -> Json:
     if isinstance(value, list) and sql_type.kind is Kind.ARRAY:
         return [_read_value(item, sql_type.items[0]) for item in value]
     return int(value) if isinstance(value, str) and sql_type.kind is Kind.BIGINT else value
-
-
-def _choose_raw(document: Document) -> Document:
-    """Keep the one of `raw` and `raw_base64` that has the bytes."""
-    unused = "raw_base64" if document["raw_base64"] is None else "raw"
-    return {name: value for name, value in document.items() if name != unused}

@@ -28,9 +28,9 @@ from typing import Any
 import msgspec
 
 from schemas.limits import AUDIT_LOG_BYTES_MAX, AUDIT_LOG_FILES_MAX
+from schemas.types.moments import format_instant, now_ms
 from service.access.tokens import Role
 from service.log_lines import read_lines_backwards
-from service.moments import format_instant, now_ms
 
 log = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from schemas.table.view_path import split_part
+from schemas.types.moments import now_ms
 from service.console.formatting import base_of
 from service.live.epoch_history import LagPoint
 from service.live.table import LiveTable
-from service.moments import now_ms
 from service.problems import Problem
 from service.runtime import Runtime, runtime_of, view_name
 from service.supervision.conditions import make_etag

@@ -17,9 +17,9 @@ from schemas.spec.file import spec_text
 from schemas.spec.job import JobSpec
 from service.access.requirements import require_role
 from service.access.tokens import Role
+from service.documents import Job, Operation
 from service.problems import Problem
 from service.routes.answering import answer
-from service.routes.documents import Job, Operation
 from service.routes.examples import JOB, describe_responses
 from service.routes.jobs import describe_job_status
 from service.routes.operations import (

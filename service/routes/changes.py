@@ -26,10 +26,10 @@ from service.answers.changes import (
 from service.answers.event_stream import Events, EventStream, Lines
 from service.answers.media import Media, choose_media
 from service.answers.results import TableReads, TableReadsBusy
+from service.documents import ChangePage
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges
 from service.live.table import LiveTable
 from service.problems import Problem
-from service.routes.documents import ChangePage
 from service.routes.examples import ROW, describe_responses
 from service.routes.views import require_view
 from service.runtime import runtime_of

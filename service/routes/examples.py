@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from service.routes.documents import Problem, make_reference
+from service.documents import Problem, make_reference
 
 SPEC_DOCUMENT = {
     "name": "items",

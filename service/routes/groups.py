@@ -10,13 +10,14 @@ from fastapi.responses import Response
 
 from jobs.table.group import GroupReader
 from jobs.table.version import TableVersion
+from schemas.directory.quarantine import Quarantined
 from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.answers.difference import read_difference_page
 from service.answers.group_snapshots import explain_group
+from service.documents import Difference, Explained, History, Quarantine
 from service.routes.answering import answer, make_epoch_headers, parse_key
-from service.routes.documents import Difference, Explained, History, Quarantine, Quarantined
 from service.routes.examples import ROW, describe_responses
 from service.routes.views import require_view
 from service.runtime import runtime_of
@@ -178,9 +179,9 @@ async def list_quarantine(
         live_table,
         lambda table: list_oldest_messages(table, after, limit + 1),
     )
-    more = found[limit - 1]["id"] if len(found) > limit else None
+    more = found[limit - 1].id if len(found) > limit else None
     shown = [add_replay(live_table.paths, each) for each in found[:limit]]
-    return answer({"messages": shown, "next_cursor": more})
+    return answer(Quarantine(shown, more))
 
 
 @router.get(

@@ -10,9 +10,9 @@ from fastapi.responses import PlainTextResponse, Response
 
 from service.access.requirements import require_role
 from service.access.tokens import Role
+from service.documents import Health, make_reference
 from service.routes import metrics
 from service.routes.answering import answer
-from service.routes.documents import Health, make_reference
 from service.runtime import runtime_of
 
 router = APIRouter(tags=["service"])

@@ -15,9 +15,9 @@ from jobs.core.plan.tree import Plan
 from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
 from service.access.requirements import require_role
 from service.access.tokens import Role
+from service.documents import Job, JobPlan, Jobs, Logs, Valid
 from service.problems import Problem, describe_spec_problem
 from service.routes.answering import answer
-from service.routes.documents import Job, JobPlan, Jobs, Logs, Valid
 from service.routes.examples import JOB, JOBS, LOGS, PLAN, SPEC_DOCUMENT, VALID, describe_responses
 from service.routes.views import find_view_record, require_whole_job
 from service.runtime import Runtime, runtime_of

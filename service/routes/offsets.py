@@ -16,10 +16,10 @@ from fastapi.responses import Response
 from schemas.table.epoch import EpochRow, Offsets
 from service.access.requirements import require_role
 from service.access.tokens import Role
+from service.documents import JobOffsets, Operation
 from service.problems import Problem
 from service.routes.answering import answer, require_newest
 from service.routes.bodies import make_body_problem, parse_body
-from service.routes.documents import JobOffsets, Operation
 from service.routes.examples import describe_body, describe_responses
 from service.routes.operations import (
     OPERATION,

@@ -23,10 +23,10 @@ from schemas.spec.file import load_spec, spec_text
 from schemas.spec.job import JobSpec
 from service.access.requirements import require_role
 from service.access.tokens import Role
+from service.documents import Operation, OperationKind, Operations
 from service.problems import Problem
 from service.routes.answering import answer, require_newest
 from service.routes.bodies import make_body_problem, parse_body
-from service.routes.documents import Operation, Operations
 from service.routes.examples import describe_body, describe_responses
 from service.routes.progress import SAVEPOINT_NAME
 from service.routes.views import require_view, require_whole_job
@@ -86,7 +86,7 @@ class ReplayAllBody(msgspec.Struct, forbid_unknown_fields=True):
 async def submit_operation(
     request: Request,
     job: str,
-    kind: str,
+    kind: OperationKind,
     arguments: dict[str, Any],
     request_key: str | None,
     input: bytes | None = None,
@@ -114,7 +114,9 @@ def answer_accepted(record: OperationRecord) -> Response:
     return answer(operations.describe_operation(record), 202, {"Location": address})
 
 
-def find_repeated(runtime: Runtime, job: str, kind: str, key: str | None) -> OperationRecord | None:
+def find_repeated(
+    runtime: Runtime, job: str, kind: OperationKind, key: str | None
+) -> OperationRecord | None:
     """Return the operation that a repeated request has submitted, whatever changed since."""
     known = None if key is None else runtime.register.find_operation_by_key(job, key)
     if known is not None and known.kind != kind:
@@ -356,4 +358,4 @@ async def list_operations(
     runtime = runtime_of(request)
     runtime.jobs.find_record(name)
     found = runtime.register.list_operations(name, limit, state)
-    return answer({"operations": [operations.describe_operation(each) for each in found]})
+    return answer(Operations([operations.describe_operation(each) for each in found]))

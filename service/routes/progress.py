@@ -12,13 +12,13 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from schemas.table.epoch import EpochRow
+from schemas.types.moments import format_instant
 from service.access.requirements import require_role
 from service.access.tokens import Role
-from service.moments import format_instant
+from service.documents import Savepoint, Savepoints, Watermarks
 from service.problems import Problem
 from service.routes.answering import answer, require_newest
 from service.routes.bodies import parse_body
-from service.routes.documents import Savepoint, Savepoints, Watermarks
 from service.routes.examples import describe_body, describe_responses
 from service.routes.views import require_whole_job
 from service.runtime import Runtime, runtime_of

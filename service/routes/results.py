@@ -20,10 +20,10 @@ from service.answers.arrow import encode_results
 from service.answers.listing import parse_listing
 from service.answers.media import Media, choose_media, encode_csv, encode_ndjson, encode_page
 from service.answers.results import ResultPage
+from service.documents import Listings, Result
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.answering import make_epoch_headers, parse_key
-from service.routes.documents import Listings, Result
 from service.routes.examples import NOT_MODIFIED, ROW, describe_responses
 from service.routes.views import find_live_tables, read_views, require_view
 from service.runtime import runtime_of

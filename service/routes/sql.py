@@ -23,9 +23,9 @@ from schemas import limits
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.answers.event_stream import wait_for_disconnect
+from service.documents import SqlAnswer
 from service.problems import Problem
 from service.routes.bodies import parse_body
-from service.routes.documents import SqlAnswer
 from service.routes.examples import SQL_ANSWER, describe_body, describe_responses
 from service.runtime import runtime_of
 

@@ -12,9 +12,9 @@ from schemas.spec import connections
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.answers.topics import TopicInfo
+from service.documents import SuggestedSpec, Topics
 from service.problems import Problem
 from service.routes.answering import answer
-from service.routes.documents import SuggestedSpec, Topics
 from service.routes.examples import describe_responses
 from service.runtime import runtime_of
 

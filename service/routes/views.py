@@ -19,10 +19,10 @@ from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.answers.listing import parse_listing
 from service.answers.results import ResultPage
+from service.documents import Views
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.answering import answer
-from service.routes.documents import Views
 from service.routes.examples import VIEWS, describe_responses
 from service.runtime import Runtime, runtime_of, view_name
 from service.supervision.register import JobRecord

@@ -30,7 +30,7 @@ from schemas import limits
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
 from schemas.spec.unknown_names import find_nearest
-from service.moments import format_instant, now_ms
+from schemas.types.moments import format_instant, now_ms
 from service.paths import JobPaths, hide_paths
 from service.problems import Problem
 from service.settings import Settings

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
@@ -25,7 +25,8 @@ from schemas import limits
 from schemas.limits import SHORT_COMMAND_SECONDS_MAX
 from schemas.spec.file import SpecError, load_spec
 from schemas.table.epoch import Offsets
-from service.moments import format_instant, now_ms
+from schemas.types.moments import format_instant, now_ms
+from service.documents import Operation, OperationKind
 from service.paths import hide_paths
 from service.problems import Problem
 from service.settings import Settings
@@ -38,7 +39,10 @@ log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.2
 _TOO_LONG = f"killed after {limits.OPERATION_SECONDS_MAX / 3_600:.0f} hours"
-WAITING, RUNNING, DONE, FAILED = "WAITING", "RUNNING", "DONE", "FAILED"
+WAITING: Final = "WAITING"
+RUNNING: Final = "RUNNING"
+DONE: Final = "DONE"
+FAILED: Final = "FAILED"
 
 
 class Operations:
@@ -76,7 +80,7 @@ class Operations:
     def submit(
         self,
         job: str,
-        kind: str,
+        kind: OperationKind,
         arguments: dict[str, Any],
         request_key: str | None,
         input: bytes | None = None,
@@ -286,25 +290,21 @@ def _make_set_options(offsets: Offsets) -> list[str]:
     ]
 
 
-def describe_operation(record: OperationRecord) -> dict[str, Any]:
+def describe_operation(record: OperationRecord) -> Operation:
     """Return an operation's document."""
-
-    def format_optional(at: int | None) -> str | None:
-        return None if at is None else format_instant(at)
-
-    return {
-        "id": record.id,
-        "job": record.job,
-        "kind": record.kind,
-        "state": record.state,
-        "arguments": msgspec.json.decode(record.arguments),
-        "asked_by": record.asked_by,
-        "created_at": format_optional(record.created_at),
-        "began_at": format_optional(record.began_at),
-        "ended_at": format_optional(record.ended_at),
-        "result": None if record.result is None else msgspec.json.decode(record.result),
-        "reason": record.reason,
-    }
+    return Operation(
+        id=record.id,
+        job=record.job,
+        kind=record.kind,
+        state=record.state,
+        arguments=msgspec.json.decode(record.arguments),
+        asked_by=record.asked_by,
+        created_at=format_instant(record.created_at),
+        began_at=None if record.began_at is None else format_instant(record.began_at),
+        ended_at=None if record.ended_at is None else format_instant(record.ended_at),
+        result=None if record.result is None else msgspec.json.decode(record.result),
+        reason=record.reason,
+    )
 
 
 def run_command(settings: Settings, arguments: Sequence[str]) -> tuple[int, str, str]:

@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from schemas.limits import FAILURES_KEPT, OPERATION_SECONDS_MAX
-from service.moments import now_ms
+from schemas.types.moments import now_ms
+from service.documents import OperationKind, OperationState
 from service.transaction import transaction
 
 
@@ -75,8 +76,8 @@ class OperationRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     job: str
-    kind: str  # audit, rewind, clone, quarantine, evolve
-    state: str  # WAITING, RUNNING, DONE, FAILED
+    kind: OperationKind
+    state: OperationState
     arguments: str  # as JSON
     created_at: int
     began_at: int | None = None
@@ -251,7 +252,7 @@ class Register:
         rows = self._query("SELECT * FROM operations WHERE state IN ('WAITING', 'RUNNING')")
         return [OperationRecord(**dict(row)) for row in rows]
 
-    def find_unfinished(self, job: str, kind: str) -> OperationRecord | None:
+    def find_unfinished(self, job: str, kind: OperationKind) -> OperationRecord | None:
         """Return an operation of a kind that has not ended."""
         found = (each for each in self.list_unfinished() if (each.job, each.kind) == (job, kind))
         return next(found, None)

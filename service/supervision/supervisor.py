@@ -23,7 +23,7 @@ from schemas import limits
 from schemas.directory.failure import read_failure
 from schemas.directory.start import read_start
 from schemas.directory.waiting import read_waiting
-from service.moments import now_ms
+from schemas.types.moments import now_ms
 from service.paths import JobPaths, ServicePaths, hide_paths
 from service.problems import Problem
 from service.supervision import job_log, job_process

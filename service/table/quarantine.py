@@ -10,17 +10,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from jobs.core.job import refused_message
-from jobs.core.job.refused_message import MessagePosition, message_document, position_in
+import msgspec
+import pyarrow as pa
+
 from jobs.table.files import LiveFile
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
+from schemas.directory import quarantine
+from schemas.directory.quarantine import MessagePosition, Quarantined, QuarantineRow
 from schemas.directory.replayed import read_replay
 from schemas.limits import QUARANTINE_PREVIEW_BYTES, QUARANTINE_RAW_ROWS, QUARANTINE_SCAN_ROWS
 from schemas.types.arrow_values import to_list
-from service.moments import format_instant
 from service.paths import JobPaths
 from service.problems import Problem
 
@@ -34,41 +36,29 @@ _NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w.])")
 
 def parse_message_id(identity: str) -> MessagePosition:
     """Return epoch, topic, partition and offset of a message's id; raise a Problem without one."""
-    position = refused_message.parse_message_id(identity)
+    position = quarantine.parse_message_id(identity)
     if position is None:
         raise _make_unknown_problem()
     return position
 
 
-def add_replay(paths: JobPaths, document: dict[str, Any]) -> dict[str, Any]:
-    """Return a message's document with its replay: when it was resent, and as which offset."""
-    sent = read_replay(paths.replayed, document["id"])
-    replayed = None
-    if sent is not None:
-        replayed = {
-            "fixed": sent.fixed,
-            "topic": sent.topic,
-            "partition": sent.partition,
-            "offset": sent.offset,
-            "sent_at": format_instant(sent.sent_at),
-        }
-    return document | {"replayed": replayed}
+def add_replay(paths: JobPaths, message: Quarantined) -> Quarantined:
+    """Return the message with its replay: when it was resent, and as which offset."""
+    return message.with_replay(read_replay(paths.replayed, message.id))
 
 
 def list_oldest_messages(
     table: TableVersion, after: MessagePosition | None, limit: int
-) -> list[dict[str, Any]]:
+) -> list[Quarantined]:
     """Return messages after a position, oldest first, each with its first bytes."""
-
-    def follows(row: dict[str, Any]) -> bool:
-        return after is None or position_in(row) > after
 
     found: list[_Found] = []
     for file in table.of_part(QUARANTINE, -1 if after is None else after[0] - 1):
         if len(found) >= limit and file.epoch_min > found[limit - 1].position[0]:
             break  # files are ordered by their oldest epochs
         for rows in _scan(table, file, _POSITION):
-            found += [_Found(position_in(row), file) for row in rows if follows(row)]
+            later = (row.position for row in rows if after is None or row.position > after)
+            found += [_Found(position, file) for position in later]
             found.sort(key=lambda each: each.position)
             del found[limit:]
     return _read_documents(table, found, QUARANTINE_PREVIEW_BYTES)
@@ -95,18 +85,15 @@ def list_newest_messages(
     table: TableVersion,
     before: MessagePosition | None,
     limit: int,
-    matches: Callable[[dict[str, Any]], bool] = lambda _: True,
+    matches: Callable[[QuarantineRow], bool] = lambda _: True,
     *,
     by_bytes: bool = False,
-) -> list[dict[str, Any]]:
+) -> list[Quarantined]:
     """Return matching messages before a position, newest first, each with its first bytes.
 
     `matches` gets position, reason and path; with `by_bytes`, also the bytes as `raw`.
     """
     columns = (*_DESCRIBED, "raw") if by_bytes else _DESCRIBED
-
-    def precedes(row: dict[str, Any]) -> bool:
-        return before is None or position_in(row) < before
 
     found: list[_Found] = []
     files = sorted(table.of_part(QUARANTINE), key=lambda file: -file.epoch_max)
@@ -116,20 +103,20 @@ def list_newest_messages(
         if len(found) >= limit and file.epoch_max < found[limit - 1].position[0]:
             break
         for rows in _scan(table, file, columns):
-            mine = [row for row in rows if precedes(row) and matches(row)]
-            found += [_Found(position_in(row), file) for row in mine]
+            earlier = (row for row in rows if before is None or row.position < before)
+            found += [_Found(row.position, file) for row in earlier if matches(row)]
             found.sort(key=lambda each: each.position, reverse=True)
             del found[limit:]
     return _read_documents(table, found, QUARANTINE_PREVIEW_BYTES)
 
 
-def read_message(table: TableVersion, position: MessagePosition) -> dict[str, Any]:
+def read_message(table: TableVersion, position: MessagePosition) -> Quarantined:
     """Return one message with all of its stored bytes; raise a Problem if there is none."""
     for file in table.of_part(QUARANTINE, position[0] - 1):
         if file.epoch_min > position[0]:
             continue
         for rows in _scan(table, file, _POSITION):
-            if position in map(position_in, rows):
+            if any(row.position == position for row in rows):
                 return _read_documents(table, [_Found(position, file)], None)[0]
     raise _make_unknown_problem()
 
@@ -143,33 +130,36 @@ class _Found(NamedTuple):
 
 def _scan(
     table: TableVersion, file: LiveFile, columns: Sequence[str]
-) -> Iterator[list[dict[str, Any]]]:
+) -> Iterator[list[QuarantineRow]]:
     """Yield these columns of all rows of a file, some rows at once."""
     rows = QUARANTINE_RAW_ROWS if "raw" in columns else QUARANTINE_SCAN_ROWS
     for batch in table.batches(file, columns, rows):
-        yield batch.to_pylist()
+        yield _parse_rows(batch)
 
 
 def _read_documents(
     table: TableVersion, found: Sequence[_Found], bytes_max: int | None
-) -> list[dict[str, Any]]:
+) -> list[Quarantined]:
     """Return the documents of messages, in their order, with at most so many of their bytes."""
     wanted: dict[str, list[_Found]] = {}
     for each in found:
         wanted.setdefault(each.file.path, []).append(each)
-    documents: dict[MessagePosition, dict[str, Any]] = {}
+    documents: dict[MessagePosition, Quarantined] = {}
     for mine in wanted.values():
         left = {each.position for each in mine}
         for batch in table.batches(mine[0].file, _ALL, QUARANTINE_RAW_ROWS):
-            for number, row in enumerate(batch.select(list(_POSITION)).to_pylist()):
-                position = position_in(row)
-                if position in left:
-                    (shown,) = batch.slice(number, 1).to_pylist()
-                    documents[position] = message_document(shown, bytes_max)
-                    left.remove(position)
+            for number, row in enumerate(_parse_rows(batch.select(list(_POSITION)))):
+                if row.position in left:
+                    (shown,) = _parse_rows(batch.slice(number, 1))
+                    documents[row.position] = Quarantined.of(shown, bytes_max)
+                    left.remove(row.position)
             if not left:
                 break  # the rest of the file would be read for nothing
     return [documents[each.position] for each in found]
+
+
+def _parse_rows(table: pa.Table) -> list[QuarantineRow]:
+    return msgspec.convert(table.to_pylist(), list[QuarantineRow])
 
 
 def _make_unknown_problem() -> Problem:

@@ -13,7 +13,7 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from service.client import Client, Columns, Progress, Refused
-from service.routes.documents import Change, Operation
+from service.documents import Change, Operation
 from tests.support.command.shop import QUERY, Shop, ordered, spec_text
 from tests.support.service.served import Served, end_jobs, eventually
 

@@ -12,7 +12,7 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from service.client import Client
-from service.routes.documents import Operation
+from service.documents import Operation
 from tests.support.command.shop import COLUMN_TYPES, Shop
 from tests.support.jobs.running_job import consumed
 from tests.support.service.served import Served, end_jobs, eventually

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from jobs.edge.process.broker import Broker
+from service import documents
 from service.client import Client, Progress
-from service.routes import documents
 from service.supervision import job_process
 from tests.support.command.shop import Shop, ordered, spec_text
 from tests.support.service.served import Served, end_jobs, eventually

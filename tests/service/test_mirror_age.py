@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schemas.directory.mirror import MirrorReport, write_mirror_report
-from service.moments import format_instant, now_ms
+from schemas.types.moments import format_instant, now_ms
 from tests.support.service.served import SPEC, Served, problem
 from tests.support.service.tables import WatchedTable
 

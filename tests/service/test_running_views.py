@@ -13,7 +13,7 @@ from deltalake.exceptions import TableNotFoundError
 from jobs.edge.process.broker import Broker
 from schemas.directory.paths import JobDirectory
 from service.client import Client, Refused
-from service.routes.documents import Operation
+from service.documents import Operation
 from tests.support.jobs.canal_messages import delete, insert, row
 from tests.support.jobs.published_records import fold_topic
 from tests.support.jobs.running_job import create_topic, produce

@@ -1,11 +1,8 @@
-"""Quarantined messages: ids, JSON, the reason of the refusal, and the affected groups."""
+"""Quarantined messages: the reason of the refusal, and the affected groups."""
 
 from __future__ import annotations
 
-import re
-from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.job.views import plans_of, reading_plan
@@ -13,52 +10,6 @@ from jobs.core.plan.tree import Column, Plan
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Truncated
 from jobs.core.values.json_values import Json, render
 from schemas.spec.job import JobSpec
-
-# EPOCH-TOPIC-PARTITION-OFFSET: the id of a message in quarantine.
-IDENTITY = re.compile(r"(\d{1,15})-([A-Za-z0-9._-]{1,249})-(\d{1,9})-(\d{1,18})", re.ASCII)
-MessagePosition = tuple[int, str, int, int]  # epoch, topic, partition, offset
-
-
-def parse_message_id(identity: str) -> MessagePosition | None:
-    """Return the position of a message from its id; None if the text is not an id."""
-    match = IDENTITY.fullmatch(identity)
-    if match is None:
-        return None
-    epoch, topic, partition, offset = match.groups()
-    return int(epoch), topic, int(partition), int(offset)
-
-
-def identity_of(position: MessagePosition) -> str:
-    """Return the id of a message from its position."""
-    return "-".join(str(part) for part in position)
-
-
-def position_in(row: Mapping[str, Any]) -> MessagePosition:
-    """Return the position of the message in a row of the quarantine."""
-    return row["epoch"], row["topic"], row["partition"], row["offset"]
-
-
-def message_document(row: Mapping[str, Any], bytes_max: int | None = None) -> dict[str, Any]:
-    """Return a row of the quarantine as JSON, with at most `bytes_max` of its bytes."""
-    raw: bytes | None = row["raw"]
-    shown = None if raw is None else raw[:bytes_max]
-    document = {
-        "id": identity_of(position_in(row)),
-        **{name: row[name] for name in ("epoch", "topic", "partition", "offset")},
-        "time": None if row["time"] is None else int(row["time"].timestamp() * 1_000),
-        "reason": row["reason"],
-        "path": row["path"],
-        "bytes": row["raw_bytes"],
-        "cut": shown is not None and len(shown) < row["raw_bytes"],
-    }
-    if shown is None:
-        return document | {"raw": None}
-    try:
-        return document | {"raw": shown.decode()}
-    except UnicodeDecodeError as error:
-        if raw != shown and error.start >= len(shown) - 3:  # a character cut in two
-            return document | {"raw": shown[: error.start].decode()}
-        return document | {"raw_base64": b64encode(shown).decode()}
 
 
 def job_decoders(spec: JobSpec, topic: str) -> list[MessageDecoder]:

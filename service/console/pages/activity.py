@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from schemas.limits import CONSOLE_AUDITS, CONSOLE_FAILURES
+from schemas.types.json_types import JsonObject
+from schemas.types.moments import now_ms
 from service.console.formatting import count_of
 from service.console.job_view import JobView, find_job
 from service.console.page import PageRoute, redirect_to, render_page
 from service.console.rows import encode_key, format_ranges, format_value, label_key
 from service.console.visitor import require_visitor
-from service.moments import now_ms
+from service.documents import Operation
 from service.problems import Problem
 from service.runtime import runtime_of
 from service.supervision import operations
@@ -69,7 +71,7 @@ async def activity_page(request: Request, name: str) -> Response:
         "operations/activity.html",
         job=job,
         tab="activity",
-        operations=[describe_activity(each) for each in records],
+        operations=[ActivityRow.of(each) for each in records],
         failures=failures,
         labels=OPERATION_NAMES,
     )
@@ -82,25 +84,36 @@ async def old_audits_page(request: Request, name: str) -> Response:
     return redirect_to(f"/jobs/{find_job(request, name).name}/activity")
 
 
-def describe_activity(record: OperationRecord) -> dict[str, Any]:
-    """Return an operation as a row: what it is, how far it is, and its outcome in a line."""
-    document = operations.describe_operation(record)
-    ended = record.ended_at if record.ended_at is not None else now_ms()
-    return {
-        **document,
-        "label": OPERATION_NAMES.get(record.kind, record.kind),
-        "details": _list_details(document),
-        "tone": TONES[record.state],
-        "running": record.state in ("WAITING", "RUNNING"),
-        "requested_ms": record.created_at,
-        "seconds": None if record.began_at is None else (ended - record.began_at) / 1_000,
-        "verdict": VERDICTS.get(str((document["result"] or {}).get("verdict"))),
-    }
+class ActivityRow(NamedTuple):
+    """An operation as a row: what it is, how far it is, and its outcome in a line."""
+
+    operation: Operation
+    label: str
+    details: str
+    tone: str
+    running: bool
+    requested_ms: int
+    seconds: float | None
+    verdict: tuple[str, str, str] | None
+
+    @classmethod
+    def of(cls, record: OperationRecord) -> ActivityRow:
+        operation = operations.describe_operation(record)
+        ended = record.ended_at if record.ended_at is not None else now_ms()
+        return cls(
+            operation,
+            label=OPERATION_NAMES.get(record.kind, record.kind),
+            details=_list_details(operation.arguments),
+            tone=TONES[record.state],
+            running=record.state in ("WAITING", "RUNNING"),
+            requested_ms=record.created_at,
+            seconds=None if record.began_at is None else (ended - record.began_at) / 1_000,
+            verdict=VERDICTS.get(str((operation.result or {}).get("verdict"))),
+        )
 
 
-def _list_details(document: Mapping[str, Any]) -> str:
+def _list_details(arguments: JsonObject) -> str:
     """Return what an operation is about, from its arguments."""
-    arguments = document["arguments"]
     named = (
         ("view", "view {}"),
         ("to", "to {}"),
@@ -122,8 +135,9 @@ async def operation_page(request: Request, name: str, id: str) -> Response:
     record = runtime_of(request).register.find_operation(id)
     if record is None or record.job != job.name:
         raise Problem("operation-unknown", 404, f"job {job.name!r} has no such operation")
-    operation = operations.describe_operation(record)
-    result = operation["result"] or {}
+    row = ActivityRow.of(record)
+    operation = row.operation
+    result = operation.result or {}
     audited = record.kind == "audit" and "verdict" in result
     return await render_page(
         request,
@@ -132,62 +146,90 @@ async def operation_page(request: Request, name: str, id: str) -> Response:
         job=job,
         tab="activity",
         operation=operation,
-        seconds=describe_activity(record)["seconds"],
-        reports=_make_reports(job, operation["arguments"], result) if audited else [],
+        seconds=row.seconds,
+        reports=_make_reports(job, operation.arguments, result) if audited else [],
         operation_names=OPERATION_NAMES,
-        result=json.dumps(operation["result"], indent=2, ensure_ascii=False),
+        result=json.dumps(operation.result, indent=2, ensure_ascii=False),
     )
 
 
-def _make_reports(
-    job: JobView, arguments: Mapping[str, Any], result: dict[str, Any]
-) -> list[dict[str, Any]]:
+def _make_reports(job: JobView, arguments: JsonObject, result: JsonObject) -> list[_Report]:
     """Return the report of an audit; of a job with several views, that of each view."""
     if "views" not in result:
         return [_make_report(job, arguments.get("view", ""), result)]
     return [_make_report(job, view, report) for view, report in result["views"].items()]
 
 
-def _make_report(job: JobView, view: str, result: dict[str, Any]) -> dict[str, Any]:
-    tone, verdict, meaning = VERDICTS[result["verdict"]]
-    if "reason" in result:  # the results of this view cannot be recomputed
-        return {"view": view, "tone": tone, "verdict": verdict, "meaning": result["reason"]}
-    return {
-        **result,
-        "view": view,
-        "results": f"/jobs/{job.name}{f'/views/{view}' if view else ''}/results",
-        "tone": tone,
-        "verdict": verdict,
-        "meaning": meaning,
-        "read": format_ranges(result["offsets"]),
-        "anomalies": [
-            (text, result["odd"][name]) for name, text in ANOMALIES.items() if name in result["odd"]
-        ],
-        "differences": [_make_difference(each) for each in result["differences"]],
-        "newer": None if job.newest is None else job.newest.epoch - result["epoch"],
-    }
+class _Column(NamedTuple):
+    """A column of a differing group, in the table and in the recomputation."""
+
+    name: str
+    table: str
+    recomputed: str
+    differs: bool
 
 
-def _make_difference(group: dict[str, Any]) -> dict[str, Any]:
+class _Difference(NamedTuple):
+    label: str
+    link: str
+    columns: list[_Column]
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """The report of the audit of one view."""
+
+    view: str
+    tone: str
+    verdict: str
+    meaning: str
+    audit: JsonObject | None = None  # None if the results of this view cannot be recomputed
+    results: str = ""  # the page with its results
+    read: str = ""
+    anomalies: tuple[tuple[str, int], ...] = ()
+    differences: tuple[_Difference, ...] = ()
+    newer: int | None = None
+
+
+def _make_report(job: JobView, view: str, audit: JsonObject) -> _Report:
+    tone, verdict, meaning = VERDICTS[audit["verdict"]]
+    if "reason" in audit:
+        return _Report(view, tone, verdict, audit["reason"])
+    odd = audit["odd"]
+    return _Report(
+        view,
+        tone,
+        verdict,
+        meaning,
+        audit,
+        results=f"/jobs/{job.name}{f'/views/{view}' if view else ''}/results",
+        read=format_ranges(audit["offsets"]),
+        anomalies=tuple((text, odd[name]) for name, text in ANOMALIES.items() if name in odd),
+        differences=tuple(_make_difference(each) for each in audit["differences"]),
+        newer=None if job.newest is None else job.newest.epoch - audit["epoch"],
+    )
+
+
+def _make_difference(group: JsonObject) -> _Difference:
     """Return a group with each column's value in the table and in the recomputation."""
     table, recomputed = group["table"], group["recomputed"]
-    names = [name for name in table or recomputed or {} if name not in group["group"]]
 
-    def format_column(row: dict[str, Any] | None, name: str) -> str:
+    def format_column(row: JsonObject | None, name: str) -> str:
         if row is None:
             return "no such group"
         return "NULL" if row[name] is None else format_value(row[name])
 
-    return {
-        "label": label_key(group["group"]),
-        "link": encode_key(group["group"]),
-        "columns": [
-            {
-                "name": name,
-                "table": format_column(table, name),
-                "recomputed": format_column(recomputed, name),
-                "differs": table is None or recomputed is None or table[name] != recomputed[name],
-            }
-            for name in names
+    return _Difference(
+        label_key(group["group"]),
+        encode_key(group["group"]),
+        [
+            _Column(
+                name,
+                format_column(table, name),
+                format_column(recomputed, name),
+                table is None or recomputed is None or table[name] != recomputed[name],
+            )
+            for name in table or recomputed or {}
+            if name not in group["group"]
         ],
-    }
+    )

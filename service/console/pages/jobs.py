@@ -18,6 +18,7 @@ from schemas.directory.start import read_start
 from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_SAVEPOINTS, JOB_STOP_SECONDS_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.view_path import place_part
+from schemas.types.moments import now_ms
 from service.console.explanations.advice import advise
 from service.console.explanations.ready_statements import write_statements
 from service.console.explanations.start_view import list_phases
@@ -30,7 +31,6 @@ from service.console.pictures.lineage import JobTopics, draw_lineage, list_job_t
 from service.console.pictures.partition_strip import draw_partitions
 from service.console.visitor import Visitor, require_visitor
 from service.live.epoch_history import EpochHistory
-from service.moments import now_ms
 from service.problems import Problem
 from service.routes.progress import list_job_savepoints
 from service.runtime import Runtime, runtime_of

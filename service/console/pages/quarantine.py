@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
@@ -19,6 +18,7 @@ from jobs.core.formats.registry import MessageDecoder
 from jobs.core.job.refused_message import groups_of, job_decoders, why_refused
 from jobs.core.plan.tree import Plan
 from jobs.table.version import TableVersion, at_newest
+from schemas.directory.quarantine import Quarantined, QuarantineRow, Resent, read_binary
 from schemas.limits import CONSOLE_AFFECTED_GROUPS, CONSOLE_QUARANTINE_ROWS, CONSOLE_RAW_BYTES
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
@@ -28,6 +28,7 @@ from service.console.job_view import find_followed_job
 from service.console.page import HEADERS, PageRoute, render_page
 from service.console.rows import format_value
 from service.console.visitor import require_visitor
+from service.documents import Operation
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.runtime import Runtime, runtime_of
@@ -68,7 +69,7 @@ async def quarantine_page(
         )
     position = parse_message_id(before) if before else None
 
-    def read(table: TableVersion) -> tuple[Counter[str], list[dict[str, Any]]]:
+    def read(table: TableVersion) -> tuple[Counter[str], list[Quarantined]]:
         text = find.strip().lower()
         matches, count = partial(_matches, reason, text), CONSOLE_QUARANTINE_ROWS + 1
         return (
@@ -78,8 +79,8 @@ async def quarantine_page(
 
     reasons, found = await run_in_threadpool(runtime.table_reads.read, live_table, read)
     shown = found[:CONSOLE_QUARANTINE_ROWS]
-    more = shown[-1]["id"] if len(found) > len(shown) else None
-    messages = [_make_row(add_replay(live_table.paths, each)) for each in shown]
+    more = shown[-1].id if len(found) > len(shown) else None
+    messages = [_Row.of(add_replay(live_table.paths, each)) for each in shown]
     return await render_page(
         request,
         visitor,
@@ -101,13 +102,13 @@ async def quarantine_page(
     )
 
 
-def _matches(reason: str, text: str, row: dict[str, Any]) -> bool:
-    if reason and summarize_reason(row["reason"]) != reason:
+def _matches(reason: str, text: str, row: QuarantineRow) -> bool:
+    if reason and summarize_reason(row.reason) != reason:
         return False
     if not text:
         return True
-    raw = (row["raw"] or b"").decode("utf-8", "replace")
-    return any(text in part.lower() for part in (row["reason"], row["path"] or "", raw))
+    raw = (row.raw or b"").decode("utf-8", "replace")
+    return any(text in part.lower() for part in (row.reason, row.path or "", raw))
 
 
 def _encode(reason: str, find: str, before: str = "") -> str:
@@ -127,7 +128,7 @@ async def check_messages(request: Request, name: str) -> Response:
         raise Problem("body-invalid", 422, "a list of message ids is expected") from None
     wanted = [parse_message_id(each) for each in names[:CONSOLE_QUARANTINE_ROWS]]
 
-    def read(table: TableVersion) -> list[dict[str, Any]]:
+    def read(table: TableVersion) -> list[Quarantined]:
         return [read_message(table, each) for each in wanted]
 
     runtime = runtime_of(request)
@@ -136,36 +137,35 @@ async def check_messages(request: Request, name: str) -> Response:
     return Response(msgspec.json.encode(checked), 200, HEADERS, "application/json")
 
 
-def _check_messages(spec: JobSpec, found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return whether the job would process messages; it runs in a child process."""
-    decoders = {topic: job_decoders(spec, topic) for topic in {each["topic"] for each in found}}
-    return [_check_message(decoders[each["topic"]], each) for each in found]
+def _check_messages(spec: JobSpec, found: Sequence[Quarantined]) -> list[dict[str, str | None]]:
+    """Return why the job would not process messages; it runs in a child process."""
+    decoders = {topic: job_decoders(spec, topic) for topic in {each.topic for each in found}}
+    return [
+        {"id": each.id, "refused": _check_message(decoders[each.topic], each)} for each in found
+    ]
 
 
-def _check_message(decoders: Sequence[MessageDecoder], found: dict[str, Any]) -> dict[str, Any]:
-    document = {"id": found["id"], "refused": None}
-    if found["cut"]:
-        return {**document, "refused": "only its beginning was kept; resend it by itself"}
-    raw = found.get("raw")
-    value = base64.b64decode(found.get("raw_base64", "")) if raw is None else raw.encode()
+def _check_message(decoders: Sequence[MessageDecoder], found: Quarantined) -> str | None:
+    if found.cut:
+        return "only its beginning was kept; resend it by itself"
+    binary = read_binary(found)
+    value = (found.text or "").encode() if binary is None else binary
     refused = why_refused(decoders, value)
-    return {**document, "refused": None if refused is None else f"{refused[0]} ({refused[1]})"}
+    return None if refused is None else f"{refused[0]} ({refused[1]})"
 
 
-def _make_row(found: dict[str, Any]) -> dict[str, Any]:
-    text = found.get("raw")
-    if text is None and "raw_base64" in found:
-        preview = base64.b64decode(found["raw_base64"])[: _PREVIEW_CHARACTERS // 3].hex(" ")
-    else:
-        preview = text or ""
-    truncated = found["cut"] or len(preview) > _PREVIEW_CHARACTERS
-    return {
-        **found,
-        "preview": preview[:_PREVIEW_CHARACTERS],
-        "truncated": truncated,
-        "binary": "raw_base64" in found,
-        "empty": text is None and "raw_base64" not in found,
-    }
+class _Row(NamedTuple):
+    """A message of the list, with the start of its content; None if it has none."""
+
+    message: Quarantined
+    preview: str | None
+
+    @classmethod
+    def of(cls, message: Quarantined) -> _Row:
+        text, binary = message.text, read_binary(message)
+        if binary is not None:
+            text = binary[: _PREVIEW_CHARACTERS // 3].hex(" ")
+        return cls(message, None if text is None else text[:_PREVIEW_CHARACTERS])
 
 
 @router.get("/jobs/{name}/quarantine/{id}")
@@ -180,10 +180,10 @@ async def message_page(request: Request, name: str, id: str) -> Response:
     )
     shown = await run_in_threadpool(_describe, runtime, live_table, found)
     groups = None
-    if shown["text"] is not None and not found["cut"]:
+    if shown.text is not None and not found.cut:
         with suppress(Problem):  # it takes too much time or memory
             spec, plan = live_table.spec, live_table.shape.plan
-            groups = await runtime.attempts.run(partial(_find_groups, spec, plan, shown["text"]))
+            groups = await runtime.attempts.run(partial(_find_groups, spec, plan, shown.text))
     return await render_page(
         request,
         visitor,
@@ -191,48 +191,59 @@ async def message_page(request: Request, name: str, id: str) -> Response:
         job=job,
         tab="quarantine",
         groups=groups,
-        **shown,
+        **shown._asdict(),
     )
 
 
-def _describe(runtime: Runtime, live_table: LiveTable, stored: dict[str, Any]) -> dict[str, Any]:
+class _Shown(NamedTuple):
+    """A message as its page shows it."""
+
+    message: Quarantined
+    text: str | None
+    dump: str | None
+    omitted: str
+    resends: list[Operation]
+    counted: int | None  # the epoch that read it after it was resent
+    deduped: bool
+    sources_of: Callable[[str], tuple[str, ...]]  # of a topic
+    resending: bool  # the page refreshes itself until it can name the epoch that read it
+    fixable: bool
+
+
+def _describe(runtime: Runtime, live_table: LiveTable, stored: Quarantined) -> _Shown:
     found = add_replay(live_table.paths, stored)
-    raw, binary = found.get("raw"), found.get("raw_base64")
-    dump = None if binary is None else dump_hex(base64.b64decode(binary)[:CONSOLE_RAW_BYTES])
-    text = None if raw is None else raw[:CONSOLE_RAW_BYTES]
-    resends = _find_resends(runtime, live_table.paths.name, found["id"])
-    sending = any(each["state"] in ("WAITING", "RUNNING") for each in resends)
-    return {
-        "message": found,
-        "text": text,
-        "dump": dump,
-        "omitted": _describe_omitted(raw, binary),
-        "resends": resends,
-        "counted": _find_counting_epoch(live_table, found["replayed"]),
-        "deduped": live_table.spec.dedupes(found["topic"]),
-        "sources_of": live_table.spec.sources_of,
-        # The page refreshes itself until it can name the epoch that read the message.
-        "resending": sending or _is_unread(live_table, found["replayed"]),
-        "fixable": raw is not None and not found["cut"] and len(raw) <= CONSOLE_RAW_BYTES,
-    }
+    text, binary = found.text, read_binary(found)
+    resends = _find_resends(runtime, live_table.paths.name, found.id)
+    sending = any(each.state in ("WAITING", "RUNNING") for each in resends)
+    return _Shown(
+        message=found,
+        text=None if text is None else text[:CONSOLE_RAW_BYTES],
+        dump=None if binary is None else dump_hex(binary[:CONSOLE_RAW_BYTES]),
+        omitted=_describe_omitted(text, binary),
+        resends=resends,
+        counted=_find_counting_epoch(live_table, found.replayed),
+        deduped=live_table.spec.dedupes(found.topic),
+        sources_of=live_table.spec.sources_of,
+        resending=sending or _is_unread(live_table, found.replayed),
+        fixable=text is not None and not found.cut and len(text) <= CONSOLE_RAW_BYTES,
+    )
 
 
-def _is_unread(live_table: LiveTable, replayed: dict[str, Any] | None) -> bool:
+def _is_unread(live_table: LiveTable, resent: Resent | None) -> bool:
     """Return whether a resent message is in the topic, and the job has yet to read it."""
-    if replayed is None or replayed["offset"] is None or live_table.newest is None:
+    if resent is None or resent.offset is None or live_table.newest is None:
         return False
-    offsets = live_table.newest.offsets.get(replayed["topic"], {})
-    return bool(offsets.get(str(replayed["partition"]), 0) <= replayed["offset"])
+    offsets = live_table.newest.offsets.get(resent.topic, {})
+    return offsets.get(str(resent.partition), 0) <= resent.offset
 
 
-def _find_counting_epoch(live_table: LiveTable, replayed: dict[str, Any] | None) -> int | None:
+def _find_counting_epoch(live_table: LiveTable, resent: Resent | None) -> int | None:
     """Return the epoch that read a resent message; None if none has yet, or it is forgotten."""
-    if replayed is None or replayed["offset"] is None:
+    if resent is None or resent.offset is None:
         return None
     before: EpochRow | None = None
     for row in at_newest(live_table.paths.table, lambda table: table.epochs()):
-        end = row.offsets.get(replayed["topic"], {}).get(str(replayed["partition"]), 0)
-        if end > replayed["offset"]:
+        if row.offsets.get(resent.topic, {}).get(str(resent.partition), 0) > resent.offset:
             return row.epoch if before is not None else None
         before = row
     return None
@@ -252,32 +263,32 @@ def _find_groups(spec: JobSpec, plan: Plan, text: str) -> list[str] | None:
     ]
 
 
-def _describe_omitted(raw: str | None, binary: str | None) -> str:
+def _describe_omitted(raw: str | None, binary: bytes | None) -> str:
     if raw is not None and len(raw) > CONSOLE_RAW_BYTES:
         return count_of(len(raw) - CONSOLE_RAW_BYTES, "character")
     if binary is not None:
-        rest = len(base64.b64decode(binary)) - CONSOLE_RAW_BYTES
+        rest = len(binary) - CONSOLE_RAW_BYTES
         return format_size(rest) if rest > 0 else ""
     return ""
 
 
-def _find_resends(runtime: Runtime, job: str, identity: str) -> list[dict[str, Any]]:
+def _find_resends(runtime: Runtime, job: str, identity: str) -> list[Operation]:
     """Return the operations that resend this message, newest first."""
     records = runtime.register.list_operations(job, _OPERATIONS_SEARCHED)
     resends = (operations.describe_operation(each) for each in records if each.kind == "quarantine")
     return [
         _describe_resend(each, identity)
         for each in resends
-        if identity in each["arguments"].get("ids", [each["arguments"].get("id")])
+        if identity in each.arguments.get("ids", [each.arguments.get("id")])
     ]
 
 
-def _describe_resend(operation: dict[str, Any], identity: str) -> dict[str, Any]:
+def _describe_resend(operation: Operation, identity: str) -> Operation:
     """Return an operation as it ended for one message: others of it may have been sent."""
-    refused = (operation["result"] or {}).get("refused", {})
+    refused = (operation.result or {}).get("refused", {})
     if identity not in refused:
         return operation
-    return {**operation, "state": "FAILED", "reason": refused[identity]}
+    return msgspec.structs.replace(operation, state="FAILED", reason=refused[identity])
 
 
 def dump_hex(data: bytes) -> str:

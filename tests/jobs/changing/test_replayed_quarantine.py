@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from jobs.changing.clone import clone
 from jobs.changing.evolve import CannotEvolve, activate_replay, evolve, prepare_replay
 from jobs.changing.quarantine_replay import CannotReplay
 from jobs.changing.quarantine_replay import replay as send_again
-from jobs.core.job.refused_message import identity_of, position_in
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.reading import TableReader
@@ -21,6 +21,7 @@ from jobs.edge.table.retention import expire_history
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
 from schemas.directory.paths import JobDirectory
+from schemas.directory.quarantine import QuarantineRow, identity_of
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from tests.support.jobs.canal_messages import insert, row
@@ -167,7 +168,7 @@ def test_what_only_a_replayed_view_refuses_is_its_own_and_is_not_sent_again(
     assert listed(job.at_view("by-key")) == [(1, 1, "message")]
     assert job.at_view("by-key").results() == {("a",): (1,)}
     assert new.results() == {}
-    identity = identity_of(position_in(new.quarantine()[0]))
+    identity = identity_of(msgspec.convert(new.quarantine()[0], QuarantineRow).position)
     connection = {"bootstrap.servers": broker.address}
     with (
         KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin,

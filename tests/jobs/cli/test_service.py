@@ -12,7 +12,7 @@ import pytest
 from jobs.cli.errors import CommandFailed
 from jobs.cli.service import Service
 from service.client import Columns, Progress
-from service.routes.documents import Change
+from service.documents import Change
 
 BEYOND_DOUBLES = 2**53 + 1
 SPEC = {

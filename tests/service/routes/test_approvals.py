@@ -17,7 +17,7 @@ import pytest
 from jobs.cli.main import main
 from schemas.spec.file import load_spec
 from service.client import Client, Refused
-from service.routes.documents import Job, Operation, ReplayFrom
+from service.documents import Job, Operation, ReplayFrom
 from service.supervision import job_process
 from tests.support.service.served import Served, eventually, problem
 from tests.support.service.tables import WatchedTable

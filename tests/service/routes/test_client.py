@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from jobs.cli.main import main
+from service import documents
 from service.access.tokens import Tokens
 from service.client import Client, Columns, Progress, Refused
-from service.routes import documents
 from tests.support.service.served import SPEC, Served
 from tests.support.service.tables import WatchedTable
 

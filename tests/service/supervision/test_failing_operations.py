@@ -14,8 +14,9 @@ import pytest
 from schemas.limits import OPERATION_SECONDS_MAX, REASON_CHARACTERS_MAX
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec, spec_text
+from schemas.types.moments import now_ms
 from schemas.types.sql_types import INT, STRING
-from service.moments import now_ms
+from service.documents import OperationState
 from service.problems import Problem
 from service.settings import Settings
 from service.supervision.evolving import Evolver, Outcome
@@ -215,7 +216,8 @@ def test_an_evolve_whose_table_cannot_be_read_waits_until_its_deadline_and_relea
 
 def test_an_operation_of_a_state_is_found_behind_newer_ones(desk: Desk) -> None:
     desk.add_job("items")
-    for number, state in enumerate(["FAILED", "DONE", "DONE"]):
+    states: list[OperationState] = ["FAILED", "DONE", "DONE"]
+    for number, state in enumerate(states):
         desk.register.add_operation(
             OperationRecord(
                 id=f"{state}-{number}",

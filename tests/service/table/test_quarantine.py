@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,6 +15,7 @@ from jobs.edge.table.file_writer import file_name, write_file
 from jobs.table.files import LiveFile
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
+from schemas.directory.quarantine import Quarantined, QuarantineRow
 from schemas.table.object_path import TablePath
 from schemas.types.sql_types import INT, STRING
 from service.problems import Problem
@@ -69,8 +69,8 @@ def table(written: WrittenTable) -> TableVersion:
     return open_with(written, files)
 
 
-def ids(messages: list[dict[str, Any]]) -> list[str]:
-    return [each["id"] for each in messages]
+def ids(messages: list[Quarantined]) -> list[str]:
+    return [each.id for each in messages]
 
 
 EVERY = [f"{epoch}-t-0-{10 * epoch + number}" for epoch in range(1, 6) for number in range(4)]
@@ -82,20 +82,20 @@ def test_pages_have_all_messages_in_order(table: TableVersion) -> None:
     assert ids(list_oldest_messages(table, (2, "t", 0, 21), 7)) == EVERY[6:13]
     assert ids(list_newest_messages(table, (4, "t", 0, 41), 7)) == EVERY[6:13][::-1]
     first = list_oldest_messages(table, None, 2)
-    assert [each["raw"] for each in first] == ["message 1 0", "message 1 1"]
-    assert [each["cut"] for each in first] == [False, True]
-    assert first[0]["reason"] == "bad number 0"
+    assert [each.raw for each in first] == ["message 1 0", "message 1 1"]
+    assert [each.cut for each in first] == [False, True]
+    assert first[0].reason == "bad number 0"
 
 
 def test_messages_are_found_by_reason_and_by_their_bytes(table: TableVersion) -> None:
-    def of_reason(row: dict[str, Any]) -> bool:
-        return "raw" not in row and row["reason"] == "bad number 2" and row["path"] == "$.v"
+    def of_reason(row: QuarantineRow) -> bool:
+        return (row.raw, row.reason, row.path) == (None, "bad number 2", "$.v")
 
     found = list_newest_messages(table, None, 3, of_reason)
     assert ids(found) == [EVERY[18], EVERY[14], EVERY[10]]
 
-    def of_bytes(row: dict[str, Any]) -> bool:
-        return bool(row["raw"] == b"message 2 1")
+    def of_bytes(row: QuarantineRow) -> bool:
+        return row.raw == b"message 2 1"
 
     assert ids(list_newest_messages(table, None, 3, of_bytes, by_bytes=True)) == ["2-t-0-21"]
     assert count_reasons(table) == {"bad number N": 20}
@@ -103,7 +103,7 @@ def test_messages_are_found_by_reason_and_by_their_bytes(table: TableVersion) ->
 
 def test_one_message_has_all_its_bytes(table: TableVersion) -> None:
     found = read_message(table, (5, "t", 0, 52))
-    assert (found["id"], found["raw"]) == ("5-t-0-52", "message 5 2")
+    assert (found.id, found.raw) == ("5-t-0-52", "message 5 2")
     for missing in ((5, "t", 0, 54), (3, "t", 0, 40), (6, "t", 0, 52)):
         with pytest.raises(Problem, match="no such message"):
             read_message(table, missing)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from playwright.sync_api import sync_playwright
 
-from service.moments import now_ms
+from schemas.types.moments import now_ms
 from tests.support.console.browsers import launch
 from tests.support.console.shop import BROKEN, BROKEN_BY, LATER_MS, failed, serve_shop
 from tests.support.console.viewed import put_viewed

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from service.documents import OperationState
 from service.supervision.register import OperationRecord, Register
 
 HOSTILE = "<b>&amp;"
@@ -36,7 +37,7 @@ def report(verdict: str, *differing: str, **further: Any) -> dict[str, Any]:
     }
 
 
-ENDED: dict[str, tuple[str, dict[str, Any] | None, str | None]] = {
+ENDED: dict[str, tuple[OperationState, dict[str, Any] | None, str | None]] = {
     "equal": ("DONE", report("equal"), None),
     "different": ("DONE", report("different", "bolt", HOSTILE, "gone"), None),
     "undecided": (

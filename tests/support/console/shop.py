@@ -16,8 +16,8 @@ from jobs.edge.table.file_writer import AddedFile, by_part, file_name, write_fil
 from jobs.table.parts import QUARANTINE
 from schemas import limits
 from schemas.spec.file import load_spec
+from schemas.types.moments import now_ms
 from schemas.types.sql_types import INT, STRING
-from service.moments import now_ms
 from service.supervision.register import Actual, Desired, JobRecord, Register
 from tests.support.console.operations import ask_for_audits
 from tests.support.epoch_rows import epoch_row

@@ -11,7 +11,6 @@ import httpx
 import msgspec
 
 from jobs.core.fold.program import Program
-from jobs.core.job.refused_message import identity_of
 from jobs.core.job.views import plans_of
 from jobs.core.values.change import RejectCode
 from jobs.edge.process.job_directory import JobDirectory
@@ -19,6 +18,7 @@ from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import Reject, TableLayout
 from jobs.edge.table.file_writer import by_part, file_name, write_file
 from jobs.table.parts import QUARANTINE
+from schemas.directory.quarantine import identity_of
 from schemas.spec.file import load_spec
 from tests.support.console.shop import TOPIC, Shop, put
 from tests.support.service.served import Served, eventually

@@ -1,4 +1,4 @@
-"""Times: the current time, and the format of times in responses."""
+"""The current time, and the format of times in documents."""
 
 from __future__ import annotations
 

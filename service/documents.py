@@ -10,9 +10,14 @@ from typing import Any, Literal
 
 import msgspec
 
-Row = dict[str, Any]
+from schemas.directory.quarantine import Quarantined
+from schemas.types.json_types import JsonObject
+
+Row = JsonObject
 Offsets = dict[str, dict[str, int]]
 Op = Literal["+I", "-U", "+U", "-D"]
+OperationKind = Literal["audit", "rewind", "clone", "quarantine", "evolve", "offsets"]
+OperationState = Literal["WAITING", "RUNNING", "DONE", "FAILED"]
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -23,7 +28,7 @@ class Problem(msgspec.Struct, frozen=True):
     status: int
     code: str
     detail: str
-    errors: list[dict[str, Any]] = []
+    errors: list[JsonObject] = []
 
 
 class JobFailure(msgspec.Struct, frozen=True):
@@ -110,8 +115,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     rates: Rates | None
     mirror: Mirror | None = None
     table: str | None  # why the table cannot be read
-    spec: dict[str, Any] | None = None
-    pending: dict[str, Any] | None = None  # a spec pending approval
+    spec: JsonObject | None = None
+    pending: JsonObject | None = None  # a spec pending approval
     evolution: Evolution | None = None  # the effect of that spec
 
 
@@ -136,21 +141,21 @@ class Valid(msgspec.Struct, frozen=True):
     valid: bool
     columns: list[ResultColumn]  # of the job's own query
     notes: list[SpecNote]  # what may surprise in a valid spec
-    spec: dict[str, Any]
+    spec: JsonObject
     views: dict[str, list[ResultColumn]] = {}
 
 
 class SqlAnswer(msgspec.Struct, frozen=True):
     epochs: dict[str, int]  # of each table that the statement read
     columns: list[ResultColumn]
-    rows: list[dict[str, Any]]
+    rows: list[Row]
 
 
 class PlanNode(msgspec.Struct, frozen=True):
     id: str
     type: str
     predecessors: list[str]
-    attributes: dict[str, Any]
+    attributes: JsonObject
 
 
 class JobPlan(msgspec.Struct, frozen=True):
@@ -246,9 +251,9 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     withheld: bool
     hidden: bool  # HAVING is false
     closed: bool  # its window is closed, so the result is final
-    late: list[dict[str, Any]]  # rows that arrived after that
+    late: list[JsonObject]  # rows that arrived after that
     written_ms: int | None
-    arguments: list[dict[str, Any]]
+    arguments: list[JsonObject]
     epochs: list[GroupEpoch]
     history_complete: bool
     why: list[str] = []  # the known reasons of the newest changes of MAX and MIN
@@ -265,30 +270,6 @@ class Difference(msgspec.Struct, frozen=True, rename={"first": "from"}):
     to: int
     rows: list[DifferingGroup]
     next_cursor: str | None
-
-
-class Resent(msgspec.Struct, frozen=True):
-    fixed: bool
-    topic: str
-    partition: int
-    offset: int | None
-    sent_at: str
-
-
-class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    epoch: int
-    topic: str
-    partition: int
-    offset: int
-    time: int | None
-    reason: str
-    path: str | None
-    bytes: int
-    cut: bool
-    raw: str | None = None
-    raw_base64: str | None = None
-    replayed: Resent | None
 
 
 class Quarantine(msgspec.Struct, frozen=True):
@@ -355,20 +336,20 @@ class Watermarks(msgspec.Struct, frozen=True, kw_only=True):
     combined: int | None
     status: str | None
     held_by: list[str]
-    topics: dict[str, Any]
+    topics: JsonObject
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     job: str
-    kind: Literal["audit", "rewind", "clone", "quarantine", "evolve", "offsets"]
-    state: Literal["WAITING", "RUNNING", "DONE", "FAILED"]
-    arguments: dict[str, Any]
+    kind: OperationKind
+    state: OperationState
+    arguments: JsonObject
     asked_by: str | None
     created_at: str
     began_at: str | None
     ended_at: str | None
-    result: dict[str, Any] | None
+    result: JsonObject | None
     reason: str | None
 
 
@@ -412,7 +393,7 @@ def _find_documents() -> list[type[msgspec.Struct]]:
     return [each for each in types if issubclass(each, msgspec.Struct)]
 
 
-def make_schemas() -> dict[str, Any]:
+def make_schemas() -> JsonObject:
     """Return the JSON schemas of all documents, by name."""
     _, found = msgspec.json.schema_components(
         _find_documents(), ref_template="#/components/schemas/{name}"
