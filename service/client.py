@@ -26,6 +26,7 @@ from urllib.parse import quote
 import msgspec
 
 from schemas.directory.quarantine import Quarantined
+from schemas.table.explanation import Change, Explained
 from service import documents as of
 from service.connection import CONNECTION_LOST, Connection, Refused
 
@@ -211,8 +212,8 @@ class Client(Connection):
         options = {"as_of": f"time:{time_ms}", "limit": 1}
         return self._get(f"{_job_path(name)}/results", of.Listing, **options).epoch
 
-    def explain(self, name: str, key: Key) -> of.Explained:
-        return self._get(f"{_group_path(name, key)}/explain", of.Explained)
+    def explain(self, name: str, key: Key) -> Explained:
+        return self._get(f"{_group_path(name, key)}/explain", Explained)
 
     def history(self, name: str, key: Key, limit: int = 1_000) -> of.History:
         return self._get(f"{_group_path(name, key)}/history", of.History, limit=limit)
@@ -225,7 +226,7 @@ class Client(Connection):
         snapshot: bool = False,
         key: Key = None,
         patience: float = 60.0,
-    ) -> Iterator[of.Change | Columns | Progress]:
+    ) -> Iterator[Change | Columns | Progress]:
         """Yield the changes after a position, without end.
 
         A Progress follows each epoch. Columns precede an epoch in which the query changed. A lost
@@ -256,7 +257,7 @@ class Client(Connection):
                         at = identity
                     if kind == "change":
                         document = json.loads(data)
-                        yield msgspec.convert({"seq": -1, **document}, of.Change)
+                        yield msgspec.convert({"seq": -1, **document}, Change)
                     elif kind == "columns":
                         yield Columns(**json.loads(data))
                     elif kind == "progress":

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import msgspec
 
 from schemas.directory.quarantine import Quarantined
+from schemas.table.explanation import Change
 from schemas.types.json_types import JsonObject
 
 Row = JsonObject
 Offsets = dict[str, dict[str, int]]
-Op = Literal["+I", "-U", "+U", "-D"]
 OperationKind = Literal["audit", "rewind", "clone", "quarantine", "evolve", "offsets"]
 OperationState = Literal["WAITING", "RUNNING", "DONE", "FAILED"]
 
@@ -206,13 +206,6 @@ class Views(msgspec.Struct, frozen=True):
     views: list[View]
 
 
-class Change(msgspec.Struct, frozen=True):
-    op: Op
-    epoch: int
-    seq: int
-    row: Row
-
-
 class ChangePage(msgspec.Struct, frozen=True):
     changes: list[Change]
     next: str
@@ -227,36 +220,6 @@ class History(msgspec.Struct, frozen=True):
     group: Row
     changes: list[Change]
     complete: bool
-
-
-class GroupChange(msgspec.Struct, frozen=True):
-    op: Op
-    row: Row
-
-
-class GroupEpoch(msgspec.Struct, frozen=True):
-    epoch: int
-    changes: list[GroupChange]
-    offsets: dict[str, dict[str, list[int]]] | None
-
-
-class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    job: str
-    epoch: int
-    moved: int | None  # the epoch in which offsets were moved manually
-    group: Row
-    row: Row | None
-    row_count: int | None
-    changed: int | None
-    withheld: bool
-    hidden: bool  # HAVING is false
-    closed: bool  # its window is closed, so the result is final
-    late: list[JsonObject]  # rows that arrived after that
-    written_ms: int | None
-    arguments: list[JsonObject]
-    epochs: list[GroupEpoch]
-    history_complete: bool
-    why: list[str] = []  # the known reasons of the newest changes of MAX and MIN
 
 
 class DifferingGroup(msgspec.Struct, frozen=True):

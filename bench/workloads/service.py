@@ -27,8 +27,8 @@ from bench.outcome import BenchFailed
 from bench.product import RetallyJob
 from bench.topic import fill, producer, send_steadily
 from bench.workloads.epoch import wait_until_processed
+from schemas.table.explanation import Change
 from service.client import Client, Progress
-from service.documents import Change
 
 TITLE = "service"
 GROUPS = 200_000

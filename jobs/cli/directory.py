@@ -32,6 +32,7 @@ from schemas.spec.connections import (
 )
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow, Offsets
+from schemas.table.explanation import Explained
 from schemas.types.moments import format_instant
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Directory:
                 continue
             yield {"op": str(op), "epoch": epoch, "seq": seq, "row": shape.row(key, result)}
 
-    def explain(self, key: str | None) -> Document:
+    def explain(self, key: str | None) -> Explained:
         """Return why a group has its values."""
 
         return read_with_retries(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from jobs.cli.output import (
     OP_STYLES,
@@ -13,67 +12,68 @@ from jobs.cli.output import (
     print_table,
     render_cell,
 )
-from jobs.core.explain.explanation import has_negative
+from schemas.table.explanation import Explained, LateRow, OffsetRanges
+from schemas.types.json_types import JsonObject
 
 ENTRIES_SHOWN = 20
 EPOCHS_SHOWN = 20
 LATE_SHOWN = 20
 
 
-def print_explanation(document: dict[str, Any]) -> None:
-    group, row = _to_text(document["group"]), document["row"]
-    print(f"{document['job']} {group} at epoch {document['epoch']}")
-    if document["moved"] is not None:
-        print(describe_moved(document["moved"]))
-    if document["row_count"] is None:
+def print_explanation(job: str, explained: Explained) -> None:
+    group, row = _to_text(explained.group), explained.row
+    print(f"{job} {group} at epoch {explained.epoch}")
+    if explained.moved is not None:
+        print(describe_moved(explained.moved))
+    if explained.row_count is None:
         print("The group is gone: its last row was retracted, or it expired.")
-    elif document["row_count"] <= 0 and not document["withheld"]:
+    elif explained.row_count <= 0 and not explained.withheld:
         print("The group is below zero: more of its rows were retracted than inserted, so far.")
     elif row is None:
-        print(f"{document['row_count']} live rows; it has no result yet")
+        print(f"{explained.row_count} live rows; it has no result yet")
     else:
         print(f"row  {_to_text(row)}")
-        print(f"{document['row_count']} live rows, last changed in epoch {document['changed']}")
-    for sentence in document.get("why", ()):  # an older service does not send it
+        print(f"{explained.row_count} live rows, last changed in epoch {explained.changed}")
+    for sentence in explained.why:
         print(escape_controls(sentence))
-    if document["withheld"]:
+    if explained.withheld:
         print("Changes since then are withheld until the watermark ends their bundle.")
-    if document["closed"]:
+    if explained.closed:
         print("Its window has closed: this is its final result.")
-    _print_late(document["late"])
-    for argument in document["arguments"]:
+    _print_late(explained.late)
+    for argument in explained.arguments:
         _print_argument(argument)
-    if has_negative(document):
+    if explained.has_negative:
         print("\nThe source retracted values with a negative multiplicity before it inserted them.")
         print("MAX and MIN ignore these values.")
     print("\nhistory")
-    if not document["history_complete"]:
+    if not explained.history_complete:
         print("(the changelog before this has been removed)")
-    epochs = document["epochs"]
+    epochs = explained.epochs
     if len(epochs) > EPOCHS_SHOWN:
         print(f"({len(epochs) - EPOCHS_SHOWN} earlier epochs left out; --json has all)")
     screen = open_console()
     for epoch in epochs[-EPOCHS_SHOWN:]:
-        print(f"epoch {epoch['epoch']}, {_describe_ranges(epoch['offsets'])}")
-        for change in epoch["changes"]:
-            line = f"  {change['op']} {_to_text(change['row'])}"
-            screen.print(line, style=OP_STYLES[change["op"]], soft_wrap=True)
+        print(f"epoch {epoch.epoch}, {_describe_ranges(epoch.offsets)}")
+        for change in epoch.changes:
+            line = f"  {change.op} {_to_text(change.row)}"
+            screen.print(line, style=OP_STYLES[change.op], soft_wrap=True)
 
 
-def _print_late(late: list[dict[str, Any]]) -> None:
+def _print_late(late: list[LateRow]) -> None:
     """Print the changes that arrived after the window had closed."""
     if not late:
         return
     print(f"\n{len(late)} changes came too late for this window; the result does not include them")
     for each in late[:LATE_SHOWN]:
-        position = f"{each['topic']}/{each['partition']} offset {each['offset']}"
-        became = "" if each["became"] is None else f", now {_to_text(each['became'])}"
-        print(f"  {each['weight']:+} {_to_text(each['row'])}{became} ({position})")
+        position = f"{each.topic}/{each.partition} offset {each.offset}"
+        became = "" if each.became is None else f", now {_to_text(each.became)}"
+        print(f"  {each.weight:+} {_to_text(each.row)}{became} ({position})")
     if len(late) > LATE_SHOWN:
         print(f"  ({len(late) - LATE_SHOWN} more left out; --json has all)")
 
 
-def _print_argument(argument: dict[str, Any]) -> None:
+def _print_argument(argument: JsonObject) -> None:
     numbers = [
         f"{name.replace('_', ' ')} {value}"
         for name, value in argument.items()
@@ -100,7 +100,7 @@ def _describe_multiplicity(multiplicity: int) -> str:
     return "never inserted" if multiplicity < 0 else ""
 
 
-def _describe_ranges(offsets: dict[str, dict[str, list[int]]] | None) -> str:
+def _describe_ranges(offsets: OffsetRanges | None) -> str:
     if not offsets:
         return "read from no new offsets" if offsets is not None else "no offsets of its own"
     parts = [

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from jobs.cli.answers import Document, Results, Wanted
 from jobs.cli.errors import CommandFailed, UsageError
@@ -30,6 +31,7 @@ from jobs.edge.process.fence import OwnedElsewhere
 from schemas.limits import PAGE_ROWS_MAX
 from schemas.spec.file import Problem, SpecError, load_spec
 from schemas.table.epoch import Offsets
+from schemas.table.explanation import Explained
 from schemas.types.sql_types import Kind, SqlType
 
 SERVICE_VARIABLE, TOKEN_VARIABLE = "RETALLY_SERVICE", "RETALLY_TOKEN"
@@ -192,20 +194,20 @@ class Service:
         ]
         return to, [{name: value and read(value) for name, value in each.items()} for each in found]
 
-    def explain(self, key: str | None) -> Document:
+    def explain(self, key: str | None) -> Explained:
         plan = _read_plan(self._client.job(self._job))
-        found: Document = msgspec.to_builtins(
-            self._client.explain(self._job, _parse_group(key, plan))
-        )
+        found: Explained = self._client.explain(self._job, _parse_group(key, plan))
         read = _make_reader(_list_types(plan))
-        found |= {name: found[name] and read(found[name]) for name in ("group", "row")}
-        for change in chain.from_iterable(epoch["changes"] for epoch in found["epochs"]):
-            change["row"] = read(change["row"])
         types = {argument.name: argument.type for argument in plan.arguments}
-        for argument in found["arguments"]:
+        for argument in found.arguments:
             for entry in argument.get("multiset", ()):
                 entry["value"] = _read_value(entry["value"], types[argument["argument"]])
-        return found
+        epochs = [
+            replace(epoch, changes=[replace(each, row=read(each.row)) for each in epoch.changes])
+            for epoch in found.epochs
+        ]
+        row = None if found.row is None else read(found.row)
+        return replace(found, group=read(found.group), row=row, epochs=epochs)
 
     # --- quarantine -------------------------------------------------------------------------------
 

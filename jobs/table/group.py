@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from jobs.core.aggregates import Cell, Storage
-from jobs.core.explain.explanation import StoredGroup, explain_group
+from jobs.core.explain.explanation import StoredGroup, list_arguments, list_epochs, read_late
 from jobs.core.explain.extreme_changes import MultisetEntry, MultisetHistory, explain_extremes
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import rank
@@ -27,6 +27,7 @@ from jobs.table.row_shape import RowShape
 from jobs.table.scan import Wanted, scan_files, some_at_once
 from jobs.table.version import Key, TableVersion
 from schemas.table.epoch import EpochRow
+from schemas.table.explanation import Change, Explained
 from schemas.types.arrow_values import from_arrow, to_list, to_tuples
 from schemas.types.sql_types import Kind
 
@@ -59,8 +60,8 @@ class GroupReader:
         self._bucket = bucket_of_group(shape.plan, key, buckets)
         self._program = Program(shape.plan)
 
-    def explain(self) -> dict[str, Any]:
-        """Return the explanation of the group as a document; raise UnknownGroup without one."""
+    def explain(self, job: str) -> Explained:
+        """Return the explanation of the group of a job; raise UnknownGroup without one."""
         newest, rows = self._table.newest, self.epochs
         state, changes = self._newest_state(), self.changes()
         if state is None and not changes:
@@ -70,25 +71,27 @@ class GroupReader:
         row = None
         if state is not None and not state["tombstone"][0].as_py():
             row = self._shape.row(self._key, self._result(state))
+        stored = self.read_stored(state)
         late = (row for table in self._rows(LATE, self._filter()) for row in table.to_pylist())
-        document = {
-            "epoch": newest.epoch,
-            "moved": newest.moved,
-            "group": self._shape.key(self._key),
-            "row": row,
-            **explain_group(
-                self._program,
-                self.read_stored(state),
-                write=self._shape.writers,
-                changes=((each["epoch"], each["op"], each["row"]) for each in changes),
-                rows=by_number,
-                late=late,
-            ),
-            "history_complete": bool(rows) and self.complete(rows),
-        }
-        return document | {
-            "why": explain_extremes(self._shape.plan, document, self.multisets, by_number)
-        }
+        explained = Explained(
+            job=job,
+            epoch=newest.epoch,
+            moved=newest.moved,
+            group=self._shape.key(self._key),
+            row=row,
+            row_count=None if stored.cells is None else stored.cells[0],
+            changed=stored.changed,
+            withheld=stored.withheld,
+            hidden=stored.hidden,
+            closed=stored.closed,
+            late=[read_late(each) for each in late],
+            written_ms=stored.written_ms,
+            arguments=list_arguments(self._program, stored, self._shape.writers),
+            epochs=list_epochs(changes, by_number),
+            history_complete=bool(rows) and self.complete(rows),
+        )
+        why = explain_extremes(self._shape.plan, explained, self.multisets, by_number)
+        return msgspec.structs.replace(explained, why=why)
 
     @cached_property
     def epochs(self) -> list[EpochRow]:
@@ -127,9 +130,9 @@ class GroupReader:
             counts.get(row.epoch, 0) == row.counts.changelog_rows for row in rows
         )
 
-    def changes(self, limit: int | None = None) -> list[dict[str, Any]]:
+    def changes(self, limit: int | None = None) -> list[Change]:
         """Return the changelog rows of the group, oldest first; at most the newest `limit`."""
-        found: list[dict[str, Any]] = []
+        found: list[Change] = []
         for files in some_at_once(_newest_first(self._table.of_part(CHANGELOG))):
             if limit is not None and len(found) == limit and _is_older(files[0], found[0]):
                 break
@@ -139,12 +142,11 @@ class GroupReader:
             found = found if limit is None else found[-limit:]
         return found
 
-    def _changes_of(self, rows: pa.Table) -> Iterator[dict[str, Any]]:
+    def _changes_of(self, rows: pa.Table) -> Iterator[Change]:
         ops, epochs, seqs = (to_list(rows[name]) for name in ("op", "epoch", "seq"))
         results = to_tuples(rows, self._shape.results)
         for op, epoch, seq, result in zip(ops, epochs, seqs, results, strict=True):
-            row = self._shape.row(self._key, result)
-            yield {"op": op, "epoch": epoch, "seq": seq, "row": row}
+            yield Change(op, epoch, seq, self._shape.row(self._key, result))
 
     # --- state ----------------------------------------------------------------------------------
 
@@ -250,13 +252,13 @@ def _newest_first(files: Iterable[LiveFile]) -> list[LiveFile]:
     return sorted(files, key=lambda file: file.epoch_max, reverse=True)
 
 
-def _is_older(file: LiveFile, change: Mapping[str, Any]) -> bool:
+def _is_older(file: LiveFile, change: Change) -> bool:
     """Return whether a file has only epochs before that of a change."""
-    return file.epoch_max < int(change["epoch"])
+    return file.epoch_max < change.epoch
 
 
-def _position(change: dict[str, Any]) -> tuple[int, int]:
-    return change["epoch"], change["seq"]
+def _position(change: Change) -> tuple[int, int]:
+    return change.epoch, change.seq
 
 
 def _cell(state: pa.Table, cell: Cell) -> int:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from jobs.core.explain.extreme_changes import MultisetHistory
@@ -19,6 +18,7 @@ from jobs.table.group import GroupReader, ReadFiles, UnknownGroup
 from jobs.table.version import Key, TableVersion
 from schemas.limits import GROUP_SNAPSHOTS_KEPT
 from schemas.table.epoch import EpochRow
+from schemas.table.explanation import Explained
 from service.answers.results import TableReads
 from service.live.table import LiveTable
 from service.problems import Problem
@@ -31,7 +31,7 @@ _PAUSE_FACTOR = 4.0  # a snapshot is not read again for this many times its read
 class GroupSnapshot:
     """One group at one version of the table."""
 
-    document: dict[str, Any]  # as /explain answers it
+    document: Explained
     remembered: MultisetHistory
     rows: dict[int, EpochRow]
     read_files: ReadFiles  # so that the next snapshot reads new files only
@@ -90,14 +90,14 @@ def take_snapshot(
     """Read one group from a table; raise a Problem if the group never existed."""
     known = {} if read_files is None else read_files
     reader = GroupReader(table, shape, key, buckets, known)
-    document = explain_group(reader)
+    document = explain_group(reader, "")
     rows = {row.epoch: row for row in reader.epochs}
     return GroupSnapshot(document, reader.multisets, rows, known)
 
 
-def explain_group(reader: GroupReader) -> dict[str, Any]:
-    """Return the explanation of a group as a document."""
+def explain_group(reader: GroupReader, job: str) -> Explained:
+    """Return the explanation of a group; raise a Problem if it never existed."""
     try:
-        return reader.explain()
+        return reader.explain(job)
     except UnknownGroup as error:
         raise Problem("group-unknown", 404, str(error)) from None

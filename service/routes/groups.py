@@ -12,11 +12,12 @@ from jobs.table.group import GroupReader
 from jobs.table.version import TableVersion
 from schemas.directory.quarantine import Quarantined
 from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX
+from schemas.table.explanation import Explained
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.answers.difference import read_difference_page
 from service.answers.group_snapshots import explain_group
-from service.documents import Difference, Explained, History, Quarantine
+from service.documents import Difference, History, Quarantine
 from service.routes.answering import answer, make_epoch_headers, parse_key
 from service.routes.examples import ROW, describe_responses
 from service.routes.views import require_view
@@ -86,13 +87,12 @@ async def explain(request: Request, name: str, key: str) -> Response:
     live_table = await runtime.wait_until_ready(name)
     group = parse_key(live_table, key)
 
-    def read(table: TableVersion) -> dict[str, Any]:
+    def read(table: TableVersion) -> Explained:
         buckets = live_table.spec.state.buckets
-        return explain_group(GroupReader(table, live_table.shape, group, buckets))
+        return explain_group(GroupReader(table, live_table.shape, group, buckets), name)
 
-    document = await run_in_threadpool(runtime.table_reads.read, live_table, read)
-    headers = make_epoch_headers(live_table, document["epoch"])
-    return answer({"job": name, **document}, headers=headers)
+    explained = await run_in_threadpool(runtime.table_reads.read, live_table, read)
+    return answer(explained, headers=make_epoch_headers(live_table, explained.epoch))
 
 
 @router.get(
@@ -116,19 +116,15 @@ async def history(
     live_table = await runtime.wait_until_ready(name)
     group = parse_key(live_table, key)
 
-    def read(table: TableVersion) -> dict[str, Any]:
+    def read(table: TableVersion) -> History:
         reader = GroupReader(table, live_table.shape, group, live_table.spec.state.buckets)
         changes = reader.changes(limit + 1)
         rows = table.epochs()
-        return {
-            "epoch": rows[-1].epoch,
-            "group": live_table.shape.key(group),
-            "changes": changes[-limit:],
-            "complete": len(changes) <= limit and reader.complete(rows),
-        }
+        complete = len(changes) <= limit and reader.complete(rows)
+        return History(rows[-1].epoch, live_table.shape.key(group), changes[-limit:], complete)
 
-    document = await run_in_threadpool(runtime.table_reads.read, live_table, read)
-    return answer(document, headers=make_epoch_headers(live_table, document["epoch"]))
+    found = await run_in_threadpool(runtime.table_reads.read, live_table, read)
+    return answer(found, headers=make_epoch_headers(live_table, found.epoch))
 
 
 @router.get(

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from jobs.edge.process.broker import Broker
+from schemas.table.explanation import Change
 from service.client import Client, Columns, Progress, Refused
-from service.documents import Change, Operation
+from service.documents import Operation
 from tests.support.command.shop import QUERY, Shop, ordered, spec_text
 from tests.support.service.served import Served, end_jobs, eventually
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from jobs.edge.process.broker import Broker
-from service import documents
+from schemas.table.explanation import Change
 from service.client import Client, Progress
 from service.supervision import job_process
 from tests.support.command.shop import Shop, ordered, spec_text
@@ -47,12 +47,12 @@ class Follower:
             for each in self._client.changes("items", 0, key=self._key, patience=SECONDS):
                 if isinstance(each, Progress):
                     self.epoch = each.epoch
-                elif isinstance(each, documents.Change):
+                elif isinstance(each, Change):
                     self._take(each)
         except BaseException as problem:
             self.problem = problem
 
-    def _take(self, change: documents.Change) -> None:
+    def _take(self, change: Change) -> None:
         self.places.append((change.epoch, change.seq))
         name = change.row["name"]
         if change.op in ("-D", "-U"):

@@ -7,6 +7,8 @@ import json
 import sys
 from contextlib import suppress
 
+import msgspec
+
 from jobs.cli.answers import Wanted
 from jobs.cli.errors import UsageError
 from jobs.cli.explanation import print_explanation
@@ -89,9 +91,9 @@ def diff(options: argparse.Namespace) -> None:
 def explain(options: argparse.Namespace) -> None:
     """Explain the values of a group."""
     with open_source(options) as source:
-        document = source.explain(options.key)
+        explained = source.explain(options.key)
     if options.json:
-        print_json(document)
+        print_json(msgspec.to_builtins(explained))
     else:
         name = f"{options.job}.{options.view}" if options.view else options.job
-        print_explanation({**document, "job": name})
+        print_explanation(name, explained)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from jobs.core.fold.program import Program
@@ -11,10 +12,9 @@ from jobs.core.sql.printer import aggregate_label
 from jobs.core.values.change import Value
 from jobs.core.values.json_values import Json
 from schemas.table.epoch import EpochRow, Offsets
+from schemas.table.explanation import Change, GroupChange, GroupEpoch, LateRow, OffsetRanges
+from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import SqlType
-
-# The offsets [from, to) by topic and partition.
-Read = dict[str, dict[str, list[int]]]
 
 
 class StoredGroup(NamedTuple):
@@ -29,69 +29,43 @@ class StoredGroup(NamedTuple):
     entries: Sequence[tuple[int, Value, int]] = ()  # argument, value, multiplicity, in order
 
 
-def explain_group(
-    program: Program,
-    stored: StoredGroup,
-    *,
-    write: Callable[[SqlType], Callable[[Value], Json]],
-    changes: Iterable[tuple[int, str, dict[str, Json]]],
-    rows: Mapping[int, EpochRow],
-    late: Iterable[Mapping[str, Any]],
-) -> dict[str, Any]:
-    """Return the document that explains a group, without its name and its row.
-
-    `changes` are epoch, op and row, oldest first. `late` are rows of the table part of that name.
-    `write` returns the renderer of a type."""
-    return {
-        "row_count": None if stored.cells is None else stored.cells[0],
-        "changed": stored.changed,
-        "withheld": stored.withheld,
-        "hidden": stored.hidden,
-        "closed": stored.closed,
-        "late": [_late_document(row) for row in late],
-        "written_ms": stored.written_ms,
-        "arguments": [] if stored.cells is None else _argument_documents(program, stored, write),
-        "epochs": _epoch_documents(changes, rows),
-    }
+def read_late(row: Mapping[str, Any]) -> LateRow:
+    """Return a row of the table part of late rows."""
+    became = row["late_became"]
+    return LateRow(
+        row["epoch"],
+        row["topic"],
+        row["partition"],
+        row["offset"],
+        row["late_weight"],
+        row["late_time_ms"],
+        row["watermark_ms"],
+        json.loads(row["late_row"]),
+        None if became is None else json.loads(became),
+    )
 
 
-def _late_document(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row that was too late for the group, so that its result lacks the row."""
-    return {
-        "epoch": row["epoch"],
-        "topic": row["topic"],
-        "partition": row["partition"],
-        "offset": row["offset"],
-        "weight": row["late_weight"],
-        "time_ms": row["late_time_ms"],
-        "watermark_ms": row["watermark_ms"],
-        "row": json.loads(row["late_row"]),
-        "became": None if row["late_became"] is None else json.loads(row["late_became"]),
-    }
+def list_epochs(changes: Iterable[Change], rows: Mapping[int, EpochRow]) -> list[GroupEpoch]:
+    """Return changes, oldest first, by their epochs."""
+    return [
+        GroupEpoch(
+            epoch, [GroupChange(each.op, each.row) for each in mine], epoch_offsets(rows, epoch)
+        )
+        for epoch, mine in groupby(changes, key=lambda each: each.epoch)
+    ]
 
 
-def _epoch_documents(
-    changes: Iterable[tuple[int, str, dict[str, Json]]], rows: Mapping[int, EpochRow]
-) -> list[dict[str, Any]]:
-    found: dict[int, dict[str, Any]] = {}
-    for epoch, op, row in changes:
-        if epoch not in found:
-            offsets = epoch_offsets(rows, epoch)
-            found[epoch] = {"epoch": epoch, "changes": [], "offsets": offsets}
-        found[epoch]["changes"].append({"op": op, "row": row})
-    return list(found.values())
-
-
-def _argument_documents(
+def list_arguments(
     program: Program, stored: StoredGroup, write: Callable[[SqlType], Callable[[Value], Json]]
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Return the group's state of each argument of the query's aggregates."""
     plan = program.plan
-    assert stored.cells is not None
+    if stored.cells is None:
+        return []
     documents = []
     at = 1  # the first cell is the row count
     for index, (argument, kept) in enumerate(zip(plan.arguments, program.arguments, strict=True)):
-        document: dict[str, Any] = {
+        document: JsonObject = {
             "argument": argument.name,
             "used_by": [
                 f"{aggregate_label(plan, each)} AS {each.name}"
@@ -113,7 +87,7 @@ def _argument_documents(
     return documents
 
 
-def epoch_offsets(rows: Mapping[int, EpochRow], epoch: int) -> Read | None:
+def epoch_offsets(rows: Mapping[int, EpochRow], epoch: int) -> OffsetRanges | None:
     """Return the offsets that an epoch read; None if it is unknown, or if it is a rewind."""
     row, before = rows.get(epoch), rows.get(epoch - 1)
     if row is None or before is None or row.kind == "rewind":
@@ -121,18 +95,12 @@ def epoch_offsets(rows: Mapping[int, EpochRow], epoch: int) -> Read | None:
     return ranges_between(before.offsets, row.offsets)
 
 
-def ranges_between(before: Offsets, after: Offsets) -> Read:
+def ranges_between(before: Offsets, after: Offsets) -> OffsetRanges:
     """Return the ranges between two sets of offsets."""
-    ranges: Read = {}
+    ranges: OffsetRanges = {}
     for topic, partitions in after.items():
         for partition, end in partitions.items():
             start = before.get(topic, {}).get(partition, 0)
             if start != end:
                 ranges.setdefault(topic, {})[partition] = [start, end]
     return ranges
-
-
-def has_negative(document: dict[str, Any]) -> bool:
-    """Return whether a multiset has a value that was retracted but never added."""
-    entries = [entry for each in document["arguments"] for entry in each.get("multiset", ())]
-    return any(entry["multiplicity"] < 0 for entry in entries)

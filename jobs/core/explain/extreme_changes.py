@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jobs.core.explain.explanation import Read, ranges_between
+from jobs.core.explain.explanation import ranges_between
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Value
 from jobs.core.values.json_values import Json, parser
 from jobs.core.values.order_key import value_encoder
 from schemas.table.epoch import RESTART_KINDS, EpochRow
+from schemas.table.explanation import Explained, GroupChange, GroupEpoch, OffsetRanges
 from schemas.types.sql_types import SqlType
 
 _EXTREMES = {"MAX": True, "MIN": False}  # whether the result is the greatest value
@@ -144,34 +145,30 @@ class ExtremeChange:
     retracted: bool  # the old value must have been retracted
 
 
-def find_extreme_changes(
-    plan: Plan, epochs: Iterable[tuple[int, Sequence[tuple[str, JsonRow]]]]
-) -> list[ExtremeChange]:
-    """Return the extreme changes of a group, oldest first.
-
-    `epochs` are numbers of epochs with their changelog rows, that is op and row."""
+def find_extreme_changes(plan: Plan, epochs: Iterable[GroupEpoch]) -> list[ExtremeChange]:
+    """Return the extreme changes of a group, oldest first."""
     found = []
     columns = extreme_columns(plan)
-    for epoch, rows in epochs:
-        old, new = _first_and_last(rows)
+    for epoch in epochs:
+        old, new = _first_and_last(epoch.changes)
         if old is None or new is None:
             continue
         for extreme in columns:
             before, after = old[extreme.column], new[extreme.column]
             if before != after:
                 retracted = extreme.needs_retraction(before, after)
-                found.append(ExtremeChange(extreme, epoch, before, after, retracted))
+                found.append(ExtremeChange(extreme, epoch.epoch, before, after, retracted))
     return found
 
 
 def _first_and_last(
-    changes: Sequence[tuple[str, JsonRow]],
+    changes: Sequence[GroupChange],
 ) -> tuple[JsonRow | None, JsonRow | None]:
     """Return the rows of a group before and after an epoch."""
     if not changes:
         return None, None
-    (first, old), (last, new) = changes[0], changes[-1]
-    return (None if first == "+I" else old), (None if last == "-D" else new)
+    first, last = changes[0], changes[-1]
+    return (None if first.op == "+I" else first.row), (None if last.op == "-D" else last.row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +177,7 @@ class Cause:
 
     kind: str  # of the epoch: data, time, rewind, evolve ...; "" if unknown
     since: int | None  # the epochs (since, epoch] caused the change
-    read: Read | None  # the offsets that they read; None if unknown
+    read: OffsetRanges | None  # the offsets that they read; None if unknown
     taken: int | None  # how often the old value was retracted; None if unknown
     beyond: int | None  # the number of retracted values between the old and the new one
     left: int | None  # the number of remaining values; the new one is their extreme
@@ -259,20 +256,14 @@ def newest_changes(changes: Iterable[ExtremeChange]) -> list[ExtremeChange]:
 
 def explain_extremes(
     plan: Plan,
-    explained: Mapping[str, Any],
+    explained: Explained,
     multisets: MultisetHistory,
     rows: Mapping[int, EpochRow],
 ) -> list[str]:
-    """Return sentences about the newest extreme changes of a group.
-
-    `explained` is the document of jobs.core.explain.explanation."""
-    epochs = (
-        (each["epoch"], [(change["op"], change["row"]) for change in each["changes"]])
-        for each in explained["epochs"]
-    )
+    """Return sentences about the newest extreme changes of a group."""
     return [
-        cause_sentence(change, find_cause(change, multisets, rows, explained["changed"]))
-        for change in newest_changes(find_extreme_changes(plan, epochs))
+        cause_sentence(change, find_cause(change, multisets, rows, explained.changed))
+        for change in newest_changes(find_extreme_changes(plan, explained.epochs))
     ]
 
 

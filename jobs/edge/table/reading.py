@@ -43,6 +43,7 @@ from schemas.limits import CHANGES_SLICE_ROWS, OBJECT_POLL_SECONDS
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
+from schemas.table.explanation import Explained
 from schemas.types.arrow_values import to_list
 
 Read = TypeVar("Read")
@@ -129,10 +130,10 @@ class TableReader(TableVersion):
 
     # --- results ------------------------------------------------------------------------------
 
-    def explain(self, key: Key) -> dict[str, Any]:
+    def explain(self, key: Key) -> Explained:
         """Return why a group's values are what they are; raise UnknownGroup if it never was."""
         reader = GroupReader(self, self.shape, key, self.spec.state.buckets)
-        return {"job": self.paths.name, **reader.explain()}
+        return reader.explain(self.paths.name)
 
     def results(self, epoch: int | None = None, key: Key | None = None) -> EpochResults:
         """Return the results as of `epoch`, or the current results; with `key`, of one group."""

@@ -26,6 +26,7 @@ from jobs.core.values.change import Value
 from jobs.core.values.json_values import Json
 from jobs.table.json_columns import safe_renderer
 from schemas.limits import CONSOLE_ENTRIES, CONSOLE_EPOCHS_DETAILED, CONSOLE_HISTORY_EPOCHS
+from schemas.table.explanation import GroupEpoch, LateRow
 from service.answers.group_snapshots import GroupSnapshot
 from service.console.pictures.histogram import Histogram, draw_histogram
 from service.console.pictures.value_chart import ValueChart, draw_value
@@ -111,9 +112,8 @@ class GroupView:
         self.snapshot = snapshot
         self.highlighted = highlighted
         self.document = snapshot.document
-        self._epochs: list[dict[str, Any]] = self.document["epochs"]
-        changes = ((e["epoch"], [(c["op"], c["row"]) for c in e["changes"]]) for e in self._epochs)
-        self._extreme_changes = find_extreme_changes(shape.plan, changes)
+        self._epochs = self.document.epochs
+        self._extreme_changes = find_extreme_changes(shape.plan, self._epochs)
 
     # --- reasons --------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class GroupView:
         return f"It changed to {after} in epoch {last.epoch}{times}."
 
     def _write(self, change: ExtremeChange) -> str:
-        changed = self.document["changed"]
+        changed = self.document.changed
         why = find_cause(change, self.snapshot.remembered, self.snapshot.rows, changed)
         return cause_sentence(change, why, _format)
 
@@ -163,28 +163,28 @@ class GroupView:
         return [self._make_entry(each) for each in reversed(self._detailed)]
 
     @property
-    def _detailed(self) -> list[dict[str, Any]]:
+    def _detailed(self) -> list[GroupEpoch]:
         newest = self._epochs[-CONSOLE_EPOCHS_DETAILED:]
         older = self._epochs[:-CONSOLE_EPOCHS_DETAILED]
-        return [*(each for each in older if each["epoch"] == self.highlighted), *newest]
+        return [*(each for each in older if each.epoch == self.highlighted), *newest]
 
     @property
     def omitted(self) -> int:
         return len(self._epochs) - len(self._detailed)
 
-    def _make_entry(self, epoch: dict[str, Any]) -> HistoryEntry:
-        number, changes = epoch["epoch"], epoch["changes"]
+    def _make_entry(self, epoch: GroupEpoch) -> HistoryEntry:
+        number, changes = epoch.epoch, epoch.changes
         row = self.snapshot.rows.get(number)
         first, last = changes[0], changes[-1]
-        pair = first["op"] != "+I" and last["op"] != "-D"
+        pair = first.op != "+I" and last.op != "-D"
         kind = "" if row is None else row.kind
         return HistoryEntry(
             epoch=number,
             at_ms=None if row is None else row.committed_at // 1_000,
             kind=kind,
-            source=describe_source(kind, epoch["offsets"]),
-            columns=tuple(compare_rows(self.shape, first["row"], last["row"])) if pair else (),
-            changes=tuple((each["op"], _format_row(each["row"])) for each in changes),
+            source=describe_source(kind, epoch.offsets),
+            columns=tuple(compare_rows(self.shape, first.row, last.row)) if pair else (),
+            changes=tuple((each.op, _format_row(each.row)) for each in changes),
             multisets=self._compare_multisets(number),
             sentences=tuple(
                 self._write(t) for t in self._extreme_changes if t.epoch == number and t.retracted
@@ -221,7 +221,7 @@ class GroupView:
             if name in group or not is_numeric(self.shape, name) or not epochs:
                 continue
             points = _find_points(name, epochs)
-            last = self.document["epoch"]
+            last = self.document.epoch
             chart = draw_value(name, points, last, extreme.get(name, ()), self.highlighted)
             if chart is not None:
                 found.append(chart)
@@ -237,11 +237,11 @@ class GroupView:
         by_name = {arg.name: i for i, arg in enumerate(self.shape.plan.arguments)}
         return [
             _make_argument(each, self._find_extremes(by_name[each["argument"]]))
-            for each in self.document["arguments"]
+            for each in self.document.arguments
         ]
 
     def _find_extremes(self, argument: int) -> list[tuple[str, Json]]:
-        row = self.document["row"]
+        row = self.document.row
         if row is None:
             return []
         mine = [each for each in extreme_columns(self.shape.plan) if each.argument == argument]
@@ -249,7 +249,7 @@ class GroupView:
 
     def list_cells(self) -> list[tuple[str, Cell]]:
         """Return the result columns with their current values, without the key."""
-        row = self.document["row"]
+        row = self.document.row
         group = {named.name for named in self.shape.plan.group}
         if row is None:
             return []
@@ -260,14 +260,11 @@ class GroupView:
             if name not in group
         ]
 
-    def list_late_changes(self) -> list[dict[str, Any]]:
+    def list_late_changes(self) -> list[tuple[LateRow, str, str]]:
+        """Return the late rows with their text, and the text of what they became."""
         return [
-            {
-                **each,
-                "text": _format_row(each["row"]),
-                "replaced_by": each["became"] and _format_row(each["became"]),
-            }
-            for each in self.document["late"]
+            (each, _format_row(each.row), "" if each.became is None else _format_row(each.became))
+            for each in self.document.late
         ]
 
 
@@ -300,15 +297,15 @@ def describe_source(kind: str, ranges: Mapping[str, Mapping[str, Any]] | None) -
     return f"read {text}" if text else "read no records: a timer was due"
 
 
-def _find_points(name: str, epochs: Sequence[Mapping[str, Any]]) -> list[tuple[int, Any]]:
+def _find_points(name: str, epochs: Sequence[GroupEpoch]) -> list[tuple[int, Any]]:
     """Return the value of a column since each epoch, and before the first one if known."""
-    first = epochs[0]
+    first = epochs[0].changes[0]
     points: list[tuple[int, Any]] = []
-    if first["changes"][0]["op"] in ("-U", "-D"):
-        points.append((first["epoch"] - 1, first["changes"][0]["row"][name]))
+    if first.op in ("-U", "-D"):
+        points.append((epochs[0].epoch - 1, first.row[name]))
     for epoch in epochs:
-        last = epoch["changes"][-1]
-        points.append((epoch["epoch"], None if last["op"] == "-D" else last["row"][name]))
+        last = epoch.changes[-1]
+        points.append((epoch.epoch, None if last.op == "-D" else last.row[name]))
     return points
 
 

@@ -18,6 +18,7 @@ from jobs.core.explain.extreme_changes import (
 )
 from jobs.core.sql.select import parse_query
 from schemas.table.epoch import EpochRow
+from schemas.table.explanation import GroupChange, GroupEpoch
 from schemas.types.sql_types import DATE, DOUBLE, INT, STRING, decimal
 from tests.support.epoch_rows import epoch_row
 
@@ -65,7 +66,11 @@ def told(
 
 
 def last_turn(*told: tuple[int, list[Any]]) -> ExtremeChange:
-    return find_extreme_changes(PLAN, told)[-1]
+    return find_extreme_changes(PLAN, [epoch_of(*each) for each in told])[-1]
+
+
+def epoch_of(number: int, changes: list[Any]) -> GroupEpoch:
+    return GroupEpoch(number, [GroupChange(*each) for each in changes], None)
 
 
 def test_a_max_that_went_down_names_the_value_that_was_taken_away_and_what_is_left() -> None:
@@ -163,12 +168,15 @@ def test_results_that_were_withheld_are_of_all_epochs_that_withheld_them() -> No
 
 
 def test_a_group_that_begins_or_ends_has_no_turn() -> None:
-    assert find_extreme_changes(PLAN, [(1, [("+I", row(5))]), (2, [("-D", row(5))])]) == []
+    assert (
+        find_extreme_changes(PLAN, [epoch_of(1, [("+I", row(5))]), epoch_of(2, [("-D", row(5))])])
+        == []
+    )
 
 
 def test_several_changes_of_one_epoch_are_one_turn() -> None:
     changes = [("-U", row(5)), ("+U", row(9)), ("-U", row(9)), ("+U", row(3))]
-    (turn,) = find_extreme_changes(PLAN, [(1, changes)])
+    (turn,) = find_extreme_changes(PLAN, [epoch_of(1, changes)])
     assert (turn.before, turn.after, turn.retracted) == (5, 3, True)
 
 
@@ -199,7 +207,8 @@ def test_values_are_compared_as_their_type_does(
     call: str, before: Any, after: Any, retreats: bool
 ) -> None:
     plan = parse_query(f"SELECT {call} AS r FROM t", COLUMNS)
-    (turn,) = find_extreme_changes(plan, [(1, [("-U", {"r": before}), ("+U", {"r": after})])])
+    changes = [("-U", {"r": before}), ("+U", {"r": after})]
+    (turn,) = find_extreme_changes(plan, [epoch_of(1, changes)])
     assert turn.retracted == retreats
 
 

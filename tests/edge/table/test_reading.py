@@ -218,8 +218,8 @@ def test_results_are_those_last_emitted_whatever_is_withheld(tmp_path: Path) -> 
     assert reader.results().rows == [(("a",), (1, 1, 1))]
     assert reader.results(1).rows == []
     seen, unseen = reader.explain(("a",)), reader.explain(("b",))
-    assert (seen["withheld"], seen["row_count"], seen["row"]["n"]) == (True, 2, 1)
-    assert (unseen["withheld"], unseen["row_count"], unseen["row"]) == (True, 1, None)
+    assert (seen.withheld, seen.row_count, seen.row and seen.row["n"]) == (True, 2, 1)
+    assert (unseen.withheld, unseen.row_count, unseen.row) == (True, 1, None)
 
 
 def test_past_results_are_refused_where_groups_left_without_a_word(tmp_path: Path) -> None:

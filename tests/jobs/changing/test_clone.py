@@ -69,10 +69,10 @@ def test_a_clone_has_the_results_and_the_state_of_that_epoch(
     assert {change.op for change in other.changes()} == {Op.INSERT}
     for key in live:
         output = other.explain(key)
-        multiset = {e["value"]: e["multiplicity"] for e in output["arguments"][0]["multiset"]}
+        multiset = {e["value"]: e["multiplicity"] for e in output.arguments[0]["multiset"]}
         assert multiset == {value: live[key].count(value) for value in live[key]}
-        assert output["row_count"] == len(live[key])
-        assert output["history_complete"]
+        assert output.row_count == len(live[key])
+        assert output.history_complete
     start, newest = other.kept_epochs
     assert (start.kind, start.offsets) == ("start", {"t": {"0": 0}})
     of = 2 if to is None else 1

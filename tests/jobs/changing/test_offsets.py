@@ -110,7 +110,7 @@ def test_that_offsets_were_moved_is_told_until_it_is_made_good(
     connection = load_connections(None, broker.address).lookup("default")
     with pytest.raises(CannotAudit, match="moved by hand at epoch 3"):
         audit(place, connection, admin, "local[1]")
-    assert written.reader().explain(("a",))["moved"] == 3
+    assert written.reader().explain(("a",)).moved == 3
     other = JobDirectory(place.data, "other")
     clone(place, other, clone_spec(load_spec(place.spec), "other"), None)
     assert TableReader.open(other).newest.moved == 1
@@ -118,7 +118,7 @@ def test_that_offsets_were_moved_is_told_until_it_is_made_good(
     assert old is not None and old.epoch_max == 2  # the newest row is never history
     assert rewind(place, "2", admin).row is not None
     assert written.reader().newest.moved is None
-    assert written.reader().explain(("a",))["moved"] is None
+    assert written.reader().explain(("a",)).moved is None
 
 
 def test_the_command_shows_and_sets_them(

@@ -11,8 +11,8 @@ import pytest
 
 from jobs.cli.errors import CommandFailed
 from jobs.cli.service import Service
+from schemas.table.explanation import Change
 from service.client import Columns, Progress
-from service.documents import Change
 
 BEYOND_DOUBLES = 2**53 + 1
 SPEC = {

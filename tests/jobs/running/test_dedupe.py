@@ -363,7 +363,7 @@ def test_a_rewind_an_evolution_and_a_clone_take_along_what_is_known_of_keys(
         assert results == table.results()
         assert again.pipeline.newest.counters["images"] == len(table.rows)
         for key, (_, _, rows) in results.items():
-            assert TableReader.open(again.place).explain(key)["row_count"] == rows
+            assert TableReader.open(again.place).explain(key).row_count == rows
 
 
 def merge_rows(job: EpochsByHand) -> None:

@@ -29,11 +29,8 @@ def read_group(table: WrittenTable, name: str) -> tuple[RowShape, GroupSnapshot]
 
 def causes(table: WrittenTable, name: str) -> list[tuple[ExtremeChange, Cause]]:
     shape, snapshot = read_group(table, name)
-    epochs = snapshot.document["epochs"]
-    found = find_extreme_changes(
-        shape.plan, ((e["epoch"], [(c["op"], c["row"]) for c in e["changes"]]) for e in epochs)
-    )
-    changed = snapshot.document["changed"]
+    found = find_extreme_changes(shape.plan, snapshot.document.epochs)
+    changed = snapshot.document.changed
     return [(turn, find_cause(turn, snapshot.remembered, snapshot.rows, changed)) for turn in found]
 
 
@@ -92,7 +89,7 @@ def test_an_incomplete_history_claims_only_what_is_left(tmp_path: Path) -> None:
     assert [entry.epoch for entry in view.list_entries()] == [4, 3]
     (chart,) = [each for each in view.draw_charts() if each.column == "top"]
     assert (chart.first, chart.least, chart.greatest, chart.now) == (2, 7, 12, 7)
-    assert not snapshot.document["history_complete"]
+    assert not snapshot.document.history_complete
 
 
 def test_an_entry_has_the_changes_of_its_multisets(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
+import msgspec
 import pytest
 
 from jobs.edge.rows.late_rows import LateRow
@@ -72,7 +73,7 @@ def test_the_explanation_is_that_of_the_command(
     client: httpx.Client, watched: WatchedTable, name: str
 ) -> None:
     answer = client.get(f"{JOB}/results/{name}/explain")
-    assert answer.json() == watched.table.reader().explain((name,))
+    assert answer.json() == msgspec.to_builtins(watched.table.reader().explain((name,)))
     assert answer.headers["x-epoch"] == str(watched.newest)
     assert len(answer.json()["late"]) == (name in ("g0", "g1"))
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from jobs.cli.main import main
-from service import documents
+from schemas.table.explanation import Change
 from service.access.tokens import Tokens
 from service.client import Client, Columns, Progress, Refused
 from tests.support.service.served import SPEC, Served
@@ -81,12 +81,10 @@ def test_results_are_one_group_or_all_that_fit(client: Client) -> None:
 
 
 def test_changes_come_after_a_place_or_after_a_snapshot(client: Client) -> None:
-    def epochs(stream: Iterator[documents.Change | Columns | Progress], ends: int) -> list[object]:
+    def epochs(stream: Iterator[Change | Columns | Progress], ends: int) -> list[object]:
         found: list[object] = []
         for each in stream:
-            found.append(
-                (each.op, each.row["name"]) if isinstance(each, documents.Change) else each.epoch
-            )
+            found.append((each.op, each.row["name"]) if isinstance(each, Change) else each.epoch)
             ends -= isinstance(each, Progress)
             if not ends:
                 return found
@@ -137,7 +135,7 @@ def test_a_stream_goes_on_where_it_was_when_the_service_was_killed(data: Path) -
         served = Served.start(data, "--port", port)
         watched.served = served
         seen += itertools.islice(stream, 3)  # -U, +U, progress
-    changes = [(each.op, each.epoch) for each in seen if isinstance(each, documents.Change)]
+    changes = [(each.op, each.epoch) for each in seen if isinstance(each, Change)]
     expected = [("+I", 1)] + [(op, epoch) for epoch in range(2, 8) for op in ("-U", "+U")]
     assert changes == expected
     assert served.stop() == 0
