@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import metadata
-from typing import Any
 
 from fastapi import Depends, FastAPI
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
+from schemas.types.json_types import JsonObject
 from service import problems
 from service.access.requirements import SCHEME, require_role
 from service.access.tokens import Role
@@ -90,7 +90,7 @@ def create(settings: Settings, spawner: ReaderSpawner) -> tuple[FastAPI, ASGIApp
 
     generate = app.openapi
 
-    def generate_with_documents() -> dict[str, Any]:
+    def generate_with_documents() -> JsonObject:
         document = generate()
         document.setdefault("components", {}).setdefault("schemas", {}).update(make_schemas())
         return document
@@ -98,7 +98,7 @@ def create(settings: Settings, spawner: ReaderSpawner) -> tuple[FastAPI, ASGIApp
     app.openapi = generate_with_documents  # type: ignore[method-assign]
 
     @app.get("/openapi.json", dependencies=[Depends(require_role(Role.VIEWER))], tags=["service"])
-    async def openapi() -> dict[str, Any]:
+    async def openapi() -> JsonObject:
         """Return this OpenAPI document."""
         return app.openapi()
 

@@ -27,6 +27,7 @@ import msgspec
 
 from schemas.directory.quarantine import Quarantined
 from schemas.table.explanation import Change, Explained
+from schemas.types.json_types import JsonObject
 from service import documents as of
 from service.connection import CONNECTION_LOST, Connection, Refused
 
@@ -299,7 +300,7 @@ class Client(Connection):
         self, name: str, message: str, fixed: str | bytes | None = None, *, again: bool = False
     ) -> of.Operation:
         """Send a message of the quarantine, by its id, to its topic again."""
-        body: dict[str, Any] = {"message": fixed, "again": again}
+        body: JsonObject = {"message": fixed, "again": again}
         if isinstance(fixed, bytes):
             body = {"message_base64": b64encode(fixed).decode(), "again": again}
         return self._request("POST", f"{_message_path(name, message)}/replay", of.Operation, body)

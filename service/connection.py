@@ -11,6 +11,8 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
+from schemas.types.json_types import JsonObject
+
 Document = TypeVar("Document")
 
 _READ_METHODS = ("GET", "HEAD")
@@ -24,7 +26,7 @@ class Refused(Exception):
         self.status = int(document.get("status", 0))
         self.code = str(document.get("code", "unknown"))
         self.detail = str(document.get("detail", ""))
-        self.errors: list[dict[str, Any]] = list(document.get("errors", ()))
+        self.errors: list[JsonObject] = list(document.get("errors", ()))
         self.document = dict(document)
         positions = "".join(
             f"\n  {':'.join(map(str, filter(None, (each.get('line'), each.get('path')))))}: "
@@ -165,6 +167,6 @@ def _encode_query(parameters: Mapping[str, Any]) -> str:
 
 def _make_refused(status: int, text: bytes) -> Refused:
     try:
-        return Refused(msgspec.json.decode(text, type=dict[str, Any]))
+        return Refused(msgspec.json.decode(text, type=JsonObject))
     except msgspec.DecodeError:  # from a proxy
         return Refused({"status": status, "detail": text[:200].decode("utf-8", "replace")})

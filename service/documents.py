@@ -16,6 +16,7 @@ from schemas.types.json_types import JsonObject
 
 Row = JsonObject
 Offsets = dict[str, dict[str, int]]
+Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 OperationKind = Literal["audit", "rewind", "clone", "quarantine", "evolve", "offsets"]
 OperationState = Literal["WAITING", "RUNNING", "DONE", "FAILED"]
 
@@ -36,7 +37,7 @@ class JobFailure(msgspec.Struct, frozen=True):
     retryable: bool
 
 
-class Lag(msgspec.Struct, frozen=True):
+class Lag(msgspec.Struct, frozen=True, omit_defaults=True):
     records: int
     partitions: dict[str, int]
     sources: dict[str, int] | None = None  # of a job with several
@@ -137,12 +138,12 @@ class SpecNote(msgspec.Struct, frozen=True):
     column: int | None
 
 
-class Valid(msgspec.Struct, frozen=True):
+class Valid(msgspec.Struct, frozen=True, kw_only=True):
     valid: bool
     columns: list[ResultColumn]  # of the job's own query
+    views: dict[str, list[ResultColumn]] = {}
     notes: list[SpecNote]  # what may surprise in a valid spec
     spec: JsonObject
-    views: dict[str, list[ResultColumn]] = {}
 
 
 class SqlAnswer(msgspec.Struct, frozen=True):
@@ -165,7 +166,7 @@ class JobPlan(msgspec.Struct, frozen=True):
 
 class LogLine(msgspec.Struct, frozen=True):
     time: str | None
-    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+    level: Level
     message: str
 
 
@@ -258,7 +259,7 @@ class PartitionOffsets(msgspec.Struct, frozen=True):
     lag: int | None
 
 
-class JobOffsets(msgspec.Struct, frozen=True):
+class JobOffsets(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int
     moved: int | None  # the epoch in which they were moved manually, if that still matters
     topics: dict[str, dict[str, PartitionOffsets]]

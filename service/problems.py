@@ -24,6 +24,8 @@ from starlette.requests import ClientDisconnect
 
 from schemas import limits
 from schemas.spec import file as spec_file
+from schemas.types.json_types import JsonObject
+from service.documents import SpecNote
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +99,7 @@ class Problem(Exception):
         status: int,
         detail: str,
         *,
-        errors: Sequence[Mapping[str, Any]] = (),
+        errors: Sequence[Mapping[str, Any] | SpecNote] = (),
         headers: Mapping[str, str] | None = None,
         **extensions: Any,
     ) -> None:
@@ -109,8 +111,8 @@ class Problem(Exception):
         self.headers = dict(headers or {})
         self.extensions = extensions
 
-    def document(self) -> dict[str, Any]:
-        document: dict[str, Any] = {
+    def document(self) -> JsonObject:
+        document: JsonObject = {
             "type": f"urn:retally:problem:{self.code}",
             "title": TITLES[self.code],
             "status": self.status,
@@ -130,14 +132,9 @@ class Problem(Exception):
         )
 
 
-def describe_spec_problem(problem: spec_file.Problem) -> dict[str, Any]:
+def describe_spec_problem(problem: spec_file.Problem) -> SpecNote:
     """Return one error or note of a spec, with its key and its position in the body."""
-    return {
-        "path": problem.path,
-        "message": problem.reason,
-        "line": problem.line,
-        "column": problem.column,
-    }
+    return SpecNote(problem.path, problem.reason, problem.line, problem.column)
 
 
 def make_spec_problem(error: spec_file.SpecError) -> Problem:

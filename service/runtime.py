@@ -32,6 +32,7 @@ from service.answers.results import Results, TableReads
 from service.answers.samples import Samples
 from service.answers.topics import Topics
 from service.attempts import Attempts
+from service.documents import Mirror
 from service.limits.sql_slots import SqlSlots
 from service.limits.stream_slots import StreamSlots
 from service.live.epoch_history import LagPoint
@@ -352,7 +353,7 @@ class Runtime:
             newest = live_table.newest
             lag = newest and self.lags.compute_lag(name, live_table.spec, newest)
             if lag:
-                live_table.history.record_lag(LagPoint(now_ms(), lag["records"], lag["partitions"]))
+                live_table.history.record_lag(LagPoint(now_ms(), lag.records, lag.partitions))
 
     def describe_status(self, name: str) -> dict[str, Any]:
         """Return epoch, watermark, lag and rates of a job or a view; a job has all groups."""
@@ -400,16 +401,13 @@ class Runtime:
         return sum(known) if known else None
 
 
-def describe_mirror(path: Path, newest_epoch: int) -> dict[str, Any] | None:
+def describe_mirror(path: Path, newest_epoch: int) -> Mirror | None:
     """Return the epoch and the age of a mirror; None if there is none."""
     report = read_mirror_report(path)
     if report is None:
         return None
-    return {
-        "epoch": report.epoch,
-        "refreshed_at": format_instant(report.refreshed_at),
-        "age_ms": report.age_ms(newest_epoch, now_ms()),
-    }
+    age_ms = report.age_ms(newest_epoch, now_ms())
+    return Mirror(report.epoch, format_instant(report.refreshed_at), age_ms)
 
 
 def view_name(job: str, view: str) -> str:

@@ -6,7 +6,6 @@ A document is a JSON object, with the keys that the REST API has.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from jobs.cli.errors import UsageError
 from jobs.table.listing import (
@@ -17,8 +16,7 @@ from jobs.table.listing import (
     parse_conditions,
     parse_order,
 )
-
-Document = dict[str, Any]
+from schemas.types.json_types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +44,5 @@ class Results:
 
     epoch: int
     columns: list[tuple[str, bool]]  # name, and whether the values are numbers
-    rows: list[Document]
+    rows: list[JsonObject]
     moved: int | None  # the epoch that moved offsets by hand

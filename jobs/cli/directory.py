@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jobs.cli.answers import Document, Results, Wanted
+from jobs.cli.answers import Results, Wanted
 from jobs.cli.errors import CommandFailed
 from jobs.cli.group_key import parse_group_key
 from jobs.cli.spec_reading import load_job
@@ -33,6 +33,7 @@ from schemas.spec.connections import (
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.table.explanation import Explained
+from schemas.types.json_types import JsonObject
 from schemas.types.moments import format_instant
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Directory:
 
     def read_changes(
         self, since: int | None, group: str | None, *, follow: bool
-    ) -> Iterator[Document]:
+    ) -> Iterator[JsonObject]:
         """Yield the changelog after an epoch; with `follow` also what is committed later."""
         if follow:
             table = TableReader.open(self._job)
@@ -75,13 +76,13 @@ class Directory:
             self._job, lambda table: table.explain(parse_group_key(key, table.plan))
         )
 
-    def compare_epochs(self, first: int, last: int | None) -> tuple[int, list[Document]]:
+    def compare_epochs(self, first: int, last: int | None) -> tuple[int, list[JsonObject]]:
         """Return the later epoch, and each group that differs between the two."""
         return read_with_retries(self._job, lambda table: _compare_epochs(table, first, last))
 
     # --- quarantine -------------------------------------------------------------------------------
 
-    def list_quarantine(self, *, whole: bool) -> list[Document]:
+    def list_quarantine(self, *, whole: bool) -> list[JsonObject]:
         """Return the refused messages; with `whole` all the bytes that the job kept of them."""
         rows = read_with_retries(self._job, lambda table: table.part(QUARANTINE))
         found = (Quarantined.of(row) for row in msgspec.convert(rows, list[QuarantineRow]))
@@ -89,35 +90,35 @@ class Directory:
         messages = (each.with_replay(read_replay(replayed, each.id)) for each in found)
         return [msgspec.to_builtins(each) for each in messages]
 
-    def send_again(self, message: str, fixed: bytes | None, *, again: bool) -> Document:
+    def send_again(self, message: str, fixed: bytes | None, *, again: bool) -> JsonObject:
         """Send a refused message to its topic again."""
         from jobs.changing.quarantine_replay import replay
 
         with self._open_broker() as (connection, admin):
             options = librdkafka_options(connection)
             done = replay(self._job, message, fixed, options, admin, again=again)
-        document: Document = msgspec.to_builtins(done)
+        document: JsonObject = msgspec.to_builtins(done)
         return document
 
-    def send_all_again(self, messages: Sequence[str], *, again: bool) -> Document:
+    def send_all_again(self, messages: Sequence[str], *, again: bool) -> JsonObject:
         """Send refused messages to their topics again; return which, and why not the others."""
         from jobs.changing.quarantine_replay import replay_all
 
         with self._open_broker() as (connection, admin):
             options = librdkafka_options(connection)
             done = replay_all(self._job, messages, options, admin, again=again)
-        document: Document = msgspec.to_builtins(done)
+        document: JsonObject = msgspec.to_builtins(done)
         return document
 
     # --- offsets ----------------------------------------------------------------------------------
 
-    def read_offsets(self) -> Document:
+    def read_offsets(self) -> JsonObject:
         """Return the offsets at which the job continues."""
         first = self._job.at_view(next(iter(load_spec(self._job.spec).view_specs)))
         newest = read_with_retries(first, lambda table: table.newest)
         return self._describe_offsets(newest, changed=False)
 
-    def move_offsets(self, to: Offsets | None, *, at: int | None) -> Document:
+    def move_offsets(self, to: Offsets | None, *, at: int | None) -> JsonObject:
         """Let a stopped job continue at other offsets; None: those of its source.start."""
         from jobs.changing.offsets import move_offsets
 
@@ -125,17 +126,17 @@ class Directory:
             done = move_offsets(self._job, to, admin, at=at)
         return self._describe_offsets(done.row or done.newest, changed=done.row is not None)
 
-    def _describe_offsets(self, row: EpochRow, *, changed: bool) -> Document:
+    def _describe_offsets(self, row: EpochRow, *, changed: bool) -> JsonObject:
         document = {"job": self._job.name, "epoch": row.epoch, "changed": changed}
         return {**document, "moved": row.moved, "offsets": row.offsets}
 
     # --- savepoints and other jobs ----------------------------------------------------------------
 
-    def list_savepoints(self) -> list[Document]:
+    def list_savepoints(self) -> list[JsonObject]:
         """Return the savepoints, oldest epochs first."""
         return [_describe_savepoint(each) for each in savepoints(self._job.home)]
 
-    def create_savepoint(self, name: str | None) -> Document:
+    def create_savepoint(self, name: str | None) -> JsonObject:
         """Name the newest epoch."""
         from jobs.changing.savepoint import create_savepoint
 
@@ -146,7 +147,7 @@ class Directory:
         if not delete_savepoint(self._job.home, name):
             raise CommandFailed(f"job {self._job.name!r} has no savepoint {name!r}")
 
-    def rewind(self, to: str) -> Document:
+    def rewind(self, to: str) -> JsonObject:
         """Set a stopped job back to a savepoint or an epoch."""
         from jobs.changing.rewind import rewind
 
@@ -161,7 +162,7 @@ class Directory:
             "kept": None if done.kept is None else done.kept.name,
         }
 
-    def clone(self, name: str, to: str | None, spec: Path | None) -> Document:
+    def clone(self, name: str, to: str | None, spec: Path | None) -> JsonObject:
         """Create a job with the state of this one."""
         from jobs.changing.clone import clone
         from jobs.core.job.cloning import clone_spec
@@ -182,7 +183,7 @@ class Directory:
             "groups": row.groups,
         }
 
-    def audit(self) -> Document:
+    def audit(self) -> JsonObject:
         """Recompute the results of the job or of one view from the topic, and compare."""
         from jobs.checking.audit import audit
         from jobs.checking.audit_views import audit_views
@@ -228,12 +229,14 @@ def _find_epoch(table: TableReader, time_ms: int) -> int:
     return found[-1]
 
 
-def _compare_epochs(table: TableReader, first: int, last: int | None) -> tuple[int, list[Document]]:
+def _compare_epochs(
+    table: TableReader, first: int, last: int | None
+) -> tuple[int, list[JsonObject]]:
     to = table.newest.epoch if last is None else last
     before, after = (dict(table.results(epoch).rows) for epoch in (first, to))
     shape = table.shape
 
-    def row(results: dict[Key, Row], key: Key) -> Document | None:
+    def row(results: dict[Key, Row], key: Key) -> JsonObject | None:
         return shape.row(key, results[key]) if key in results else None
 
     keys = sorted(before.keys() | after.keys(), key=shape.key_bytes)
@@ -244,7 +247,7 @@ def _compare_epochs(table: TableReader, first: int, last: int | None) -> tuple[i
     ]
 
 
-def _describe_savepoint(savepoint: Savepoint) -> Document:
+def _describe_savepoint(savepoint: Savepoint) -> JsonObject:
     row = savepoint.row
     return {
         "name": savepoint.name,

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from jobs.cli.answers import Document, Results, Wanted
+from jobs.cli.answers import Results, Wanted
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.group_key import parse_group_key
 from jobs.cli.output import escape_controls, show_waiting
@@ -32,6 +32,7 @@ from schemas.limits import PAGE_ROWS_MAX
 from schemas.spec.file import Problem, SpecError, load_spec
 from schemas.table.epoch import Offsets
 from schemas.table.explanation import Explained
+from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import Kind, SqlType
 
 SERVICE_VARIABLE, TOKEN_VARIABLE = "RETALLY_SERVICE", "RETALLY_TOKEN"
@@ -147,7 +148,7 @@ class Service:
             job.moved if job.moved is not None and job.moved <= at else None,
         )
 
-    def _find_group(self, group: Document, options: dict[str, str]) -> list[Document]:
+    def _find_group(self, group: JsonObject, options: dict[str, str]) -> list[JsonObject]:
         try:
             return [self._client.result(self._job, group, **options).row]
         except _library.Refused as error:
@@ -157,7 +158,7 @@ class Service:
 
     def read_changes(
         self, since: int | None, key: str | None, *, follow: bool
-    ) -> Iterator[Document]:
+    ) -> Iterator[JsonObject]:
         job = self._client.job(self._job)
         group = None if key is None else _parse_group(key, _read_plan(job))
         newest = None if follow else job.epoch
@@ -175,7 +176,7 @@ class Service:
                 document = msgspec.to_builtins(change)
                 yield {**document, "row": read(document["row"])}
 
-    def _stream_changes(self, since: int | None, group: Document | None) -> Iterator[Any]:
+    def _stream_changes(self, since: int | None, group: JsonObject | None) -> Iterator[Any]:
         """Stream the changes after an epoch, without `since` all that the changelog still has."""
         changes = self._client.changes(self._job, since or 0, key=group)
         try:
@@ -185,7 +186,7 @@ class Service:
                 raise
             return iter(self._client.changes(self._job, error.document["oldest"], key=group))
 
-    def compare_epochs(self, first: int, last: int | None) -> tuple[int, list[Document]]:
+    def compare_epochs(self, first: int, last: int | None) -> tuple[int, list[JsonObject]]:
         job = self._client.job(self._job)
         to = job.epoch if last is None else last
         read = _make_reader(_list_types(_read_plan(job)))
@@ -211,25 +212,25 @@ class Service:
 
     # --- quarantine -------------------------------------------------------------------------------
 
-    def list_quarantine(self, *, whole: bool) -> list[Document]:
+    def list_quarantine(self, *, whole: bool) -> list[JsonObject]:
         found = self._client.quarantine(self._job)
         if whole:
             found = (self._client.message(self._job, m.id) if m.cut else m for m in found)
         return [msgspec.to_builtins(each) for each in found]
 
-    def send_again(self, message: str, fixed: bytes | None, *, again: bool) -> Document:
+    def send_again(self, message: str, fixed: bytes | None, *, again: bool) -> JsonObject:
         return self._run_operation(
             lambda: self._client.replay(self._job, message, fixed, again=again)
         )
 
-    def send_all_again(self, messages: Sequence[str], *, again: bool) -> Document:
+    def send_all_again(self, messages: Sequence[str], *, again: bool) -> JsonObject:
         return self._run_operation(
             lambda: self._client.replay_all(self._job, messages, again=again)
         )
 
     # --- offsets ----------------------------------------------------------------------------------
 
-    def read_offsets(self) -> Document:
+    def read_offsets(self) -> JsonObject:
         found = self._client.offsets(self._job)
         offsets = {
             topic: {partition: at.next for partition, at in partitions.items()}
@@ -238,40 +239,40 @@ class Service:
         document = {"job": self._job, "epoch": found.epoch, "changed": False}
         return {**document, "moved": found.moved, "offsets": offsets}
 
-    def move_offsets(self, to: Offsets | None, *, at: int | None) -> Document:
+    def move_offsets(self, to: Offsets | None, *, at: int | None) -> JsonObject:
         return self._run_operation(lambda: self._client.move_offsets(self._job, to, epoch=at))
 
     # --- savepoints and other jobs ----------------------------------------------------------------
 
-    def list_savepoints(self) -> list[Document]:
+    def list_savepoints(self) -> list[JsonObject]:
         return [msgspec.to_builtins(each) for each in self._client.savepoints(self._job)]
 
-    def create_savepoint(self, name: str | None) -> Document:
-        document: Document = msgspec.to_builtins(self._client.savepoint(self._job, name))
+    def create_savepoint(self, name: str | None) -> JsonObject:
+        document: JsonObject = msgspec.to_builtins(self._client.savepoint(self._job, name))
         return document
 
     def delete_savepoint(self, name: str) -> None:
         self._client.drop_savepoint(self._job, name)
 
-    def rewind(self, to: str) -> Document:
+    def rewind(self, to: str) -> JsonObject:
         return self._run_operation(lambda: self._client.rewind(self._job, to))
 
-    def clone(self, name: str, to: str | None, spec: Path | None) -> Document:
+    def clone(self, name: str, to: str | None, spec: Path | None) -> JsonObject:
         if spec is not None:
             raise UsageError("--spec needs --data; over HTTP, put the spec after the clone")
         return self._run_operation(lambda: self._client.clone(self._job, name, to))
 
-    def approve(self, state: str | None) -> Document:
+    def approve(self, state: str | None) -> JsonObject:
         """Approve the pending spec; without `state` the job keeps a state that fits."""
         answer = self._begin(lambda: self._client.approve(self._job, state))
         if not hasattr(answer, "result"):  # the job itself, which had no state yet
             return {"job": self._job, "state": "drop"}
         return self._wait_until_ended(answer)
 
-    def audit(self) -> Document:
+    def audit(self) -> JsonObject:
         return self._run_operation(lambda: self._client.audit(self._job))
 
-    def _run_operation(self, begin: Callable[[], Any]) -> Document:
+    def _run_operation(self, begin: Callable[[], Any]) -> JsonObject:
         """Begin an operation, wait until it ends, and return its result."""
         return self._wait_until_ended(self._begin(begin))
 
@@ -283,14 +284,14 @@ class Service:
                 raise OwnedElsewhere(escape_controls(error.detail)) from None
             raise
 
-    def _wait_until_ended(self, operation: Any) -> Document:
+    def _wait_until_ended(self, operation: Any) -> JsonObject:
         with show_waiting(f"{operation.kind} of {operation.job} (operation {operation.id})"):
             # As in a directory: the operation goes on even if this command does not.
             operation = self._client.wait_until_ended(operation, math.inf)
         if operation.state == "FAILED":
             reason = escape_controls(operation.reason or "")
             raise CommandFailed(f"the {operation.kind} of {operation.job} failed: {reason}")
-        document: Document = operation.result or {}
+        document: JsonObject = operation.result or {}
         return document
 
 
@@ -302,13 +303,13 @@ def _list_types(plan: Plan) -> dict[str, SqlType]:
     return {named.name: named.type for named in plan.group} | dict(plan.results)
 
 
-def _parse_group(text: str | None, plan: Plan) -> Document:
+def _parse_group(text: str | None, plan: Plan) -> JsonObject:
     """Return the group that `text` names, as the REST API takes it."""
     named = zip(plan.group, parse_group_key(text, plan), strict=True)
     return {column.name: render(value, column.type) for column, value in named}
 
 
-def _make_reader(types: Mapping[str, SqlType]) -> Callable[[Document], Document]:
+def _make_reader(types: Mapping[str, SqlType]) -> Callable[[JsonObject], JsonObject]:
     """Return a function that converts a row of the REST API to a row of the command line."""
     return lambda row: {name: _read_value(value, types.get(name)) for name, value in row.items()}
 

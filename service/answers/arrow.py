@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from jobs.core.values.json_values import parser
 from schemas.types.arrow_types import arrow_type
+from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import Kind, SqlType
 
 _CHANGE_FIELDS = [("op", pa.string()), ("epoch", pa.int64()), ("seq", pa.int64())]
@@ -64,7 +65,7 @@ def _encode(
     fields: Sequence[tuple[str, pa.DataType]],
     types: Mapping[str, SqlType],
     columns: Sequence[list[Any]],  # of `fields`
-    rows: Sequence[dict[str, Any]],
+    rows: Sequence[JsonObject],
 ) -> bytes:
     arrays = [pa.array(values, kind) for values, (_, kind) in zip(columns, fields, strict=True)]
     arrays += [make_column([row[name] for row in rows], kind) for name, kind in types.items()]

@@ -6,7 +6,7 @@ rows are left out.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import msgspec
 
@@ -14,9 +14,11 @@ from jobs.core.values.change import Row
 from jobs.table.version import Key, TableVersion
 from schemas.limits import DIFFERENCE_ROWS_MAX
 from schemas.types.arrow_values import to_list, to_tuples
+from schemas.types.json_types import JsonObject
 from service.answers.history import list_complete_epochs
 from service.answers.listing import decode_cursor, encode_cursor
 from service.answers.results import Results
+from service.documents import Difference, DifferingGroup
 from service.problems import Problem
 from service.table.row_shape import RowShape
 
@@ -29,7 +31,7 @@ def read_difference_page(
     last: int | None,
     limit: int,
     cursor: str | None,
-) -> dict[str, Any]:
+) -> Difference:
     """Return a page of the differences from one epoch to another, later or earlier."""
     newest = table.newest.epoch
     digest = msgspec.json.encode([job, first, table.tag])
@@ -40,18 +42,16 @@ def read_difference_page(
     Results.require_known_epoch(max(first, to), newest)
     found = compare_epochs(table, shape, min(first, to), max(first, to))
     if first > to:
-        for _, each in found:
-            each["before"], each["after"] = each["after"], each["before"]
+        found = [(key, DifferingGroup(each.key, each.after, each.before)) for key, each in found]
     rows = [(key, each) for key, each in found if key > after or not cursor]
     more = None if len(rows) <= limit else encode_cursor(to, digest, [rows[limit - 1][0]])
-    page = [each for _, each in rows[:limit]]
-    return {"from": first, "to": to, "rows": page, "next_cursor": more}
+    return Difference(first, to, [each for _, each in rows[:limit]], more)
 
 
 def compare_epochs(
     table: TableVersion, shape: RowShape, first: int, last: int
-) -> list[tuple[bytes, dict[str, Any]]]:
-    """Return each changed group in order: key bytes and {"key", "before", "after"}.
+) -> list[tuple[bytes, DifferingGroup]]:
+    """Return each changed group in order, with its key bytes.
 
     Raise a Problem if the changelog between the epochs is incomplete, or too long to hold.
     """
@@ -72,14 +72,11 @@ def compare_epochs(
         before.setdefault(key, None if op == "+I" else result)
         after[key] = None if op == "-D" else result
     changed = sorted((shape.key_bytes(key), key) for key in after if before[key] != after[key])
+    rendered = partial(_render_row, shape)
     return [
         (
             name,
-            {
-                "key": shape.key(key),
-                "before": _render_row(shape, key, before[key]),
-                "after": _render_row(shape, key, after[key]),
-            },
+            DifferingGroup(shape.key(key), rendered(key, before[key]), rendered(key, after[key])),
         )
         for name, key in changed
     ]
@@ -96,5 +93,5 @@ def _require_few_rows(count: int) -> None:
         )
 
 
-def _render_row(shape: RowShape, key: Key, result: Row | None) -> dict[str, Any] | None:
+def _render_row(shape: RowShape, key: Key, result: Row | None) -> JsonObject | None:
     return None if result is None else shape.row(key, result)

@@ -77,6 +77,9 @@ def _render(template: str, **values: Any) -> str:
     return _ENVIRONMENT.get_template(template).render(**values)
 
 
+Context = dict[str, Any]  # the variables of a template
+
+
 async def render_page(
     request: Request,
     visitor: Visitor | None,

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from jobs.core.explain.extreme_changes import source_text
 from jobs.core.values.json_values import Json
+from schemas.types.json_types import JsonObject
 from service.table.row_shape import RowShape
 
 _DOT_SEGMENTS = (".", "..")  # browsers resolve them as steps in a path
@@ -83,7 +84,7 @@ def list_group_columns(shape: RowShape) -> list[str]:
     return [named.name for named in shape.plan.group]
 
 
-def find_key(shape: RowShape, row: Mapping[str, Any]) -> dict[str, Any] | None:
+def find_key(shape: RowShape, row: Mapping[str, Any]) -> JsonObject | None:
     """Return the key of a row; None if the query does not select all group columns."""
     names = list_group_columns(shape)
     return {name: row[name] for name in names} if all(name in row for name in names) else None

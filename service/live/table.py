@@ -20,6 +20,7 @@ from contextlib import suppress
 from jobs.core.job.job_plan import plan_of
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
+from service.documents import Rates
 from service.histogram import Histogram
 from service.live.epoch_history import EpochHistory
 from service.live.reader import (
@@ -184,15 +185,15 @@ class LiveTable:
         """Wait until the index has a newer epoch, or for the time."""
         await wait_for_share(share or self.new_epochs.share(), seconds)
 
-    def compute_rates(self) -> dict[str, float]:
+    def compute_rates(self) -> Rates:
         """Return messages, changes and epochs per second over the last seconds."""
         since = time.time() - _RATE_SECONDS
         paces = [pace for pace in list(self._paces) if pace[0] >= since]
-        return {
-            "read_per_second": round(sum(pace[1] for pace in paces) / _RATE_SECONDS, 1),
-            "changes_per_second": round(sum(pace[2] for pace in paces) / _RATE_SECONDS, 1),
-            "epochs_per_second": round(len(paces) / _RATE_SECONDS, 2),
-        }
+        return Rates(
+            read_per_second=round(sum(pace[1] for pace in paces) / _RATE_SECONDS, 1),
+            changes_per_second=round(sum(pace[2] for pace in paces) / _RATE_SECONDS, 1),
+            epochs_per_second=round(len(paces) / _RATE_SECONDS, 2),
+        )
 
     # --- the thread -----------------------------------------------------------------------------
 

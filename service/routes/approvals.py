@@ -91,15 +91,15 @@ def _choose(runtime: Runtime, record: JobRecord, spec: JobSpec, state: State | N
     if found is None:  # there is no state yet
         return "drop"
     wanted = state or "keep"
-    possible = {"keep": found["continues"], "replay": found["replays"]}
+    possible = {"keep": found.continues, "replay": found.replays}
     if not possible[wanted]:
         others = [each for each in ("replay", "drop") if possible.get(each, True)]
         raise Problem(
             "state-insufficient",
             409,
-            f"{'; '.join(found['reasons'])}. Choose what to do with the state: "
+            f"{'; '.join(found.reasons)}. Choose what to do with the state: "
             + " or ".join(f"state={each}" for each in others),
-            errors=[{"path": "query.state", "message": reason} for reason in found["reasons"]],
+            errors=[{"path": "query.state", "message": reason} for reason in found.reasons],
             evolution=found,
             choices=others,
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from schemas.types.json_types import JsonObject
 from service.documents import Problem, make_reference
 
 SPEC_DOCUMENT = {
@@ -103,7 +104,7 @@ def describe_responses(
 
     `media` are other media types of the response with their examples, None for binary data.
     """
-    content: dict[str, Any] = {}
+    content: JsonObject = {}
     if document is not None:
         content["application/json"] = {"schema": make_reference(document), "example": example}
     for name, shown in media.items():
@@ -125,10 +126,10 @@ NOT_MODIFIED: dict[int | str, Any] = {304: {"description": "Nothing newer than I
 
 
 def describe_body(
-    properties: dict[str, Any], example: dict[str, Any], required: list[str] | None = None
-) -> dict[str, Any]:
+    properties: JsonObject, example: JsonObject, required: list[str] | None = None
+) -> JsonObject:
     """Return the schema of a body: a JSON object with these properties only."""
-    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    schema: JsonObject = {"type": "object", "properties": properties}
     schema |= {"additionalProperties": False, "required": required or []}
     return {
         "requestBody": {

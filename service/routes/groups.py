@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -145,7 +145,7 @@ async def diff(
     require_view(request, name)
     live_table = await runtime.wait_until_ready(name)
 
-    def read(table: TableVersion) -> dict[str, Any]:
+    def read(table: TableVersion) -> Difference:
         return read_difference_page(table, live_table.shape, name, first, last, limit, cursor)
 
     document = await run_in_threadpool(runtime.table_reads.read, live_table, read)

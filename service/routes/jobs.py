@@ -15,7 +15,7 @@ from jobs.core.plan.tree import Plan
 from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
 from service.access.requirements import require_role
 from service.access.tokens import Role
-from service.documents import Job, JobPlan, Jobs, Logs, Valid
+from service.documents import Job, JobPlan, Jobs, Level, Logs, ResultColumn, Valid
 from service.problems import Problem, describe_spec_problem
 from service.routes.answering import answer
 from service.routes.examples import JOB, JOBS, LOGS, PLAN, SPEC_DOCUMENT, VALID, describe_responses
@@ -38,7 +38,7 @@ _SPEC_SCHEMA = {
     "anyOf": [{"required": ["source", "columns"]}, {"required": ["sources"]}],
     "description": "docs/job-spec.md has every key",
 }
-_SPEC_BODY: dict[str, Any] = {
+_SPEC_BODY = {
     "requestBody": {
         "required": True,
         "content": {
@@ -77,20 +77,20 @@ async def validate(request: Request) -> Response:
     body = await request.body()
     checked = await runtime.check_spec(body)
     columns = {view: _list_columns(plan) for view, plan in checked.plans.items()}
-    document = {
-        "valid": True,
-        "columns": columns.pop("", []),
-        "views": columns,
-        "notes": [describe_spec_problem(note) for note in checked.notes],
-        "spec": checked.spec.document(),
-    }
+    document = Valid(
+        valid=True,
+        columns=columns.pop("", []),
+        views=columns,
+        notes=[describe_spec_problem(note) for note in checked.notes],
+        spec=checked.spec.document(),
+    )
     return answer(document)
 
 
-def _list_columns(plan: Plan) -> list[dict[str, str]]:
+def _list_columns(plan: Plan) -> list[ResultColumn]:
     types = {named.name: str(named.type) for named in plan.group}
     types |= {name: str(kind) for name, kind in plan.results}
-    return [{"name": name, "type": types[name]} for name in plan.output]
+    return [ResultColumn(name, types[name]) for name in plan.output]
 
 
 @router.get("/jobs", dependencies=[_viewer], responses=describe_responses(Jobs, JOBS))
@@ -244,7 +244,7 @@ async def logs(
     request: Request,
     name: str,
     limit: Annotated[int, Query(ge=1, le=LOG_LINES_MAX)] = 100,
-    level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Query()] = "DEBUG",
+    level: Annotated[Level, Query()] = "DEBUG",
 ) -> Response:
     """Return the newest lines of a job's log, oldest first."""
     require_whole_job(name, "logs")
@@ -253,4 +253,4 @@ async def logs(
     lines = await run_in_threadpool(
         job_log.read_tail, runtime.jobs.find_paths(name).log, limit, level
     )
-    return answer({"lines": lines})
+    return answer(Logs(lines))

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.histogram import Histogram
@@ -168,7 +170,7 @@ def _list_views(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
             if newest is None:
                 continue
             label = {"job": job, "view": view}
-            changes = live_table.compute_rates()["changes_per_second"]
+            changes = live_table.compute_rates().changes_per_second
             values = (newest.counts.groups, changes, newest.counts.fold_seconds)
             for name, value in zip(_VIEW_METRICS, values, strict=True):
                 if value is not None:
@@ -194,7 +196,8 @@ def _read_epoch(
 ) -> dict[str, float | None]:
     """Return the values of _EPOCH_METRICS for one job; None for unknown ones."""
     rates = [each.compute_rates() for each in runtime.find_views(name).values()]
-    changes = round(sum(each["changes_per_second"] for each in rates), 1)
+    lag = runtime.lags.compute_lag(name, live_table.spec, newest)
+    changes = round(sum(each.changes_per_second for each in rates), 1)
     return {
         "epoch": newest.epoch,
         "groups": runtime.count_groups(name),
@@ -208,10 +211,8 @@ def _read_epoch(
         "moved": float(newest.moved is not None),
         "source_repeats": _count_repeats(live_table.spec, newest),
         "images": newest.counts.images,
-        "lag_records": (runtime.lags.compute_lag(name, live_table.spec, newest) or {}).get(
-            "records"
-        ),
-        **live_table.compute_rates(),
+        "lag_records": None if lag is None else lag.records,
+        **msgspec.structs.asdict(live_table.compute_rates()),
         "changes_per_second": changes,
     }
 
@@ -258,8 +259,8 @@ def _list_partitions(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
     states: list[_Sample] = []
     for name, live_table, newest in newest_epochs:
         spec = live_table.spec
-        found = runtime.lags.compute_lag(name, spec, newest) or {"partitions": {}}
-        for name_of_partition, records in found["partitions"].items():
+        lag = runtime.lags.compute_lag(name, spec, newest)
+        for name_of_partition, records in () if lag is None else lag.partitions.items():
             topic, _, partition = name_of_partition.rpartition("/")
             lags.append((_label_partition(name, spec, topic, partition), records))
         for topic, source in newest.time.topics.items():

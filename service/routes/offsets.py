@@ -7,7 +7,7 @@ PATCH, DELETE ──► stopped? at that epoch? ──► operation: `retally of
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Depends, Header, Request
@@ -16,7 +16,7 @@ from fastapi.responses import Response
 from schemas.table.epoch import EpochRow, Offsets
 from service.access.requirements import require_role
 from service.access.tokens import Role
-from service.documents import JobOffsets, Operation
+from service.documents import JobOffsets, Operation, PartitionOffsets
 from service.problems import Problem
 from service.routes.answering import answer, require_newest
 from service.routes.bodies import make_body_problem, parse_body
@@ -86,15 +86,18 @@ async def offsets(request: Request, name: str) -> Response:
         }
         for topic, partitions in newest.offsets.items()
     }
-    document: dict[str, Any] = {"epoch": newest.epoch, "moved": newest.moved, "topics": topics}
-    document["lag"] = runtime.lags.compute_lag(job, spec, newest)
-    if spec.sources is not None:
-        document["sources"] = spec.topics_by_source
+    document = JobOffsets(
+        newest.epoch,
+        newest.moved,
+        topics,
+        runtime.lags.compute_lag(job, spec, newest),
+        None if spec.sources is None else spec.topics_by_source,
+    )
     return answer(document, headers={"ETag": f'"{newest.epoch}"'})
 
 
-def _describe_partition(at: int, end: int | None) -> dict[str, int | None]:
-    return {"next": at, "end": end, "lag": None if end is None else max(0, end - at)}
+def _describe_partition(at: int, end: int | None) -> PartitionOffsets:
+    return PartitionOffsets(at, end, None if end is None else max(0, end - at))
 
 
 @router.patch(

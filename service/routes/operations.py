@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request
@@ -21,6 +21,7 @@ from schemas.directory.replayed import read_replay
 from schemas.limits import JOB_NAME_CHARACTERS_MAX, REQUEST_KEY_CHARACTERS_MAX, RESENT_AT_ONCE_MAX
 from schemas.spec.file import load_spec, spec_text
 from schemas.spec.job import JobSpec
+from schemas.types.json_types import JsonObject
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.documents import Operation, OperationKind, Operations
@@ -69,7 +70,7 @@ class RewindBody(msgspec.Struct, forbid_unknown_fields=True):
 class CloneBody(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     to: str | int | None = None
-    spec: dict[str, Any] | None = None
+    spec: JsonObject | None = None
 
 
 class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -87,7 +88,7 @@ async def submit_operation(
     request: Request,
     job: str,
     kind: OperationKind,
-    arguments: dict[str, Any],
+    arguments: JsonObject,
     request_key: str | None,
     input: bytes | None = None,
     *,
@@ -126,7 +127,7 @@ def find_repeated(
     return known
 
 
-def _split_view(name: str) -> tuple[str, dict[str, Any]]:
+def _split_view(name: str) -> tuple[str, JsonObject]:
     """Return the job that an operation belongs to, and the argument that names its view."""
     job, _, view = name.partition(".")
     return job, {"view": view} if view else {}
@@ -309,7 +310,7 @@ async def replay_all(request: Request, name: str, idempotency_key: RequestKey = 
     for each in body.ids:
         parse_message_id(each)  # or 404
     ids = list(dict.fromkeys(body.ids))
-    one: dict[str, Any] = {"id": ids[0], "fixed": False}
+    one: JsonObject = {"id": ids[0], "fixed": False}
     arguments = (one if len(ids) == 1 else {"ids": ids}) | {"again": body.again} | of_view
     return await submit_operation(request, job, "quarantine", arguments, idempotency_key)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Request
@@ -90,10 +89,10 @@ async def list_savepoints(request: Request, name: str) -> Response:
     require_whole_job(name, "savepoints")
     runtime = runtime_of(request)
     runtime.jobs.find_record(name)
-    return answer({"savepoints": await run_in_threadpool(list_job_savepoints, runtime, name)})
+    return answer(Savepoints(await run_in_threadpool(list_job_savepoints, runtime, name)))
 
 
-def list_job_savepoints(runtime: Runtime, name: str) -> list[dict[str, Any]]:
+def list_job_savepoints(runtime: Runtime, name: str) -> list[Savepoint]:
     home: Path = runtime.jobs.find_paths(name).savepoints
     found = []
     for path in home.glob("*.json") if home.is_dir() else ():
@@ -103,13 +102,13 @@ def list_job_savepoints(runtime: Runtime, name: str) -> list[dict[str, Any]]:
             continue
     found.sort(key=lambda each: (each.row.epoch, each.name))
     return [
-        {
-            "name": each.name,
-            "epoch": each.row.epoch,
-            "committed_at": format_instant(each.row.committed_at // 1_000),
-            "groups": each.row.groups,
-            "offsets": each.row.offsets,
-        }
+        Savepoint(
+            each.name,
+            each.row.epoch,
+            format_instant(each.row.committed_at // 1_000),
+            each.row.groups,
+            each.row.offsets,
+        )
         for each in found
     ]
 
@@ -132,7 +131,7 @@ async def make_savepoint(request: Request, name: str) -> Response:
     asked = (await parse_body(request, SavepointBody)).name
     if asked is not None:
         _check_savepoint_name(asked)
-        if any(each["name"] == asked for each in list_job_savepoints(runtime, name)):
+        if any(each.name == asked for each in list_job_savepoints(runtime, name)):
             detail = f"job {name!r} already has a savepoint {asked!r}; choose another name"
             raise Problem("savepoint-exists", 409, detail)
     require_newest(live_table)
@@ -161,7 +160,7 @@ async def delete_savepoint(request: Request, name: str, savepoint: str) -> Respo
     runtime = runtime_of(request)
     runtime.jobs.find_record(name)
     known = await run_in_threadpool(list_job_savepoints, runtime, name)
-    if not any(each["name"] == savepoint for each in known):
+    if not any(each.name == savepoint for each in known):
         raise Problem("savepoint-unknown", 404, f"job {name!r} has no savepoint {savepoint[:80]!r}")
     arguments = ["savepoint", name, "--delete", savepoint]
     code, _, error = await run_in_threadpool(operations.run_command, runtime.settings, arguments)

@@ -5,8 +5,6 @@ spec of the state, pending spec ──► jobs.core.job.job_evolution ──► 
 
 from __future__ import annotations
 
-from typing import Any
-
 from deltalake.exceptions import DeltaError
 
 from jobs.core.job.job_evolution import JobEvolution
@@ -14,33 +12,30 @@ from jobs.table.files import NoTable
 from jobs.table.version import at_newest
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import Offsets
+from service.documents import Evolution, ReplayFrom
 from service.supervision.jobs import JobCatalog
 from service.supervision.register import JobRecord
 
 
-def describe_evolution(jobs: JobCatalog, record: JobRecord, spec: JobSpec) -> dict[str, Any] | None:
+def describe_evolution(jobs: JobCatalog, record: JobRecord, spec: JobSpec) -> Evolution | None:
     """Return the effect of a spec as a document; None if the job has no state yet."""
     found = jobs.compare(record, spec)
     return None if found is None else _make_document(found, spec, _find_start(jobs, record.name))
 
 
-def _make_document(found: JobEvolution, spec: JobSpec, began_at: Offsets | None) -> dict[str, Any]:
+def _make_document(found: JobEvolution, spec: JobSpec, began_at: Offsets | None) -> Evolution:
     document = spec.document()
     starts = {name: each["start"] for name, each in document.get("sources", {}).items()}
-    reads = {
-        "topics": list(spec.topics),
-        "start": starts or document["source"]["start"],
-        "offsets": began_at,
-    }
-    return {
-        "continues": found.continues,
-        "replays": found.replays,
-        "begins": found.begins,
-        "reasons": [*found.fixed, *found.reasons],
-        "added": list(found.added),
-        "dropped": list(found.dropped),
-        "replay_from": reads if found.replays else None,
-    }
+    reads = ReplayFrom(list(spec.topics), starts or document["source"]["start"], began_at)
+    return Evolution(
+        continues=found.continues,
+        replays=found.replays,
+        begins=found.begins,
+        reasons=[*found.fixed, *found.reasons],
+        added=list(found.added),
+        dropped=list(found.dropped),
+        replay_from=reads if found.replays else None,
+    )
 
 
 def _find_start(jobs: JobCatalog, name: str) -> Offsets | None:

@@ -14,7 +14,6 @@ writer lock prevents two writers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -106,9 +105,9 @@ class Evolver:
             return self._check_deadline(record)
         self._jobs.adopt_spec(record.job, spec, record.id)
         self._wake()
-        changed = newest.counters["changelog_rows"] if newest.kind == "evolve" else None
-        result: dict[str, Any] = {"job": record.job, "epoch": newest.epoch}
-        return msgspec.json.encode(result | {"changelog_rows": changed}).decode(), None
+        changed = newest.counts.changelog_rows if newest.kind == "evolve" else None
+        result = {"job": record.job, "epoch": newest.epoch, "changelog_rows": changed}
+        return msgspec.json.encode(result).decode(), None
 
     def _make_arguments(self, record: OperationRecord, *, beside: bool) -> list[str]:
         arguments = ["evolve", "--replay"] if _replays(record) else ["evolve"]

@@ -10,13 +10,14 @@ import re
 import shutil
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import cast, get_args
 
 from schemas.limits import JOB_LOG_BYTES_MAX
+from service.documents import Level, LogLine
 from service.log_lines import read_lines_backwards
 
 _LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) (DEBUG|INFO|WARNING|ERROR) (.*)")
-_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_LEVELS = get_args(Level)
 _REASON_CHARACTERS = 1_000
 _MARK = "==== "  # the service's line before those of a process
 
@@ -34,25 +35,27 @@ def rotate(log: Path) -> None:
         file.truncate()
 
 
-def read_tail(log: Path, limit: int, level: str = "DEBUG") -> list[dict[str, Any]]:
+def read_tail(log: Path, limit: int, level: Level = "DEBUG") -> list[LogLine]:
     """Return the newest lines with at least a level, oldest first."""
     wanted = set(_LEVELS[_LEVELS.index(level) :])
-    found: list[dict[str, Any]] = []
+    found: list[LogLine] = []
     for text in read_lines_backwards(log):
         line = _parse_line(text)
-        if line["level"] in wanted:
+        if line.level in wanted:
             found.append(line)
             if len(found) == limit:
                 break
     return _fill_times(found[::-1])
 
 
-def _fill_times(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _fill_times(lines: list[LogLine]) -> list[LogLine]:
     """Give a line without a time, as of the JVM, that of the line before, or else after it."""
-    known = next((line["time"] for line in lines if line["time"] is not None), None)
+    known = next((line.time for line in lines if line.time is not None), None)
+    filled = []
     for line in lines:
-        known = line["time"] = line["time"] or known
-    return lines
+        known = line.time or known
+        filled.append(LogLine(known, line.level, line.message))
+    return filled
 
 
 def read_reason(log: Path) -> str | None:
@@ -97,10 +100,9 @@ def write_mark(log: Path, text: str) -> None:
     log.chmod(0o600)
 
 
-def _parse_line(text: str) -> dict[str, Any]:
+def _parse_line(text: str) -> LogLine:
     found = _LINE.fullmatch(text)
     if found is not None:
         moment, ms, level, message = found.groups()
-        return {"time": f"{moment}.{ms}", "level": level, "message": message}
-    level = "ERROR" if text.startswith("retally: ") else "INFO"
-    return {"time": None, "level": level, "message": text}
+        return LogLine(f"{moment}.{ms}", cast(Level, level), message)
+    return LogLine(None, "ERROR" if text.startswith("retally: ") else "INFO", text)

@@ -28,6 +28,7 @@ from schemas.spec.broker_address import require_allowed_brokers
 from schemas.spec.connections import Connections, UnknownConnectionError, kafka_python_options
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets
+from service.documents import Lag
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class Lags:
         at, found = self._found.get(name, (0.0, {}))
         return found if time.monotonic() - at < _STALE_SECONDS else {}
 
-    def compute_lag(self, name: str, spec: JobSpec, newest: EpochRow) -> dict[str, Any] | None:
+    def compute_lag(self, name: str, spec: JobSpec, newest: EpochRow) -> Lag | None:
         """Return the lag of a job: in total, by partition, by source of several; None: unknown."""
         ends = self.find_ends(name)
         if not ends:
@@ -83,8 +84,8 @@ class Lags:
             for topic, found in ends.items()
             for partition, end in found.items()
         }
-        lag = {"records": sum(partitions.values()), "partitions": partitions}
-        return lag if spec.sources is None else lag | {"sources": lag_by_source(spec, partitions)}
+        by_source = None if spec.sources is None else lag_by_source(spec, partitions)
+        return Lag(sum(partitions.values()), partitions, by_source)
 
     # --- the thread -----------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import msgspec
@@ -25,6 +25,7 @@ from schemas import limits
 from schemas.limits import SHORT_COMMAND_SECONDS_MAX
 from schemas.spec.file import SpecError, load_spec
 from schemas.table.epoch import Offsets
+from schemas.types.json_types import JsonObject
 from schemas.types.moments import format_instant, now_ms
 from service.documents import Operation, OperationKind
 from service.paths import hide_paths
@@ -81,7 +82,7 @@ class Operations:
         self,
         job: str,
         kind: OperationKind,
-        arguments: dict[str, Any],
+        arguments: JsonObject,
         request_key: str | None,
         input: bytes | None = None,
         *,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-from jobs.cli.answers import Document
 from jobs.cli.output import escape_controls, print_json
 from jobs.cli.sources import open_source
+from schemas.types.json_types import JsonObject
 
 _DOUBTS = {
     "missing_rows": "rows were retracted that the topic does not have",
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if report["verdict"] == "equal" else 1
 
 
-def _print_views(report: Document) -> None:
+def _print_views(report: JsonObject) -> None:
     """Print the report of each view, and the verdict of the job."""
     job = report["job"]
     for name, view in report["views"].items():
@@ -43,7 +43,7 @@ def _print_views(report: Document) -> None:
     print(f"{job}: {count} views, {differing} differing groups, {_VERDICTS[report['verdict']]}")
 
 
-def _print(name: str, report: Document) -> None:
+def _print(name: str, report: JsonObject) -> None:
     topics, odd = report["offsets"], report["odd"]
     read = sum(end - start for partitions in topics.values() for start, end in partitions.values())
     groups = "1 group" if report["groups"] == 1 else f"{report['groups']} groups"

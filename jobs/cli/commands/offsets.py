@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 
-from jobs.cli.answers import Document
 from jobs.cli.errors import UsageError
 from jobs.cli.output import describe_moved, print_json, print_note, print_table
 from jobs.cli.sources import open_source
 from schemas.table.epoch import Offsets
+from schemas.types.json_types import JsonObject
 
 _SET = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})=([0-9]{1,18})", re.ASCII)
 
@@ -38,7 +38,7 @@ def _parse(texts: list[str]) -> Offsets:
     return found
 
 
-def _print(document: Document) -> None:
+def _print(document: JsonObject) -> None:
     print_table(
         [("topic", False), ("partition", True), ("next offset", True)],
         (

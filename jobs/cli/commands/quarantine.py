@@ -6,11 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from jobs.cli.answers import Document
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.output import print_json, print_note, print_table
 from jobs.cli.sources import open_source
 from schemas.limits import MESSAGE_BYTES_MAX
+from schemas.types.json_types import JsonObject
 
 _COLUMNS = [("message", False), ("reason", False), ("path", False), ("sent again as", True)]
 
@@ -66,7 +66,7 @@ def _replay_all(options: argparse.Namespace) -> None:
         )
 
 
-def _print_sent(sent: Document) -> None:
+def _print_sent(sent: JsonObject) -> None:
     position = f"offset {sent['offset']} of {sent['topic']}/{sent['partition']}"
     print_note(f"message {sent['id']} is now {position}")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from jobs.core.plan.scalar_functions import FUNCTIONS
 from jobs.core.sql.select import AGGREGATES
 from schemas.spec.file import list_keys
 from schemas.spec.job import JobSpec
+from schemas.types.json_types import JsonObject
 
 _TYPES = (
     "BOOLEAN",
@@ -65,7 +65,7 @@ _WORDS = (
 
 
 @cache
-def make_vocabulary() -> dict[str, Any]:
+def make_vocabulary() -> JsonObject:
     """Return the words as JSON; keys and values are by the path of their section or key."""
     keys, values = list_keys(JobSpec)
     return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from deltalake.exceptions import DeltaError
@@ -16,6 +16,7 @@ from jobs.table.files import NoTable
 from jobs.table.version import at_newest
 from schemas.limits import CONSOLE_CHANGES_BEFORE
 from schemas.table.parquet_file import TableDamaged
+from schemas.types.json_types import JsonObject
 from service.answers.history import find_complete_since
 from service.console.job_view import find_followed_job
 from service.console.page import PageRoute, render_page
@@ -49,7 +50,7 @@ async def changes_page(
     start = await run_in_threadpool(_find_start, live_table)
     shape = live_table.shape
     names = list_group_columns(shape)
-    frame: dict[str, Any] = {
+    frame: JsonObject = {
         "columns": list(shape.names),
         "numeric": sorted(find_numeric_columns(shape)),
         "extremes": {e.column: "MAX" if e.greatest else "MIN" for e in extreme_columns(shape.plan)},

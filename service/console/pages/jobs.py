@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -24,12 +24,14 @@ from service.console.explanations.ready_statements import write_statements
 from service.console.explanations.start_view import list_phases
 from service.console.formatting import ABSENT, format_duration
 from service.console.job_view import JobView, find_job, label_state, view_job
-from service.console.page import PageRoute, redirect_to, render_page
+from service.console.page import Context, PageRoute, redirect_to, render_page
 from service.console.pictures import job_pictures
+from service.console.pictures.charts import LineChart
 from service.console.pictures.dataflow import WIDTH, Dataflow, draw_dataflow
 from service.console.pictures.lineage import JobTopics, draw_lineage, list_job_topics
 from service.console.pictures.partition_strip import draw_partitions
 from service.console.visitor import Visitor, require_visitor
+from service.documents import Evolution, Level
 from service.live.epoch_history import EpochHistory
 from service.problems import Problem
 from service.routes.progress import list_job_savepoints
@@ -40,7 +42,6 @@ from service.supervision.register import Desired, JobRecord
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 Span = Literal["10m", "1h", "24h"]
 _COUNTERS = {
     "quarantined": "messages in quarantine",
@@ -105,9 +106,18 @@ async def all_jobs(request: Request) -> Response:
     return redirect_to("/")
 
 
+class JobRow(NamedTuple):
+    """A job in the list of jobs."""
+
+    job: JobView
+    query: str
+    pace: LineChart
+    freshness: Freshness
+
+
 def _make_rows(
     runtime: Runtime, records: Iterable[JobRecord], topics: Iterable[JobTopics]
-) -> list[dict[str, Any]]:
+) -> list[JobRow]:
     now = now_ms()
     queries = {each.name: each.query for each in topics}
     found = []
@@ -115,14 +125,8 @@ def _make_rows(
         job = view_job(runtime, record)
         history = _NO_HISTORY if job.live_table is None else job.live_table.history
         pace = job_pictures.draw_rates(history, now, job_pictures.SPARK_MS)
-        found.append(
-            {
-                "job": job,
-                "query": queries.get(job.name, ""),
-                "pace": pace,
-                "freshness": measure_freshness(job, now),
-            }
-        )
+        query, freshness = queries.get(job.name, ""), measure_freshness(job, now)
+        found.append(JobRow(job, query, pace, freshness))
     return found
 
 
@@ -148,7 +152,7 @@ async def job_page(
 
 def _describe(
     runtime: Runtime, visitor: Visitor, job: JobView, level: Level, span: Span
-) -> dict[str, Any]:
+) -> Context:
     now = now_ms()
     history = _NO_HISTORY if job.live_table is None else job.live_table.history
     epochs = history.epochs[-job_pictures.EPOCHS_SHOWN :]
@@ -159,7 +163,7 @@ def _describe(
     lags = {} if job.newest_lag is None else job.newest_lag.partitions
     return {
         "actions": list_actions(visitor, job),
-        "evolution": _find_evolution(runtime, job),
+        "effect": _find_evolution(runtime, job),
         "advice": advise(job.record.failure, retried=job.retrying),
         "phases": list_phases(job, read_start(paths.start), now),
         "stopping_seconds": (now - job.record.since) / 1_000,
@@ -200,47 +204,56 @@ def _find_view_spec(job: JobView, spec: JobSpec) -> JobSpec:
     return spec.view_specs.get(job.view, job.live_table.spec)
 
 
-def _list_views(job: JobView, spec: JobSpec) -> list[dict[str, Any]]:
+class ViewRow(NamedTuple):
+    """A view in the list of a job's views."""
+
+    name: str
+    base: str
+    query: str
+    groups: int | None
+    sink: str | None
+
+
+def _list_views(job: JobView, spec: JobSpec) -> list[ViewRow]:
     """Return each view with its query, its groups and its sink; a job with one query has none."""
     found, specs = [], spec.view_specs
     for view, base in job.views.items():
         own = specs.get(view, job.live_tables[view].spec)
         newest = job.live_tables[view].newest
-        found.append(
-            {
-                "name": view,
-                "base": base,
-                "query": " ".join(own.query.split()),
-                "groups": None if newest is None else newest.counts.groups,
-                "sink": None if own.sink is None else own.sink.topic,
-            }
-        )
+        groups = None if newest is None else newest.counts.groups
+        sink = None if own.sink is None else own.sink.topic
+        found.append(ViewRow(view, base, " ".join(own.query.split()), groups, sink))
     return found
 
 
-_NO_EFFECT: dict[str, Any] = {
-    "unreadable": None,  # why nobody can say what the effect is
-    "continues": False,
-    "replays": False,
-    "reasons": [],
-    "added": [],
-    "dropped": [],
-    "of_views": False,
-}
+class PendingEffect(NamedTuple):
+    """The effect of the pending spec on the job's state."""
+
+    unreadable: str | None  # why nobody can say what the effect is
+    evolution: Evolution = Evolution(
+        continues=False,
+        replays=False,
+        begins=False,
+        reasons=[],
+        added=[],
+        dropped=[],
+        replay_from=None,
+    )
+    of_views: bool = False
 
 
-def _find_evolution(runtime: Runtime, job: JobView) -> dict[str, Any] | None:
-    """Return the effect of the pending spec on the job's state; None without a state."""
+def _find_evolution(runtime: Runtime, job: JobView) -> PendingEffect | None:
+    """Return the effect of the pending spec; None without such a spec, or without a state."""
     if job.record.pending is None:
         return None
     try:
         spec = runtime.jobs.require_pending(job.record)
         found = describe_evolution(runtime.jobs, job.record, spec)
     except Problem as problem:
-        return _NO_EFFECT | {"unreadable": problem.detail}
+        return PendingEffect(problem.detail)
     if found is None:
         return None
-    return _NO_EFFECT | found | {"of_views": bool(job.views or spec.views)}
+    return PendingEffect(None, found, bool(job.views or spec.views))
 
 
 def _draw_dataflow(job: JobView, spec: JobSpec) -> Dataflow | None:

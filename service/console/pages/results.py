@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
@@ -26,8 +26,10 @@ from service.answers.media import Media, encode_csv
 from service.answers.results import ResultPage
 from service.console.formatting import base_of
 from service.console.job_view import JobView, find_followed_job
-from service.console.page import HEADERS, PageRoute, redirect_to, render_page
+from service.console.page import HEADERS, Context, PageRoute, redirect_to, render_page
 from service.console.rows import (
+    ColumnChange,
+    DisplayRow,
     compare_rows,
     encode_key,
     find_numeric_columns,
@@ -36,6 +38,7 @@ from service.console.rows import (
     make_row,
 )
 from service.console.visitor import require_visitor
+from service.documents import Difference, DifferingGroup
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.runtime import Runtime, runtime_of
@@ -144,7 +147,7 @@ def _results_address(name: str, query: str) -> str:
 
 def _read_results(
     runtime: Runtime, live_table: LiveTable, job: JobView, query: ResultsQuery
-) -> dict[str, Any]:
+) -> Context:
     shape, refused, found = live_table.shape, None, None
     try:
         wanted = parse_listing(live_table, query.where, query.order, query.as_of)
@@ -199,10 +202,16 @@ def _choose_operator(shape: RowShape) -> str:
     return "^=" if first.kind is Kind.STRING else "="
 
 
-def _make_headings(
-    shape: RowShape, query: ResultsQuery, numeric: frozenset[str]
-) -> list[dict[str, Any]]:
-    """Return each column with its order now and the query after a click on it."""
+class Heading(NamedTuple):
+    """The heading of a column: its order now, and the query after a click on it."""
+
+    name: str
+    sort: str
+    query: str
+    num: bool
+
+
+def _make_headings(shape: RowShape, query: ResultsQuery, numeric: frozenset[str]) -> list[Heading]:
     found = []
     for name in shape.names:
         sort, order = "none", name if name not in numeric else f"-{name}"
@@ -212,7 +221,7 @@ def _make_headings(
             first = descending == (name in numeric)
             order = (name if descending else f"-{name}") if first else ""
         address = query.encode(order=order, cursor=None)
-        found.append({"name": name, "sort": sort, "query": address, "num": name in numeric})
+        found.append(Heading(name, sort, address, name in numeric))
     return found
 
 
@@ -243,13 +252,23 @@ async def diff_page(
     )
 
 
+class DifferenceRow(NamedTuple):
+    """A group that differs; it has a row if it is not in both epochs."""
+
+    label: str
+    link: str
+    kind: str
+    columns: list[ColumnChange]
+    row: DisplayRow | None
+
+
 def _read_diff(
     runtime: Runtime, live_table: LiveTable, first: int, last: int, cursor: str | None
-) -> dict[str, Any]:
+) -> Context:
     shape, refused = live_table.shape, None
-    found: dict[str, Any] = {"from": first, "to": last, "rows": [], "next_cursor": None}
+    found = Difference(first, last, [], None)
 
-    def compare(table: TableVersion) -> dict[str, Any]:
+    def compare(table: TableVersion) -> Difference:
         name = live_table.paths.name
         return read_difference_page(table, shape, name, first, last, CONSOLE_RESULT_ROWS, cursor)
 
@@ -259,37 +278,32 @@ def _read_diff(
         if problem.status not in _SHOWN_ON_PAGE and problem.code != "epoch-unknown":
             raise
         refused = problem
-    numeric = find_numeric_columns(shape)
-    rows = [
-        {
-            "label": label_key(each["key"]),
-            "link": encode_key(each["key"]),
-            "kind": _name_kind(each),
-            "columns": compare_rows(shape, each["before"], each["after"]),
-            "row": None
-            if each["before"] is not None and each["after"] is not None
-            else make_row(shape, numeric, each["after"] or each["before"]),
-        }
-        for each in found["rows"]
-    ]
     more = None
-    if found["next_cursor"] is not None:
-        more = urlencode({"from": first, "to": found["to"], "cursor": found["next_cursor"]})
+    if found.next_cursor is not None:
+        more = urlencode({"from": first, "to": found.to, "cursor": found.next_cursor})
     return {
         "refused": refused,
         "first": first,
-        "last": found["to"],
-        "rows": rows,
+        "last": found.to,
+        "rows": [_make_difference(shape, each) for each in found.rows],
         "next": more,
         "oldest": runtime.oldest_epochs.find(live_table),
         "follows": cursor is not None,
     }
 
 
-def _name_kind(each: dict[str, Any]) -> str:
-    if each["before"] is None:
-        return "added"
-    return "removed" if each["after"] is None else "changed"
+def _make_difference(shape: RowShape, group: DifferingGroup) -> DifferenceRow:
+    before, after = group.before, group.after
+    kind = "added" if before is None else "removed" if after is None else "changed"
+    only = (after or before or {}) if before is None or after is None else None
+    numeric = find_numeric_columns(shape)
+    return DifferenceRow(
+        label_key(group.key),
+        encode_key(group.key),
+        kind,
+        compare_rows(shape, before, after),
+        None if only is None else make_row(shape, numeric, only),
+    )
 
 
 # --- downloads ----------------------------------------------------------------------------------

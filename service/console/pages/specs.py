@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Query, Request
@@ -29,7 +29,7 @@ from service.console.editor.starters import STARTERS, find_starter, with_free_na
 from service.console.editor.trial import run_trial
 from service.console.editor.vocabulary import make_vocabulary
 from service.console.job_view import find_job
-from service.console.page import PageRoute, render_page
+from service.console.page import Context, PageRoute, render_page
 from service.console.pictures.dataflow import WIDTH, draw_dataflow
 from service.console.visitor import require_visitor
 from service.problems import Problem
@@ -143,10 +143,8 @@ async def preview(
     )
 
 
-async def _make_preview(
-    runtime: Runtime, body: bytes, name: str | None, sample: bool
-) -> dict[str, Any]:
-    values: dict[str, Any] = {"errors": [], "checked": None, "trial": None, "unavailable": None}
+async def _make_preview(runtime: Runtime, body: bytes, name: str | None, sample: bool) -> Context:
+    values: Context = {"errors": [], "checked": None, "trial": None, "unavailable": None}
     try:
         checked = await runtime.check_spec(body, name)
     except SpecError as error:
@@ -167,7 +165,7 @@ async def _make_preview(
     return values
 
 
-def _describe_plan(checked: CheckedSpec, spec: JobSpec) -> dict[str, Any]:
+def _describe_plan(checked: CheckedSpec, spec: JobSpec) -> Context:
     columns, dataflow = _list_columns(checked.plan), draw_dataflow(spec.main, checked.plan, {})
     return {"checked": checked, "columns": columns, "dataflow": dataflow}
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from schemas.limits import CONSOLE_SQL_ROWS
+from schemas.types.json_types import JsonObject
 from service.console.job_view import view_job
 from service.console.page import PageRoute, render_page
 from service.console.visitor import require_visitor
@@ -25,7 +24,7 @@ async def sql_page(request: Request) -> Response:
     return await render_page(request, visitor, "sql.html", tables=tables, rows_max=CONSOLE_SQL_ROWS)
 
 
-def _list_tables(runtime: Runtime) -> list[dict[str, Any]]:
+def _list_tables(runtime: Runtime) -> list[JsonObject]:
     """Return each job or view that has results, with the columns of its table."""
     views = [
         view_job(runtime, record, view)

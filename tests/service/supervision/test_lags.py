@@ -9,6 +9,7 @@ from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
+from service.documents import Lag
 from service.supervision.lags import Lags
 from tests.support.epoch_rows import epoch_row
 from tests.support.jobs.canal_messages import insert, row
@@ -41,7 +42,6 @@ def test_a_job_without_its_topic_leaves_the_lags_of_the_others(broker: Broker, t
         eventually(lambda: measured == {"b-there", "c-there"})
         assert lags.compute_lag("a-gone", jobs[0][1], jobs[0][2]) is None
         for name, spec, newest in jobs[1:]:
-            lag = {"records": 1, "partitions": {f"{topic}/0": 1}}
-            assert lags.compute_lag(name, spec, newest) == lag
+            assert lags.compute_lag(name, spec, newest) == Lag(1, {f"{topic}/0": 1})
     finally:
         lags.close()
