@@ -15,7 +15,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import msgspec
 
 from jobs.core.time.followed import FollowedProgress, FollowedTopic
 from jobs.core.time.job_time import JobTime
@@ -28,7 +30,14 @@ from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.tasks.range_report import RangeReport
 from schemas.spec.job import JobSpec
 from schemas.spec.watermark import Watermark
-from schemas.table.epoch import EpochRow, Offsets, TopicPartition
+from schemas.table.epoch import (
+    EpochRow,
+    Offsets,
+    PartitionSnapshot,
+    TimeSnapshot,
+    TopicPartition,
+)
+from schemas.types.json_types import JsonObject
 
 
 class _Read(NamedTuple):
@@ -39,7 +48,7 @@ class _Read(NamedTuple):
 
     records: int = 0
     latest: int | None = None
-    generator: dict[str, Any] | None = None
+    generator: PartitionSnapshot | None = None
 
     def add(self, report: RangeReport) -> _Read:
         """Return the sum of this and the next range of the same partition."""
@@ -76,7 +85,7 @@ class JobClock:
         self._anchor = now_ms(), time.monotonic()  # one moment on both clocks
         self.time = JobTime(self._strategies, self.now, make=make)
         if "topics" in newest.watermarks:
-            self.time.restore(newest.watermarks, self.now)
+            self.time.restore(msgspec.convert(newest.watermarks, TimeSnapshot), self.now)
         self._seen: dict[str, int] = dict(newest.time.event_time_max)
         self._ends = newest.offsets
         self.changed = False  # since the last snapshot
@@ -162,10 +171,10 @@ class JobClock:
         self.time.end()
         self.changed = True
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> JsonObject:
         """Return the `watermarks` for the row of the epoch that is about to be committed."""
         self.changed, self._snapshot_ms = False, self.now
-        snapshot = self.time.snapshot()
+        snapshot: JsonObject = msgspec.to_builtins(self.time.snapshot())
         snapshot["event_time_max"] = dict(self._seen)
         holding = self._list_holding()
         if holding:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from schemas.table.view_path import is_seen, name_from, split_part
+from schemas.types.json_types import JsonObject
 
 FORMAT_VERSION = 4
 OLDEST_FORMAT = 3  # without images; readable as it is
@@ -144,10 +145,14 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
         return self.read - self.scanned
 
 
-class PartitionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The time of one partition, for readers of the table."""
+class PartitionSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The time of one partition, to continue from."""
 
+    seen: int | None = None  # the greatest time of a row
     watermark: int | None = None
+    own: JsonObject | None = None  # the state of an operator's generator
+    silent_ms: int | None = None  # of its idleness timer; None until the first emission
+    heard: bool = False  # it had records since the timer last looked
     heard_ms: int | None = None  # milliseconds since its last record
     idle: bool = False
     ahead: bool = False  # paused by alignment
@@ -156,10 +161,31 @@ class PartitionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     fresh: bool = False  # it had records since the clock last moved
 
 
-class TopicSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The time of one topic's partitions, by number (as text, because JSON keys are)."""
+class AlignmentSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The alignment of one topic."""
 
-    partitions: dict[str, PartitionSnapshot] = {}
+    told_ms: int  # milliseconds since the maximum was updated
+    allowed: int | None = None  # the maximum that a watermark may have
+
+
+class TopicSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The time of one topic and its partitions, by number (as text, because JSON keys are)."""
+
+    watermark: int | None = None
+    idle: bool = False
+    emitted: int | None = None  # when its periodic watermark was emitted last
+    alignment: AlignmentSnapshot | None = None
+    behind: bool = False  # it does not count, until its watermark is not below the job's
+    partitions: dict[str, PartitionSnapshot]
+
+
+class TimeSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The time of a job, to continue from."""
+
+    now: int
+    combined: int | None = None
+    status: str
+    topics: dict[str, TopicSnapshot]
 
 
 class HoldingPartition(msgspec.Struct, frozen=True, order=True):
@@ -167,6 +193,14 @@ class HoldingPartition(msgspec.Struct, frozen=True, order=True):
 
     topic: str
     partition: int
+
+
+class AssignerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The event clock: which watermark ends the next bundle."""
+
+    current: int | None  # the highest input watermark
+    given: int | None  # the last watermark that was emitted
+    next: int
 
 
 class DueWorkSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -179,7 +213,7 @@ class DueWorkSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     withheld: int = 0  # rows whose results are withheld
     ending: bool = False  # the bundle of the withheld results must end
     released: int | None = None  # the watermark up to which results are released
-    assigner: dict[str, Any] | None = None  # of the event clock
+    assigner: AssignerSnapshot | None = None
 
 
 class EpochTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,7 +269,7 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     plan: str  # the fingerprint of the state's plan
     offsets: Offsets
     topics: dict[str, TopicIdentity] = {}
-    watermarks: dict[str, Any] = {}
+    watermarks: JsonObject = {}  # as stored, see `time`
     counters: dict[str, Any] = {}
     files: dict[str, list[str]] = {}  # part -> names, relative to the table
 

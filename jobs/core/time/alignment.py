@@ -1,5 +1,6 @@
 """Alignment: pause the partitions that are ahead of their group until the others catch up.
 
+
     every source of the group    ──► reports its watermark ──► minimum + max_drift = allowed
     every partition of this job  ──► own watermark > allowed? ──► paused
 
@@ -17,7 +18,9 @@ FLINK-40093. Here a paused partition never becomes idle, and every partition is 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
+
+from schemas.table.epoch import AlignmentSnapshot
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -79,13 +82,11 @@ class Alignment(Generic[Name]):
         before, self.paused = self.paused, paused
         return paused != before
 
-    def snapshot(self, now: int) -> dict[str, Any]:
+    def snapshot(self, now: int) -> AlignmentSnapshot:
         """Return the maximum and its age; `JobTime` stores which partitions are paused."""
-        state: dict[str, Any] = {"told_ms": now - self._updated_at}
-        return state if self.allowed is None else state | {"allowed": self.allowed}
+        return AlignmentSnapshot(told_ms=now - self._updated_at, allowed=self.allowed)
 
-    def restore(self, state: Mapping[str, Any], paused: Iterable[Name], now: int) -> None:
+    def restore(self, state: AlignmentSnapshot, paused: Iterable[Name], now: int) -> None:
         """Continue from a snapshot, as if no time had passed since it."""
-        self._updated_at = now - state["told_ms"]
-        self.allowed = state.get("allowed")
+        self._updated_at, self.allowed = now - state.told_ms, state.allowed
         self.paused = frozenset(paused)

@@ -11,10 +11,7 @@ bundle first and then the watermark that ended it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from schemas.table.epoch import END_OF_TIME
+from schemas.table.epoch import END_OF_TIME, AssignerSnapshot
 
 WATERMARK_MAX = 2**63 - 1  # the watermark at the end of an input
 
@@ -49,12 +46,6 @@ class ProcessingTimeAssigner:
             return None
         self.current = time
         return time
-
-    def snapshot(self) -> dict[str, Any]:
-        return {"current": self.current, "next_timer": self.next_timer}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.current, self.next_timer = state["current"], state["next_timer"]
 
 
 class EventTimeAssigner:
@@ -91,8 +82,8 @@ class EventTimeAssigner:
         self.emitted = self.current
         return self.current
 
-    def snapshot(self) -> dict[str, Any]:
-        return {"current": self.current, "given": self.emitted, "next": self.next}
+    def snapshot(self) -> AssignerSnapshot:
+        return AssignerSnapshot(current=self.current, given=self.emitted, next=self.next)
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.current, self.emitted, self.next = state["current"], state["given"], state["next"]
+    def restore(self, state: AssignerSnapshot) -> None:
+        self.current, self.emitted, self.next = state.current, state.given, state.next

@@ -26,9 +26,9 @@ bugs do not occur here:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 
 class Status(StrEnum):
@@ -106,14 +106,9 @@ class Combination(Generic[Name]):
         self.last = watermark
         return True
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return the last output; the owner of the members stores them."""
-        state: dict[str, Any] = {} if self.last is None else {"watermark": self.last}
-        return state | ({"idle": True} if self.status is Status.IDLE else {})
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.last = state.get("watermark")
-        self.status = Status.IDLE if state.get("idle") else Status.ACTIVE
+    def restore(self, last: int | None, status: Status) -> None:
+        """Continue from the last output; the owner of the members stores it, and them."""
+        self.last, self.status = last, status
 
 
 class Multiplexer(Combination[Name]):

@@ -14,9 +14,12 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from jobs.core.time.watermark_generators import PartitionGenerator, latest_of
 from schemas.limits import REASON_CHARACTERS_MAX
 from schemas.spec.watermark import Watermark
+from schemas.table.epoch import PartitionSnapshot
 
 _ROW_CHARACTERS_MAX = REASON_CHARACTERS_MAX // 2
 
@@ -80,15 +83,15 @@ class CustomGenerator(PartitionGenerator):
     def _candidate(self, now: int) -> int | None:
         return self._read_watermark(self._custom.emit, now)
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> PartitionSnapshot:
         own = call_class(self._custom.snapshot)
         if not isinstance(own, Mapping):
             raise _make_wrong_answer(self._custom.snapshot, own, "an object of JSON values")
-        return super().snapshot() | {"own": dict(own)}
+        return replace(super().snapshot(), own=dict(own))
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: PartitionSnapshot) -> None:
         super().restore(state)
-        call_class(self._custom.restore, state.get("own", {}))
+        call_class(self._custom.restore, state.own or {})
 
     @staticmethod
     def _read_watermark(method: Callable[..., Any], *arguments: Any, row: Any = None) -> int | None:

@@ -12,8 +12,9 @@ check for unread records).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from msgspec.structs import replace
+
+from schemas.table.epoch import PartitionSnapshot
 
 
 class IdlenessTimer:
@@ -63,16 +64,13 @@ class IdlenessTimer:
     def _listening_time(self, now: int) -> int:
         return now if self._paused_at is None else self._paused_at
 
-    def snapshot(self, now: int) -> dict[str, Any]:
-        """Return how long the silence has lasted; time while no driver runs does not count."""
-        silent = (
-            {} if self._since is None else {"silent_ms": self._listening_time(now) - self._since}
-        )
-        return silent | ({"heard": True} if self._active else {})
+    def snapshot(self, now: int, partition: PartitionSnapshot) -> PartitionSnapshot:
+        """Add how long the silence has lasted; time while no driver runs does not count."""
+        silent = None if self._since is None else self._listening_time(now) - self._since
+        return replace(partition, silent_ms=silent, heard=self._active)
 
-    def restore(self, state: Mapping[str, Any], now: int) -> None:
+    def restore(self, state: PartitionSnapshot, now: int) -> None:
         """Continue from a snapshot, not paused."""
-        silent = state.get("silent_ms")
-        self._since = None if silent is None else now - silent
-        self._active = bool(state.get("heard"))
+        self._since = None if state.silent_ms is None else now - state.silent_ms
+        self._active = state.heard
         self._paused_at = None

@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from jobs.core.time.combine import Signal, Status, StatusWatermarkValve
 from jobs.core.time.idleness import IdlenessTimer
 from jobs.core.time.rows_in_order import AFTER_ALL, BEFORE_ALL, PartitionStart
@@ -30,7 +32,13 @@ from jobs.core.time.watermark_generators import (
     make_generator,
 )
 from schemas.spec.watermark import Watermark
-from schemas.table.epoch import END_OF_TIME, TopicPartition
+from schemas.table.epoch import (
+    END_OF_TIME,
+    PartitionSnapshot,
+    TimeSnapshot,
+    TopicPartition,
+    TopicSnapshot,
+)
 
 NO_OTHERS: Mapping[str, Iterable[int]] = {}
 
@@ -123,7 +131,7 @@ class JobTime:
         partition: int,
         latest: int | None,
         records: int,
-        state: Mapping[str, Any] | None = None,
+        state: PartitionSnapshot | None = None,
         *,
         unread: bool = False,
     ) -> list[Signal]:
@@ -376,81 +384,79 @@ class JobTime:
 
     # --- snapshot and restore ---------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return the whole state as JSON values, without values that equal their defaults."""
-        state: dict[str, Any] = {"now": self.now}
-        if self.watermark is not None:
-            state["combined"] = self.watermark
-        state["status"] = str(self.status)
-        state["topics"] = {
-            topic: self._source_snapshot(topic, source) for topic, source in self._sources.items()
-        }
-        return state
+    def snapshot(self) -> TimeSnapshot:
+        """Return the whole state."""
+        return TimeSnapshot(
+            now=self.now,
+            combined=self.watermark,
+            status=str(self.status),
+            topics={
+                topic: self._source_snapshot(topic, source)
+                for topic, source in self._sources.items()
+            },
+        )
 
-    def _source_snapshot(self, topic: str, source: Source) -> dict[str, Any]:
-        state = source.combined.snapshot()
-        if source.emitted_at is not None:
-            state["emitted"] = source.emitted_at
-        if source.alignment:
-            state["alignment"] = source.alignment.snapshot(self.now)
-        if not self._valve.members[topic].counts:
-            state["behind"] = True
-        state["partitions"] = {
-            str(number): self._partition_snapshot(TopicPartition(topic, number), partition)
-            for number, partition in source.partitions.items()
-        }
-        return state
+    def _source_snapshot(self, topic: str, source: Source) -> TopicSnapshot:
+        return TopicSnapshot(
+            watermark=source.combined.last,
+            idle=source.combined.status is Status.IDLE,
+            emitted=source.emitted_at,
+            alignment=source.alignment.snapshot(self.now) if source.alignment else None,
+            behind=not self._valve.members[topic].counts,
+            partitions={
+                str(number): self._partition_snapshot(TopicPartition(topic, number), partition)
+                for number, partition in source.partitions.items()
+            },
+        )
 
-    def _partition_snapshot(self, key: TopicPartition, partition: Partition) -> dict[str, Any]:
+    def _partition_snapshot(self, key: TopicPartition, partition: Partition) -> PartitionSnapshot:
         state = partition.generator.snapshot()
         if partition.timer:
-            state |= partition.timer.snapshot(self.now)
-        if partition.last_record_at is not None:
-            state["heard_ms"] = self.now - partition.last_record_at
-        marks = {
-            "idle": self._sources[key.topic].combined.members[key.partition].idle,
-            "ahead": key in self.paused_by_alignment,
-            "stopped": partition.stopped,
-            "unread": partition.unread,
-            "fresh": partition.fresh,
-        }
-        return state | {name: True for name, holds in marks.items() if holds}
+            state = partition.timer.snapshot(self.now, state)
+        heard = partition.last_record_at
+        return replace(
+            state,
+            heard_ms=None if heard is None else self.now - heard,
+            idle=self._sources[key.topic].combined.members[key.partition].idle,
+            ahead=key in self.paused_by_alignment,
+            stopped=partition.stopped,
+            unread=partition.unread,
+            fresh=partition.fresh,
+        )
 
-    def restore(self, state: Mapping[str, Any], now: int | None = None) -> None:
+    def restore(self, state: TimeSnapshot, now: int | None = None) -> None:
         """Continue from a snapshot at `now`; the time since the snapshot makes no partition idle.
 
         Topics that the job does not read are ignored.
         """
-        self.now = state["now"] if now is None else max(now, state["now"])
-        self._valve.last = state.get("combined")
-        self._valve.status = Status(state["status"])
-        for topic in self._sources.keys() & state["topics"].keys():
-            self._restore_source(topic, state["topics"][topic], self.now - state["now"])
+        self.now = state.now if now is None else max(now, state.now)
+        self._valve.restore(state.combined, Status(state.status))
+        for topic in self._sources.keys() & state.topics.keys():
+            self._restore_source(topic, state.topics[topic], self.now - state.now)
         self._pause_timers()
 
-    def _restore_source(self, topic: str, state: Mapping[str, Any], passed: int) -> None:
+    def _restore_source(self, topic: str, state: TopicSnapshot, passed: int) -> None:
         source, member = self._sources[topic], self._valve.members[topic]
-        source.combined.restore(state)
-        source.emitted_at = state["emitted"] + passed if "emitted" in state else None
-        member.watermark = source.combined.last
-        member.idle = source.combined.status is Status.IDLE
-        member.counts = not (member.idle or state.get("behind"))
-        for text, kept in state["partitions"].items():
+        source.combined.restore(state.watermark, Status.IDLE if state.idle else Status.ACTIVE)
+        source.emitted_at = None if state.emitted is None else state.emitted + passed
+        member.watermark, member.idle = state.watermark, state.idle
+        member.counts = not (state.idle or state.behind)
+        for text, kept in state.partitions.items():
             self._restore_partition(source, int(text), kept)
-        if source.alignment and "alignment" in state:
-            ahead = (int(text) for text, kept in state["partitions"].items() if kept.get("ahead"))
-            source.alignment.restore(state["alignment"], ahead, self.now)
+        if source.alignment and state.alignment is not None:
+            ahead = (int(text) for text, kept in state.partitions.items() if kept.ahead)
+            source.alignment.restore(state.alignment, ahead, self.now)
 
-    def _restore_partition(self, source: Source, number: int, state: Mapping[str, Any]) -> None:
+    def _restore_partition(self, source: Source, number: int, state: PartitionSnapshot) -> None:
         partition = self._make_partition(source)
         partition.generator.restore(state)
         if partition.timer:
             partition.timer.restore(state, self.now)
-        heard = state.get("heard_ms")
+        heard = state.heard_ms
         partition.last_record_at = None if heard is None else self.now - heard
-        partition.stopped, partition.unread = "stopped" in state, "unread" in state
-        partition.fresh = "fresh" in state
+        partition.stopped, partition.unread = state.stopped, state.unread
+        partition.fresh = state.fresh
         source.partitions[number] = partition
         source.combined.register(number)
         member = source.combined.members[number]
-        member.watermark, member.idle = partition.generator.last, "idle" in state
+        member.watermark, member.idle = partition.generator.last, state.idle

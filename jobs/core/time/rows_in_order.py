@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jobs.core.time.watermark_generators import PartitionGenerator
+from schemas.table.epoch import PartitionSnapshot
 
 # Bounds of watermarks in milliseconds; in microseconds they still fit into 64 bits.
 BEFORE_ALL, AFTER_ALL = -(1 << 50), 1 << 50
@@ -23,7 +24,7 @@ BEFORE_ALL, AFTER_ALL = -(1 << 50), 1 << 50
 class PartitionStart(NamedTuple):
     """The time of a partition before an epoch; a value that can be sent to a task."""
 
-    generator: Mapping[str, Any]  # the snapshot of its generator
+    generator: PartitionSnapshot  # with the state of its generator
     others: int = AFTER_ALL  # the lowest watermark of the other partitions that count
     watermark: int | None = None  # the job's watermark
 

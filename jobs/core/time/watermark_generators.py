@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemas.spec.watermark import GeneratorClass, Mark, Watermark
-from schemas.table.epoch import END_OF_TIME
+from schemas.table.epoch import END_OF_TIME, PartitionSnapshot
 
 
 class PartitionGenerator:
@@ -73,12 +73,11 @@ class PartitionGenerator:
         self.last = candidate
         return candidate
 
-    def snapshot(self) -> dict[str, Any]:
-        state = {"seen": self.seen, "watermark": self.last}
-        return {name: time for name, time in state.items() if time is not None}
+    def snapshot(self) -> PartitionSnapshot:
+        return PartitionSnapshot(seen=self.seen, watermark=self.last)
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.seen, self.last = state.get("seen"), state.get("watermark")
+    def restore(self, state: PartitionSnapshot) -> None:
+        self.seen, self.last = state.seen, state.watermark
 
 
 class Bounded(PartitionGenerator):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from jobs.core.rows.source_order import SourceOrder
 from jobs.core.rows.truncations import Truncation
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.reject_writer import ViewRejects
+from schemas.table.epoch import PartitionSnapshot
 
 
 class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
@@ -34,7 +33,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     too_large: bool = False  # its rows have more bytes than a task may hold; none was emitted
     appended_ms: int | None = None  # when Kafka got the first record
     event_time_max: int | None = None
-    generator: dict[str, Any] | None = None  # its state, if it saw the rows one by one
+    generator: PartitionSnapshot | None = None  # its state, if it saw the rows one by one
     event_times_missing: int = 0
     order: SourceOrder | None = None  # of messages with the time of their source
     gone: str | None = None  # a declared column that the source has dropped

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.core.generators import Generator
 from jobs.core.time.custom_generator import CustomGenerator, GeneratorFailed
+from schemas.table.epoch import PartitionSnapshot
 
 
 class Counting(Generator):
@@ -57,7 +58,7 @@ def test_a_class_without_methods_emits_nothing() -> None:
     assert generator.on_event(7, {}, 0) is None
     assert generator.on_mark(7, {}, 0) is None
     assert generator.emit(9) is None
-    assert generator.snapshot() == {"seen": 7, "own": {}}
+    assert generator.snapshot() == PartitionSnapshot(seen=7, own={})
 
 
 def test_an_exception_is_named_with_class_method_line_and_row() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.core.time.idleness import IdlenessTimer
+from schemas.table.epoch import PartitionSnapshot
 
 
 def test_a_timeout_is_greater_than_0() -> None:
@@ -60,8 +61,8 @@ def test_a_snapshot_takes_the_silence_along_and_not_the_time_until_the_restart()
     timer = IdlenessTimer(10)
     timer.probe(0)
     later = IdlenessTimer(10)
-    later.restore(timer.snapshot(8), now=1_000_000)
+    later.restore(timer.snapshot(8, PartitionSnapshot()), now=1_000_000)
     assert [later.probe(1_000_000 + ms) for ms in (2, 3)] == [False, True]
     timer.record_activity()
-    later.restore(timer.snapshot(9), now=0)
+    later.restore(timer.snapshot(9, PartitionSnapshot()), now=0)
     assert (later.probe(0), later.probe(1), later.probe(11)) == (False, False, False)

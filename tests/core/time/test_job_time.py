@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jobs.core.time.combine import Signal, Status
 from jobs.core.time.job_time import JobTime
 from schemas.spec.watermark import Watermark
-from schemas.table.epoch import END_OF_TIME
+from schemas.table.epoch import END_OF_TIME, TimeSnapshot
 from tests.support.examples import examples
 
 ACTIVE, IDLE = Status.ACTIVE, Status.IDLE
@@ -25,6 +25,11 @@ def job_time(*partitions: int, topics: Sequence[str] = ("t",), **section: Any) -
         for partition in partitions:
             time.add(topic, partition)
     return time
+
+
+def stored(time: JobTime) -> TimeSnapshot:
+    """Return the snapshot as a restarted driver reads it."""
+    return msgspec.json.decode(msgspec.json.encode(time.snapshot()), type=TimeSnapshot)
 
 
 def pass_all(time: JobTime, *moments: int) -> list[Signal]:
@@ -229,7 +234,7 @@ def test_silence_goes_on_after_a_restart_without_the_time_in_between() -> None:
     time.observe("t", 0, 10, 1)
     pass_all(time, 0, 200, 900)
     later = job_time(idle_after="1s")
-    later.restore(json.loads(json.dumps(time.snapshot())), now=1_000_000)
+    later.restore(stored(time), now=1_000_000)
     assert pass_all(later, 1_000_300, 1_000_500) == [IDLE]
     assert later.watermark == 9
 
@@ -238,7 +243,7 @@ def test_a_snapshot_says_what_the_job_said() -> None:
     time = job_time(0, 1, idle_after="1s")
     time.observe("t", 0, 10, 1)
     time.pass_time(7)
-    assert time.snapshot() == {
+    assert msgspec.to_builtins(time.snapshot()) == {
         "now": 7,
         "status": "active",
         "topics": {
@@ -302,7 +307,7 @@ def test_a_restart_after_any_step_changes_nothing(
     restarted = job_time(0, 1, topics=("a", "b"), **section)
     for action in history:
         assert act(steady, action) == act(restarted, action)
-        state = json.loads(json.dumps(restarted.snapshot()))
+        state = stored(restarted)
         restarted = JobTime(dict.fromkeys("ab", Watermark.model_validate(section)))
         restarted.restore(state)
         assert restarted.list_partitions() == steady.list_partitions()
@@ -507,7 +512,7 @@ def test_a_followed_topic_goes_on_after_a_restart() -> None:
     time.follow("b", 60, idle=True)
     time.emit()
     restarted = two_strategies(**{"from": "progress"})
-    restarted.restore(json.loads(json.dumps(time.snapshot())))
+    restarted.restore(stored(time))
     assert restarted.list_partitions() == time.list_partitions()
     assert restarted.follow("b", 60, idle=True) == []
 
@@ -520,7 +525,7 @@ def test_after_the_end_no_watermark_follows_also_after_a_restart() -> None:
     time.observe("t", 0, 100, 1)
     assert time.end() == [END_OF_TIME], "partition 1 had no record"
     restarted = job_time(idle_after="20ms", delay="5ms")
-    restarted.restore(json.loads(json.dumps(time.snapshot())))
+    restarted.restore(stored(time))
     for each in (time, restarted):
         each.observe("t", 1, 300, 1)
         pass_all(each, 10, 60, 120)
