@@ -333,13 +333,13 @@ class Ticket(msgspec.Struct, frozen=True):
     seconds: int
 
 
-class AuditLogLine(msgspec.Struct, frozen=True):
+class AuditLogLine(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     who: str | None
+    from_: str = msgspec.field(name="from", default="")  # the client's address
     method: str
     path: str
     status: int
-    from_: str = msgspec.field(name="from", default="")  # the client's address
 
 
 class AuditLogLines(msgspec.Struct, frozen=True):

@@ -65,6 +65,7 @@ from schemas.spec.file import load_spec, write_spec
 from schemas.spec.job import JobSpec, source_sections
 from schemas.table.epoch import VIEWS, EpochRow, Offsets
 from schemas.table.view_path import SHARED, split_part
+from schemas.types.json_types import JsonObject
 
 
 class CannotEvolve(Exception):
@@ -194,7 +195,7 @@ def _continues(shadow: JobDirectory, spec: JobSpec, goal: Offsets | None) -> boo
 def _make_shadow_spec(job: JobToEvolve, spec: JobSpec) -> JobSpec:
     """Return the spec of the shadow job: only the changed and the new views, without topics."""
     names = {view.name for view in job.compare(spec).replayed}
-    document: dict[str, Any] = spec.document()
+    document: JsonObject = spec.document()
     views = document.pop("views", {})
     outputs = ("sink", "mirror")
     of_query = () if "" in names else ("query", "emit", "allowed_lateness", "state")

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from deltalake import DeltaTable
 from kafka import KafkaConsumer, TopicPartition
@@ -19,11 +19,12 @@ from jobs.table.epoch_rows import epoch_rows
 from jobs.table.files import live_files, open_table
 from schemas.table.changelog import ChangelogRecord
 from schemas.table.epoch import EpochRow
+from schemas.types.json_types import JsonObject
 
 LATEST_ROWS = 40
 RATE_EPOCHS = 10
 
-Row = dict[str, Any]
+Row = JsonObject
 
 
 class BrokenChangelog(Exception):

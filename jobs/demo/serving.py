@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from jobs.demo.specs import SPECS
 from jobs.demo.waiting import DemoFailed, Patience
+from schemas.types.json_types import JsonObject
 
 PORT, PORTS_TRIED = 8080, 100
 CLEANUP_SECONDS_MAX = 90.0
@@ -102,7 +103,7 @@ class Service:
                 go(job.name)
         return [job.name for job in idle]
 
-    def read_rows(self, job: str) -> list[dict[str, Any]]:
+    def read_rows(self, job: str) -> list[JsonObject]:
         return self._request(lambda: list(self.client.results(job)))
 
     def stop_jobs(self, report: Callable[[str], None], seconds_max: float | None = None) -> None:

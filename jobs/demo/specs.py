@@ -9,16 +9,16 @@ name leaves its window when that product is sold, so windows shrink and disappea
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from jobs.demo.shop import TABLE_COLUMNS, Truth
+from schemas.types.json_types import JsonObject
 
 SOURCE_TOPIC, SINK_TOPIC, PARTITIONS = "shop.product", "items-changes", 4
 WINDOW_SECONDS = 10
 _MINIBATCH = {"size": 5000, "latency": "1s"}
 _MIRROR = "off"  # the first one comes after a minute, and the demo should start fast
 
-ITEMS: dict[str, Any] = {
+ITEMS: JsonObject = {
     "name": "items",
     "source": {"topic": SOURCE_TOPIC, "database": "shop", "table": "product"},
     "columns": TABLE_COLUMNS,
@@ -28,7 +28,7 @@ ITEMS: dict[str, Any] = {
     "mirror": _MIRROR,
     "sink": {"topic": SINK_TOPIC, "partitions": PARTITIONS},
 }
-AGES: dict[str, Any] = {
+AGES: JsonObject = {
     "name": "ages",
     "source": {"topic": SINK_TOPIC, "format": "changelog-json"},
     "columns": {"name": "STRING", "sum_cnt": "INT", "top": "INT", "oldest": "TIMESTAMP(3)"},
@@ -62,7 +62,7 @@ TOUR = {
 Ages = dict[str, tuple[int, int, int]]
 
 
-def read_items(rows: list[dict[str, Any]]) -> Truth:
+def read_items(rows: list[JsonObject]) -> Truth:
     """Convert the rows of the first job to the form of the shop's truth."""
     return {
         row["name"]: (row["sum_cnt"], row["top"], row["n"], datetime.fromisoformat(row["oldest"]))
@@ -70,7 +70,7 @@ def read_items(rows: list[dict[str, Any]]) -> Truth:
     }
 
 
-def read_ages(rows: list[dict[str, Any]]) -> Ages:
+def read_ages(rows: list[JsonObject]) -> Ages:
     """Convert the rows of the second job to the form of `compute_ages`."""
     return {row["window_start"]: (row["names"], row["stock"], row["top"]) for row in rows}
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
 
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.time_rules import time_problems
@@ -33,6 +32,7 @@ from schemas.spec.connections import DEFAULT
 from schemas.spec.file import SpecError, read_text, validate
 from schemas.spec.job import JobSpec, source_sections
 from schemas.spec.source_rows import ROW_KEYS, locate_key
+from schemas.types.json_types import JsonObject
 
 _INSTANTS = ("TIMESTAMP_LTZ", "TO_TIMESTAMP", "FROM_UNIXTIME", "DATE_FORMAT", "CURRENT_DATE")
 _DROPS_EARLY = Note(
@@ -53,7 +53,7 @@ class Draft:
     """A spec before it is written."""
 
     file_name: str
-    document: dict[str, Any]
+    document: JsonObject
     notes: dict[Keys, list[Note]] = field(default_factory=dict)
     header: list[str] = field(default_factory=list)
     offset: int = 0
@@ -137,7 +137,7 @@ class Assembler:
     def _draft(self, name: str, query: Query, insert: Insert, above: Sequence[Draft]) -> Draft:
         settings, relation = self._settings, query.relation
         job, file = self._names(name, insert.offset)
-        document: dict[str, Any] = {"name": job}
+        document: JsonObject = {"name": job}
         draft = Draft(file, document, offset=insert.offset)
         draft.header = list(settings.header)
         if not settings.bundled:
@@ -380,7 +380,7 @@ def _topic(draft: Draft) -> str:
     return draft.file_name if sink is None else str(sink["topic"])
 
 
-def _connection(section: dict[str, Any]) -> dict[str, Any]:
+def _connection(section: JsonObject) -> JsonObject:
     return {"connection": section["connection"]} if "connection" in section else {}
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from jobs.migrating.problems import NotTakenError
 from jobs.migrating.statements import Option
 from jobs.migrating.yaml_text import scalar
 from schemas.spec.connections import DEFAULT
+from schemas.types.json_types import JsonObject
 
 FILE_NAME = "connections.yaml"
 _PREFIX = "properties."
@@ -26,7 +26,7 @@ _READ = ("bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.jaas.
 class Entry:
     """One connection: its keys in the file, and remarks for whoever completes it."""
 
-    document: dict[str, Any]
+    document: JsonObject
     remarks: list[str] = field(default_factory=list)
 
 
@@ -78,7 +78,7 @@ def _read_entry(options: Mapping[str, Option], offset: int) -> Entry:
     servers = properties.get("bootstrap.servers")
     if servers is None:
         raise NotTakenError("properties.bootstrap.servers is missing", offset)
-    document: dict[str, Any] = {"bootstrap": servers.value.replace(" ", "")}
+    document: JsonObject = {"bootstrap": servers.value.replace(" ", "")}
     security = properties.get("security.protocol")
     if security is not None and security.value != "PLAINTEXT":
         document["security"] = security.value

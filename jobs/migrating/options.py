@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from jobs.migrating.connections import is_client_property
 from jobs.migrating.problems import Note, NotTakenError
 from jobs.migrating.settings import duration, duration_or_never, is_true
 from jobs.migrating.statements import Option, Table
 from schemas.spec.values import instant_text
+from schemas.types.json_types import JsonObject
 
 SOURCE_FORMATS = ("canal-json", "debezium-json", "maxwell-json", "json", "csv")
 _SINK_FORMATS = ("canal-json", "debezium-json")
@@ -71,11 +71,11 @@ class TableOptions:
 class Endpoint:
     """A source or a sink: its section, notes by key, and its connection's options."""
 
-    section: dict[str, Any] = field(default_factory=dict)
+    section: JsonObject = field(default_factory=dict)
     notes: dict[str, list[Note]] = field(default_factory=dict)
     connection: Mapping[str, Option] = field(default_factory=dict)
-    top: dict[str, Any] = field(default_factory=dict)  # keys of the spec itself
-    watermark: dict[str, Any] = field(default_factory=dict)
+    top: JsonObject = field(default_factory=dict)  # keys of the spec itself
+    watermark: JsonObject = field(default_factory=dict)
 
     def note(self, key: str, text: str, offset: int, *, differs: bool = False) -> None:
         self.notes.setdefault(key, []).append(Note(text, differs, offset))
@@ -189,7 +189,7 @@ def _read_format_options(options: TableOptions, source: Endpoint) -> None:
 
 
 def _read_csv(options: TableOptions, source: Endpoint) -> None:
-    section: dict[str, Any] = {
+    section: JsonObject = {
         "fields": [
             each.name for each in options.table.columns if not each.expression and not each.metadata
         ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from jobs.migrating.problems import Note, NotTakenError
 from jobs.migrating.statements import Option
 from jobs.migrating.yaml_text import Keys
 from schemas.spec.duration import duration_text, parse_duration
+from schemas.types.json_types import JsonObject
 
 _MINI_BATCH = "table.exec.mini-batch."
 # What has no effect on results: how Flink runs, keeps and shows them.
@@ -30,7 +30,7 @@ _UTC = ("UTC", "GMT", "Z", "+00:00", "GMT+00:00", "UTC+00:00", "Etc/UTC", "Etc/G
 class Settings:
     """What the settings of a file mean for each of its jobs."""
 
-    sections: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sections: dict[str, JsonObject] = field(default_factory=dict)
     notes: dict[Keys, list[Note]] = field(default_factory=dict)
     idle_after: str | None = None
     emit_every: str | None = None
@@ -91,8 +91,8 @@ def _read(option: Option, given: Mapping[str, Option], found: Settings) -> None:
                 found.header.append(f"not known here, and left out: {key}")
 
 
-def _minibatch(given: Mapping[str, Option], found: Settings) -> dict[str, Any]:
-    section: dict[str, Any] = {}
+def _minibatch(given: Mapping[str, Option], found: Settings) -> JsonObject:
+    section: JsonObject = {}
     size = given.get(_MINI_BATCH + "size")
     latency = given.get(_MINI_BATCH + "allow-latency")
     if size is not None:

@@ -11,13 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
 
 from jobs.migrating.problems import Note, NotTakenError
 from jobs.migrating.select_parts import quote_name, write
 from jobs.migrating.statements import Table, TableColumn
 from jobs.migrating.tokens import Token
 from schemas.spec.duration import duration_text
+from schemas.types.json_types import JsonObject
 
 _UNITS_MS = {"SECOND": 1_000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
 METADATA = {
@@ -49,7 +49,7 @@ _CAST = re.compile(rf"CAST\s*\(\s*{_NAME}\s+AS\s+TIMESTAMP\s*(?:\(\s*[0-6]\s*\)\
 class RowTimes:
     """The watermark section of a table, and what its time column is in the spec."""
 
-    section: dict[str, Any]
+    section: JsonObject
     name: str  # of the column in Flink
     column: str | None = None  # of the spec, if windows are possible
     value: str = ""  # the time as an expression, if the column has it in milliseconds

@@ -244,7 +244,7 @@ class _Replay:
                 "on_schema_change: continue"
             )
 
-    def _locate(self, event: RejectedMessage | LateRowEvent) -> dict[str, Any]:
+    def _locate(self, event: RejectedMessage | LateRowEvent) -> dict[str, str | int]:
         """Return where a message is; with its topic if the job reads several."""
         topic = {"topic": event.topic_partition.topic} if len(self.spec.source.topics) > 1 else {}
         return {**topic, "partition": event.topic_partition.partition, "offset": event.offset}

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 from jobs.core.sql.select import QueryError
 from schemas.spec.file import SpecError, load_spec
 from schemas.spec.job import JobSpec
+from schemas.types.json_types import JsonObject
 
 Lines = Iterable[Mapping[str, Any] | str | bytes]
-Output = dict[str, Any]
+Output = JsonObject
 Step = TypeVar("Step")
 
 

@@ -38,6 +38,7 @@ from jobs.offline.steps import (
 from schemas.spec.file import Problem, SpecError, load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import TopicPartition
+from schemas.types.json_types import JsonObject
 
 Name = int | str  # of a partition
 
@@ -260,7 +261,7 @@ class Marks:
                 raise ValueError(f"row has no {refused.column}, which the marker reads") from None
             raise ValueError(f"{refused.reason} at {refused.path}") from None
 
-    def show(self, row: Row | None) -> dict[str, Any]:
+    def show(self, row: Row | None) -> JsonObject:
         """Return a row as a generator class sees it."""
         if row is None or not self._by_class:
             return {}

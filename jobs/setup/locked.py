@@ -15,7 +15,6 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = ROOT / "pyproject.toml"  # of a checkout
@@ -84,7 +83,7 @@ def digest(*parts: bytes | str) -> str:
 
 def wanted_packages() -> dict[str, list[str]]:
     """Return the requirements of pyproject.toml by section, unresolved."""
-    project: dict[str, Any] = tomllib.loads(PYPROJECT.read_text())
+    project = tomllib.loads(PYPROJECT.read_text())
     extras = project["project"]["optional-dependencies"]
     build, runtime = project["build-system"]["requires"], project["project"]["dependencies"]
     return {"build": build, "runtime": runtime, **extras}

@@ -55,6 +55,7 @@ from schemas.spec.values import (
 )
 from schemas.spec.watermark import Watermark
 from schemas.table.changelog import SinkFormat, progress_topic
+from schemas.types.json_types import JsonObject
 
 MINIBATCH_SIZE_DEFAULT = 5_000
 MINIBATCH_MAX_ROWS_DEFAULT = 500_000
@@ -436,7 +437,7 @@ class JobSpec(RowRules):
         every = {name: default if of.mirror_ms is None else of.mirror_ms for name, of in views}
         return {name: ms for name, ms in every.items() if ms}
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """Return the spec as a user writes it, with every default, ready for YAML and JSON."""
         document = self.model_dump(by_alias=True, exclude_none=True)
         if not self.query:

@@ -33,6 +33,7 @@ from schemas.spec.values import (
     word_or_keys,
 )
 from schemas.spec.watermark import Watermark
+from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import BIGINT, STRING
 
 SourceFormat = Literal[
@@ -206,8 +207,8 @@ class Source(Section):
         return start
 
     @model_serializer(mode="wrap")
-    def _as_written(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        document: dict[str, Any] = dump(self)
+    def _as_written(self, dump: SerializerFunctionWrapHandler) -> JsonObject:
+        document: JsonObject = dump(self)
         if self.topic is not None:
             document.pop("topics", None)
         elif "topics" in document:

@@ -30,6 +30,7 @@ from schemas.spec.values import (
     text_like,
 )
 from schemas.spec.watermark import Watermark
+from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import SqlType
 
 # The keys of a job that belong to each source if the job has `sources`.
@@ -279,7 +280,7 @@ class NamedSource(RowRules, Source):
         watermark = self.watermark.with_idle_default(idle_after_ms)
         return super().with_idle_default(idle_after_ms).model_copy(update={"watermark": watermark})
 
-    def job_keys(self) -> dict[str, Any]:
+    def job_keys(self) -> JsonObject:
         """Return the keys of a job that reads this source alone, in the short form."""
         own = {key: getattr(self, key) for key in Source.model_fields}
         return {"source": Source.model_construct(**own)} | {

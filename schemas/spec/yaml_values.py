@@ -17,6 +17,7 @@ import yaml
 from schemas import limits
 from schemas.spec.scalar_text import Scalar, TextPosition
 from schemas.spec.unknown_names import quote_key
+from schemas.types.json_types import JsonObject
 
 Keys = tuple[str, ...]
 
@@ -105,8 +106,8 @@ class Composer:
             self._anchors[event.anchor] = (value, self._nodes - before)
         return value
 
-    def _mapping(self, path: Keys) -> dict[str, Any]:
-        entries: dict[str, Any] = {}
+    def _mapping(self, path: Keys) -> JsonObject:
+        entries: JsonObject = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             position = position_of(event.start_mark)
             if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from schemas.table.object_path import TablePath, source
 
-WRITTEN: dict[str, Any] = {"write_page_checksum": True}
-READ: dict[str, Any] = {"page_checksum_verification": True}
+WRITTEN = {"write_page_checksum": True}
+READ = {"page_checksum_verification": True}
 _STORAGE_ERROR = "AWS Error"  # its text also has the key, which may contain any word
 _DAMAGE_WORDS = ("checksum", "thrift", "Parquet", "page", "decompress", "stream")
 # Errors of the machine or the reading process; they say nothing about the file.

@@ -21,20 +21,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from heapq import merge
 from itertools import islice, pairwise
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from schemas.limits import AUDIT_LOG_BYTES_MAX, AUDIT_LOG_FILES_MAX
 from schemas.types.moments import format_instant, now_ms
 from service.access.tokens import Role
+from service.documents import AuditLogLine
 from service.log_lines import read_lines_backwards
 
 log = logging.getLogger(__name__)
 
 READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class _Line(AuditLogLine, frozen=True, kw_only=True):
+    reads: list[str] | msgspec.UnsetType = msgspec.UNSET  # tables or topics
 
 
 class AuditLog:
@@ -60,11 +64,18 @@ class AuditLog:
 
         A request that only reads has in `reads` the tables or topics.
         """
-        line: dict[str, Any] = {"at": format_instant(now_ms()), "who": who, "from": address}
-        line |= {"method": method, "path": path, "status": status}
         files = self._changes if role >= Role.OPERATOR else self._of_viewers
         if reads is not None:
-            files, line["reads"] = self._reads, list(reads)
+            files = self._reads
+        line = _Line(
+            at=format_instant(now_ms()),
+            who=who,
+            from_=address,
+            method=method,
+            path=path,
+            status=status,
+            reads=msgspec.UNSET if reads is None else list(reads),
+        )
         text = msgspec.json.encode(line) + b"\n"
         try:
             with self._lock:
@@ -72,12 +83,12 @@ class AuditLog:
         except OSError:
             log.exception("the audit log cannot be written: %s", text)
 
-    def newest(self, limit: int, job: str = "") -> list[dict[str, Any]]:
+    def newest(self, limit: int, job: str = "") -> list[AuditLogLine]:
         """Return the newest lines, newest first; of one job if it is given."""
         both = (self._changes.backwards(), self._of_viewers.backwards())
-        lines = merge(*both, key=itemgetter("at"), reverse=True)
+        lines = merge(*both, key=attrgetter("at"), reverse=True)
         paths = f"/v1/jobs/{job}/", f"/v1/jobs/{job}."  # the second is that of a view
-        wanted = (each for each in lines if not job or f"{each['path']}/".startswith(paths))
+        wanted = (each for each in lines if not job or f"{each.path}/".startswith(paths))
         return list(islice(wanted, limit))
 
 
@@ -97,10 +108,10 @@ class _Files:
         with os.fdopen(os.open(path, flags, 0o600), "ab") as file:
             file.write(text)
 
-    def backwards(self) -> Iterator[dict[str, Any]]:
+    def backwards(self) -> Iterator[AuditLogLine]:
         for path in self._newest_first:
             for text in read_lines_backwards(path):
-                yield msgspec.json.decode(text)
+                yield msgspec.json.decode(text, type=AuditLogLine)
 
     def _rotate(self) -> None:
         for newer, older in reversed(list(pairwise(self._newest_first))):

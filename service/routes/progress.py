@@ -11,6 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from schemas.table.epoch import EpochRow
+from schemas.types.json_types import JsonObject
 from schemas.types.moments import format_instant
 from service.access.requirements import require_role
 from service.access.tokens import Role
@@ -70,9 +71,9 @@ class _Savepoint(msgspec.Struct):
 async def watermarks(request: Request, name: str) -> Response:
     """Return the watermarks of the job and its partitions, as of the newest epoch."""
     newest = require_newest(await runtime_of(request).wait_until_ready(name))
-    time = {"combined": None, "status": None, "held_by": [], "topics": {}} | newest.watermarks
+    time: JsonObject = {"combined": None, "status": None, "held_by": [], "topics": {}}
     document = {"epoch": newest.epoch, "committed_at": format_instant(newest.committed_at // 1_000)}
-    return answer(document | time)
+    return answer(document | time | newest.watermarks)
 
 
 # --- savepoints ---------------------------------------------------------------------------------

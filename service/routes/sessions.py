@@ -128,4 +128,4 @@ async def audit_log(
 ) -> Response:
     """Who requested which change, and the status of the response; newest first."""
     runtime = runtime_of(request)
-    return answer({"lines": await run_in_threadpool(runtime.audit_log.newest, limit)})
+    return answer(AuditLogLines(await run_in_threadpool(runtime.audit_log.newest, limit)))

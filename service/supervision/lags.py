@@ -56,7 +56,7 @@ class Lags:
         self._connections = connections
         self._list_jobs = list_jobs
         self._on_ends = on_ends
-        self._clients: dict[str, Any] = {}
+        self._clients: dict[str, KafkaAdminClient] = {}
         self._retry_at: dict[tuple[str, str], float] = {}  # by connection, or by job
         self._found: dict[str, tuple[float, Offsets]] = {}
         self._closed = threading.Event()

@@ -279,7 +279,7 @@ class Register:
                 list(fields.values()),
             )
 
-    def _change(self, table: str, key: str, value: str, fields: dict[str, Any]) -> None:
+    def _change(self, table: str, key: str, value: str, fields: dict[str, object]) -> None:
         assignments = ", ".join(f"{name} = ?" for name in fields)
         with self._lock:
             self._connection.execute(

@@ -9,7 +9,7 @@ import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +17,7 @@ from jobs.cli.errors import UsageError
 from jobs.cli.output import print_json, print_note, print_table
 from schemas import limits
 from schemas.process.memory import read_process_memory
+from schemas.types.json_types import JsonObject
 
 if TYPE_CHECKING:
     from jobs.querying.answers import Answer
@@ -86,7 +87,7 @@ def _query_service(options: argparse.Namespace) -> None:
     print_note(f"epochs: {json.dumps(found.epochs)}")
 
 
-def _print_table(names: list[str], rows: list[dict[str, Any]]) -> None:
+def _print_table(names: list[str], rows: list[JsonObject]) -> None:
     print_table([(name, False) for name in names], ([row[name] for name in names] for row in rows))
 
 

@@ -16,7 +16,6 @@ command, the service and the console show the same nodes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 
@@ -33,6 +32,7 @@ from schemas.spec.duration import duration_text
 from schemas.spec.job import JobSpec, MiniBatch
 from schemas.spec.watermark import GeneratorClass, Mark, Watermark
 from schemas.table.changelog import progress_topic
+from schemas.types.json_types import JsonObject
 
 RETRACTING = "_RETRACT"  # how Flink marks an aggregate that retracts rows
 _JOIN_TYPES: dict[JoinKind, str] = {  # as Flink calls them
@@ -44,7 +44,7 @@ _JOIN_TYPES: dict[JoinKind, str] = {  # as Flink calls them
     "ANTI": "LeftAntiJoin",
 }
 
-Attributes = dict[str, Any]
+Attributes = JsonObject
 
 
 class PlanNode(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from jobs.core.sql.select import QueryError
 from schemas.spec.file import Document, Problem, SpecError, validate
 from schemas.spec.job import JobSpec, View
 from schemas.spec.source_rows import locate_key
+from schemas.types.json_types import JsonObject
 
 _QUERY = "query"
 _NOT_OVER_JOIN = {
@@ -81,7 +82,7 @@ def _place(keys: tuple[str, ...], above: tuple[str, ...]) -> tuple[str, ...]:
 def _check_queries_alone(document: Document) -> list[Problem]:
     """Return the problems of the queries in an invalid spec, as far as its columns are valid."""
     given = document.value if isinstance(document.value, dict) else {}
-    rows: dict[str, Any] = {"source": {"topic": "unnamed"}, "columns": given.get("columns")}
+    rows: JsonObject = {"source": {"topic": "unnamed"}, "columns": given.get("columns")}
     if "sources" in given:
         rows = {"sources": given["sources"]}
     found: list[Problem] = []

@@ -10,12 +10,13 @@ publisher commits nothing more.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from schemas import limits
 from schemas.table.changelog import SinkFormat
+from schemas.table.epoch import Offsets
 
 STOP_LINE = b'{"stop":true}\n'
 
@@ -63,7 +64,7 @@ class EpochToPublish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     counts: list[int] = []  # how many each topic must get; none if that is not known
     watermark: int | None = None
     status: str = "active"
-    offsets: dict[str, Any] = {}
+    offsets: Offsets = {}
     committed_ms: int | None = None  # the time of the commit; None: the publisher's clock
     appended_ms: int | None = None  # when its oldest record was appended; None without records
 
@@ -93,7 +94,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
     watermark: int | None = None
     status: str = "active"
-    offsets: dict[str, Any] = {}
+    offsets: Offsets = {}
     generation: int = 0
     table: str = ""  # the table of the epochs
     uuid: str = ""  # of the epoch

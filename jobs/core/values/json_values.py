@@ -36,10 +36,11 @@ from jobs.core.values.float_values import (
 )
 from jobs.core.values.json_text import JsonNumber, describe
 from schemas import limits
+from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import COMPOSITE, Kind, SqlType, integer_range
 
 TimestampFormat = Literal["sql", "iso"]
-Json = bool | int | float | str | list[Any] | dict[str, Any] | None
+Json = bool | int | float | str | list[Any] | JsonObject | None
 Converter = Callable[[object], Value]
 Renderer = Callable[[Value], Json]
 

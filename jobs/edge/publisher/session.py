@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -44,7 +43,7 @@ _REFUSED = (
     Code._AUTHENTICATION,
     Code._INVALID_ARG,
 )
-_PRODUCER_OPTIONS: dict[str, Any] = {
+_PRODUCER_OPTIONS: dict[str, object] = {
     "acks": "all",
     "enable.idempotence": True,
     # 463-byte records become a tenth; compressing costs less than sending the rest.

@@ -31,7 +31,7 @@ async def audit_log_page(
         request,
         visitor,
         "audit_log.html",
-        lines=[{**each, "job": _find_job(each["path"], jobs)} for each in lines],
+        lines=[(each, _find_job(each.path, jobs)) for each in lines],
         job=job.strip(),
         jobs=jobs,
     )

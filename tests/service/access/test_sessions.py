@@ -181,7 +181,7 @@ def test_the_audit_log_is_bounded_and_goes_on(
     for number in range(99):
         kept.note("a", Role.ADMIN, "PUT", f"/{number}", 200)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 8 * 450
-    assert [line["path"] for line in kept.newest(20)] == [f"/{98 - n}" for n in range(20)]
+    assert [line.path for line in kept.newest(20)] == [f"/{98 - n}" for n in range(20)]
 
 
 def test_a_viewer_s_lines_push_no_line_of_an_admin_out(
@@ -196,8 +196,8 @@ def test_a_viewer_s_lines_push_no_line_of_an_admin_out(
         kept.note("eye", Role.VIEWER, "POST", f"/{number}", 403)
     kept.note("ops", Role.OPERATOR, "POST", "/last", 202)
     found = kept.newest(1_000)
-    assert [line["path"] for line in found[:3]] == ["/last", "/98", "/97"]
-    assert found[-1]["who"] == "boss"
+    assert [line.path for line in found[:3]] == ["/last", "/98", "/97"]
+    assert found[-1].who == "boss"
 
 
 def test_lines_of_reads_push_no_line_of_a_change_out(
@@ -210,7 +210,7 @@ def test_lines_of_reads_push_no_line_of_a_change_out(
     kept.note("boss", Role.ADMIN, "DELETE", "/v1/jobs/items", 204)
     for number in range(99):
         kept.note("boss", Role.ADMIN, "POST", "/v1/sql", 200, reads=[f"items{number}"])
-    assert [line["method"] for line in kept.newest(1_000)] == ["DELETE"]
+    assert [line.method for line in kept.newest(1_000)] == ["DELETE"]
 
 
 @pytest.mark.anyio
