@@ -1,30 +1,82 @@
-"""The demo's display: results, newest changelog rows and figures; without a terminal, lines."""
+"""The demo's screen: what a consumer of the changelog has; without a terminal, lines.
+
+items-changes (read_committed) ──► fold ──► results, newest changelog rows
+"""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
+from kafka import KafkaConsumer, TopicPartition
 from rich.columns import Columns
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from jobs.demo.follower import Fold
+from jobs.demo.serving import DemoFailed
+from jobs.demo.specs import PARTITIONS
+from schemas.table.changelog import ChangelogRecord, JsonValue
 
+LATEST_ROWS = 40
 LINE_SECONDS = 1.0
 _LATEST_ROWS_MIN = 6
 _WIDTH_SIDE_BY_SIDE = 110
 _RESULT_COLUMNS = ("name", "sum_cnt", "top", "n")
 
-Show = Callable[[Fold, str], None]  # of the changelog so far, and a line of figures
+
+@dataclass(slots=True)
+class Fold:
+    """Folds the changelog by key; raises if a row does not fit the rows before it."""
+
+    results: dict[str, dict[str, JsonValue]] = field(default_factory=dict)
+    latest: deque[ChangelogRecord] = field(default_factory=lambda: deque(maxlen=LATEST_ROWS))
+    epoch: int = 0  # of the newest row
+    rows: int = 0
+
+    def read(self, consumer: KafkaConsumer, seconds: float) -> None:
+        """Apply the new records of a topic; wait at most so long for the first."""
+        for batch in consumer.poll(timeout_ms=int(seconds * 1_000)).values():
+            for record in batch:
+                self.apply(record.key.decode(), ChangelogRecord.decode(record.value))
+
+    def apply(self, key: str, record: ChangelogRecord) -> None:
+        before = self.results.get(key)
+        retracts = record.op in ("-U", "-D")
+        if retracts and before != record.row:
+            raise DemoFailed(f"{record.op} of {key} retracts {record.row}, not {before}")
+        if record.op == "+I" and before is not None:
+            raise DemoFailed(f"+I of {key}, which already has {before}")
+        if retracts:
+            del self.results[key]
+        else:
+            self.results[key] = record.row
+        self.latest.append(record)
+        self.epoch = record.epoch
+        self.rows += 1
+
+
+def open_topic(brokers: str, name: str) -> KafkaConsumer:
+    """Read all partitions of a topic from the beginning, committed records only."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=brokers, isolation_level="read_committed", auto_offset_reset="earliest"
+    )
+    consumer.assign([TopicPartition(name, number) for number in range(PARTITIONS)])
+    return consumer
+
+
+def is_at_end(consumer: KafkaConsumer) -> bool:
+    ends = consumer.end_offsets(consumer.assignment())
+    return all(consumer.position(each) >= end for each, end in ends.items())
 
 
 @contextmanager
-def open_display(console: Console, hints: Sequence[str]) -> Iterator[Show]:
-    """Yield a function that shows how far the demo is."""
+def open_display(console: Console, hints: Sequence[str]) -> Iterator[Callable[[Fold, str], None]]:
+    """Yield a function that shows the changelog so far, and a line of figures."""
     if console.is_terminal:
         with Live(console=console, refresh_per_second=5) as live:
             yield lambda fold, figures: live.update(_draw(fold, figures, hints, console.width))
@@ -48,7 +100,7 @@ def _draw(fold: Fold, figures: str, hints: Sequence[str], width: int) -> Group:
     results = Table(title=f"results at epoch {fold.epoch}", title_justify="left")
     for name in _RESULT_COLUMNS:
         results.add_column(name, justify="left" if name == "name" else "right", min_width=7)
-    for row in sorted(fold.results.values(), key=lambda row: str(row["name"])):
+    for _, row in sorted(fold.results.items()):
         results.add_row(*(str(row[name]) for name in _RESULT_COLUMNS))
     latest = Table(title="newest changelog rows, as consumed", title_justify="left")
     latest.add_column("epoch", justify="right")

@@ -2,97 +2,102 @@
 
 from __future__ import annotations
 
-import socket
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from jobs.demo.specs import SPECS
-from jobs.demo.waiting import DemoFailed, Patience
-from schemas.types.json_types import JsonObject
+from jobs.demo.specs import ITEMS, SPECS
+from jobs.edge.process.broker import is_free
 
 PORT, PORTS_TRIED = 8080, 100
-CLEANUP_SECONDS_MAX = 90.0
+STOP_SECONDS_MAX = 90.0
 FAILURES_MAX = 3  # of a job that the service starts again
-LOG_LINES_SHOWN = 15
+STALL_SECONDS_MAX = 600.0  # a start of Spark took three minutes on a machine with load 50
 
 _library: Any = import_module("service.client")
-_NAMES = [spec["name"] for spec in SPECS]
 _PAUSE_SECONDS = 0.2
 _PASSING = (429, 502, 503, 504)  # a busy service answers so
+_COUNTED = re.compile(rf'retally_job_counted_total{{job="{ITEMS["name"]}",what="(\w+)"}} (\S+)')
 
-Answer = TypeVar("Answer")
+
+class DemoFailed(Exception):
+    """The demo cannot continue; the message says why."""
+
+
+@dataclass(slots=True)
+class Patience:
+    """Waits as long as a sign of progress changes: a busy machine is slow, and not broken."""
+
+    seconds_max: float = STALL_SECONDS_MAX
+    _sign: object = None
+    _since: float = field(default_factory=time.monotonic)
+
+    def require(self, sign: object, what: str) -> None:
+        """Raise DemoFailed if the sign has not changed for too long."""
+        if sign != self._sign:
+            self._sign, self._since = sign, time.monotonic()
+        if time.monotonic() - self._since > self.seconds_max:
+            raise DemoFailed(f"{what}, and nothing has moved for {self.seconds_max:.0f} s")
 
 
 def find_free_port(first: int = PORT) -> int:
-    """Return the first free port from `first` on."""
-    for port in range(first, min(first + PORTS_TRIED, 65_536)):
-        with socket.socket() as taken:
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                taken.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise DemoFailed(f"ports {first} to {first + PORTS_TRIED - 1} are all taken; try --port")
+    """Return the first free port from `first` on; `first` if none is."""
+    ports = range(first, min(first + PORTS_TRIED, 65_536))
+    return next((each for each in ports if is_free("127.0.0.1", each)), first)
 
 
 class Service:
     """A service process with the demo's jobs, from `start` to `stop`."""
 
-    def __init__(self, process: subprocess.Popen[str], log: Path, address: str) -> None:
+    def __init__(self, process: subprocess.Popen[str], address: str) -> None:
         self._process = process
-        self._log = log
         self.address = address
         self.client: Any = _library.Client(address)
 
     @classmethod
     def start(cls, data: Path, brokers: str, port: int) -> Service:
         """Start the process; return when it serves."""
-        path = data / "service.log"
+        log = data / "service.log"
         command = [sys.executable, "-m", "jobs.cli.main", "serve", "--data", str(data)]
-        with path.open("wb") as log:
-            process = subprocess.Popen(
-                [*command, "--brokers", brokers, "--port", str(port)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,  # so that Ctrl-C ends the demo only, which stops the jobs
-            )
+        process = subprocess.Popen(
+            [*command, "--brokers", brokers, "--port", str(port)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log.open("wb"),
+            text=True,
+            start_new_session=True,  # so that Ctrl-C ends the demo only, which stops the jobs
+        )
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line.startswith("ready "):
-            raise DemoFailed(f"the service did not start\n{_read_end(path)}")
-        return cls(process, path, line.split()[1])
+            raise DemoFailed(f"the service did not start; {log} says why")
+        return cls(process, line.split()[1])
 
     def start_jobs(self) -> None:
         for spec in SPECS:
-            self._request(partial(self.client.put, spec["name"], spec))
-            self._request(partial(self.client.start, spec["name"]))
-
-    def check(self) -> None:
-        """Raise DemoFailed if the service has ended, or a job has failed again and again."""
-        for job in self.list_jobs():
-            final = job.actual == "FAILED" and job.retry_at is None
-            if final or job.failures >= FAILURES_MAX:
-                lines = self._request(partial(self.client.logs, job.name, limit=LOG_LINES_SHOWN))
-                text = "\n".join(["the end of its log:", *(line.message for line in lines)])
-                raise DemoFailed(f"the job {job.name} failed: {job.reason}\n{text}")
+            self.request(self.client.put, spec["name"], spec)
+            self.request(self.client.start, spec["name"])
 
     def list_jobs(self) -> list[Any]:
-        """Return the documents of the demo's jobs; raise DemoFailed if one was deleted."""
-        found = {job.name: job for job in self._request(lambda: list(self.client.jobs()))}
-        for name in _NAMES:
-            if name not in found:
-                raise DemoFailed(f"the job {name} was deleted, so there is nothing to compare")
-        return [found[name] for name in _NAMES]
+        """Return the documents of the demo's jobs.
+
+        Raise DemoFailed if a job was deleted, or has failed again and again.
+        """
+        found = {job.name: job for job in self.request(lambda: list(self.client.jobs()))}
+        jobs = [found.get(spec["name"]) for spec in SPECS]
+        for job in jobs:
+            if job is None:
+                raise DemoFailed("a job was deleted, so there is nothing to compare")
+            if job.failures >= FAILURES_MAX or (job.actual == "FAILED" and job.retry_at is None):
+                raise DemoFailed(f"the job {job.name} failed: {job.reason}")
+        return jobs
 
     def resume_jobs(self) -> list[str]:
         """Let the jobs run that somebody has paused or stopped; return their names."""
@@ -103,65 +108,41 @@ class Service:
                 go(job.name)
         return [job.name for job in idle]
 
-    def read_rows(self, job: str) -> list[JsonObject]:
-        return self._request(lambda: list(self.client.results(job)))
+    def stop_jobs(self) -> None:
+        """Ask the jobs to stop; they publish what they have committed before they end."""
+        for spec in SPECS:
+            self.request(self.client.stop, spec["name"])
 
-    def stop_jobs(self, report: Callable[[str], None], seconds_max: float | None = None) -> None:
-        """Stop the jobs; they publish what they have committed before they end."""
-        for name in _NAMES:
-            self._request(partial(self.client.stop, name))
-        patience = Patience() if seconds_max is None else Patience(seconds_max)
-        while running := [job for job in self.list_jobs() if job.actual != "STOPPED"]:
-            for job in running:
-                if job.actual == "FAILED":
-                    raise DemoFailed(f"the job {job.name} failed while it stopped: {job.reason}")
-            states = describe_states(running)
-            report(states)
-            patience.require(states, f"the jobs do not stop: {states}")
-            time.sleep(_PAUSE_SECONDS)
+    def read_metrics(self) -> dict[str, float]:
+        """Return the first job's counters since the service started, by name."""
+        text = self.request(self.client._send, "GET", "/metrics").decode()
+        return {what: float(value) for what, value in _COUNTED.findall(text)}
 
     def stop(self) -> None:
-        """Stop the jobs that still run, then the service."""
-        if self._process.poll() is None:
-            with suppress(Exception):  # the guard kills what is left
-                self.stop_jobs(lambda _: None, CLEANUP_SECONDS_MAX)
-            self._process.terminate()
-            try:
-                self._process.wait(CLEANUP_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        """Stop the service; the guard kills a job that still runs."""
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_SECONDS_MAX)
         self.client.close()
 
-    def _request(self, call: Callable[[], Answer]) -> Answer:
+    def request(self, call: Callable[..., Any], *arguments: object) -> Any:
         """Call the service; try again while it is too busy to answer and still runs."""
         patience = Patience()
         while True:
             try:
-                return call()
-            except _library.Refused as refused:
-                if refused.status not in _PASSING:
+                return call(*arguments)
+            except (_library.Refused, OSError) as error:
+                busy = getattr(error, "status", _PASSING[0]) in _PASSING
+                if not busy or self._process.poll() is not None:
                     raise
-                problem: Exception = refused
-            except OSError as error:
-                problem = error
-            status = self._process.poll()
-            if status is not None:
-                raise DemoFailed(f"the service ended with status {status}\n{_read_end(self._log)}")
-            patience.require(None, f"the service does not answer: {problem}")
+                patience.require(None, f"the service does not answer: {error}")
             time.sleep(_PAUSE_SECONDS)
 
 
-def _read_end(log: Path) -> str:
-    lines = log.read_text(errors="replace").splitlines()
-    return "\n".join(["the end of its log:", *lines[-LOG_LINES_SHOWN:]])
-
-
-def describe_states(jobs: list[Any]) -> str:
+def describe_states(jobs: Iterable[Any]) -> str:
     """Return the state of each job, with the reason of a retry."""
-    parts = []
-    for job in jobs:
-        epoch = f" at epoch {job.epoch}" if job.epoch else ""
-        reason = f" ({job.reason})" if job.actual == "FAILED" and job.reason else ""
-        parts.append(f"{job.name} {job.actual}{epoch}{reason}")
-    return ", ".join(parts)
+    return ", ".join(
+        f"{job.name} {job.actual} at epoch {job.epoch or 0}"
+        + (f" ({job.reason})" if job.actual == "FAILED" else "")
+        for job in jobs
+    )

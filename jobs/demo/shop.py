@@ -1,7 +1,7 @@
 """Shop: a table of products that keeps changing, and canal's message for each change.
 
     Shop ──► messages   (partition, canal-json), the envelope as canal sends it
-      └────► truth      name -> (SUM(cnt), MAX(cnt), COUNT(*), MIN(created)) of the rows left
+      └────► truth      name -> the result of the query over the rows left
 
 Equal seeds give equal changes: the shop has its own clock, and each message advances it. Some
 messages are bad; they are not in the truth.
@@ -12,30 +12,25 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
-TABLE_COLUMNS = {
-    "id": "BIGINT",
-    "name": "STRING",
-    "cnt": "INT",
-    "price": "DECIMAL(10, 2)",
-    "created": "TIMESTAMP(3)",
+from schemas.types.json_types import JsonObject
+
+_COLUMNS = {  # types of a spec and of MySQL, and JDBC's number
+    "id": ("BIGINT", "bigint", -5),
+    "name": ("STRING", "varchar(64)", 12),
+    "cnt": ("INT", "int", 4),
+    "price": ("DECIMAL(10, 2)", "decimal(10,2)", 3),
+    "created": ("TIMESTAMP(3)", "datetime(3)", 93),
 }
+_SHELF = {"shelf": ("STRING", "varchar(8)", 12)}  # comes and goes
+TABLE_COLUMNS = {name: kind for name, (kind, _, _) in _COLUMNS.items()}
 GROUPS = (
-    "bolt",
-    "bracket",
-    "chisel",
-    "drill",
-    "hammer",
-    "hinge",
-    "nut",
-    "pliers",
-    "saw",
-    "screw",
-    "washer",
-    "wrench",
+    *("bolt", "bracket", "chisel", "drill", "hammer", "hinge", "nut", "pliers", "saw", "screw"),
+    *("washer", "wrench"),
 )
 RARE_GROUPS = ("anvil", "sundial")  # one row or none, so that results come and go
 
@@ -59,48 +54,27 @@ CANAL_DELAY_MS = 12
 OPENS = datetime(2026, 1, 2, 9)
 MESSAGE_TAKES = timedelta(microseconds=2_500)  # as at the demo's default rate
 
-_TYPES = {  # of MySQL, and JDBC's numbers for them
-    "id": ("bigint", -5),
-    "name": ("varchar(64)", 12),
-    "cnt": ("int", 4),
-    "price": ("decimal(10,2)", 3),
-    "created": ("datetime(3)", 93),
-    "shelf": ("varchar(8)", 12),
-}
-
 Message = tuple[int, bytes]
-Truth = dict[str, tuple[int, int, int, datetime]]
+Row = JsonObject  # as canal has it: every value is text
+Truth = dict[str, JsonObject]
 
 
-@dataclass(slots=True)
-class Product:
-    name: str
-    cnt: int
-    cents: int
-    created: datetime
-
-
-@dataclass(slots=True)
 class Shop:
     """The table. All changes of a product go to one partition, in order."""
 
-    seed: int
-    partitions: int
-    _products: list[dict[int, Product]] = field(init=False)  # by partition, then by id
-    _random: random.Random = field(init=False)
-    _next_id: int = field(init=False, default=1)
-    _messages: int = field(init=False, default=0)
-    _has_shelf: bool = field(init=False, default=False)
-
-    def __post_init__(self) -> None:
-        self._random = random.Random(self.seed)
-        self._products = [{} for _ in range(self.partitions)]
+    def __init__(self, seed: int, partitions: int) -> None:
+        self.partitions = partitions
+        self._products: list[list[Row]] = [[] for _ in range(partitions)]
+        self._random = random.Random(seed)
+        self._next_id = 1
+        self._messages = 0
+        self._has_shelf = False
 
     def insert_stock(self, now_ms: int) -> Iterator[Message]:
         """Insert the first products, in messages of several rows, as a bulk INSERT does."""
         per_message = ROWS_AT_FIRST // (4 * self.partitions)
         for number in range(4 * self.partitions):
-            yield self._insert(number % self.partitions, per_message, now_ms)
+            yield self._insert(number % self.partitions, now_ms, per_message)
 
     def change(self, now_ms: int) -> Message:
         """Make the next change, by chance."""
@@ -109,138 +83,114 @@ class Shop:
         (kind,) = self._random.choices(list(CHANGES), list(CHANGES.values()))
         if kind == "insert" and sum(map(len, self._products)) >= ROWS_MAX:
             kind = "delete"
-        if kind == "insert" or (len(live) < ROWS_IN_A_MESSAGE and kind not in ("alter", "bad")):
-            return self._insert(partition, 1, now_ms)
-        if kind == "delete":
-            return self._delete(partition, now_ms)
-        if kind == "alter":
-            return self._alter(partition, now_ms)
-        if kind == "bad":
-            return self._make_bad(partition, now_ms)
-        return self._update(partition, kind, now_ms)
+        if len(live) < ROWS_IN_A_MESSAGE and kind not in ("alter", "bad"):
+            kind = "insert"
+        others = {"insert": self._insert, "delete": self._delete}
+        others |= {"alter": self._alter, "bad": self._make_bad}
+        make = others.get(kind, partial(self._update, kind))
+        return make(partition, now_ms)
 
     def compute_truth(self) -> Truth:
         """Compute the results of the query from the rows, not from the changes."""
-        groups: dict[str, list[Product]] = {}
+        groups: dict[str, list[Row]] = {}
         for live in self._products:
-            for product in live.values():
-                groups.setdefault(product.name, []).append(product)
+            for row in live:
+                groups.setdefault(row["name"], []).append(row)
         return {
-            name: (
-                sum(each.cnt for each in group),
-                max(each.cnt for each in group),
-                len(group),
-                min(each.created for each in group),
-            )
-            for name, group in sorted(groups.items())
+            name: {
+                "name": name,
+                "sum_cnt": sum(int(row["cnt"]) for row in rows),
+                "top": max(int(row["cnt"]) for row in rows),
+                "n": len(rows),
+                "oldest": min(row["created"] for row in rows).rstrip("0").rstrip("."),
+            }
+            for name, rows in groups.items()
         }
 
     # --- kinds of changes ---------------------------------------------------------------------
 
-    def _insert(self, partition: int, rows: int, now_ms: int) -> Message:
+    def _insert(self, partition: int, now_ms: int, rows: int = 1) -> Message:
         data = []
         for _ in range(rows):
             while self._next_id % self.partitions != partition:
                 self._next_id += 1
-            identity, self._next_id = self._next_id, self._next_id + 1
-            product = self._make_product(self._choose_group())
-            self._products[partition][identity] = product
-            data.append(self._encode_row(identity, product))
-        return partition, self._encode_message("INSERT", data, None, now_ms)
+            data.append(self._make_product(self._choose_group()))
+            self._next_id += 1
+        self._products[partition] += data
+        return partition, self._encode_message("INSERT", data, now_ms)
 
-    def _update(self, partition: int, kind: str, now_ms: int) -> Message:
-        live = self._products[partition]
-        rows = self._random.randint(2, ROWS_IN_A_MESSAGE) if kind == "restock" else 1
-        data, old = [], []
-        for identity in self._random.sample(list(live), rows):
-            product = live[identity]
+    def _update(self, kind: str, partition: int, now_ms: int) -> Message:
+        count = self._random.randint(2, ROWS_IN_A_MESSAGE) if kind == "restock" else 1
+        rows, old = self._random.sample(self._products[partition], count), []
+        for row in rows:
             if kind == "regroup":
-                old.append({"name": product.name})
-                product.name = self._choose_group(apart_from=product.name)
+                new = {"name": self._choose_group(apart_from=row["name"])}
             elif kind == "reprice":
-                old.append({"price": _format_price(product.cents)})
-                product.cents += self._random.randint(1, 500)
+                new = {"price": f"{Decimal(row['price']) + self._choose_price(500):.2f}"}
             else:
-                old.append({"cnt": str(product.cnt)})
-                product.cnt = (product.cnt + self._random.randint(1, 999)) % 1_000
-            data.append(self._encode_row(identity, product))
-        return partition, self._encode_message("UPDATE", data, old, now_ms)
+                new = {"cnt": str((int(row["cnt"]) + self._random.randint(1, 999)) % 1_000)}
+            old.append({name: row[name] for name in new})
+            row |= new
+        return partition, self._encode_message("UPDATE", rows, now_ms, old=old)
 
     def _delete(self, partition: int, now_ms: int) -> Message:
         live = self._products[partition]
-        identity = self._random.choice(list(live))
-        data = [self._encode_row(identity, live.pop(identity))]
-        return partition, self._encode_message("DELETE", data, None, now_ms)
+        row = live.pop(self._random.randrange(len(live)))
+        return partition, self._encode_message("DELETE", [row], now_ms)
 
     def _alter(self, partition: int, now_ms: int) -> Message:
         """Add a column that no job reads, or drop it."""
         self._has_shelf = not self._has_shelf
         clause = "ADD COLUMN `shelf` varchar(8)" if self._has_shelf else "DROP COLUMN `shelf`"
-        fields = {"sql": f"ALTER TABLE `product` {clause}", "isDdl": True}
-        return partition, self._encode_message("ALTER", None, None, now_ms, **fields)
+        sql = f"ALTER TABLE `product` {clause}"
+        return partition, self._encode_message("ALTER", None, now_ms, sql=sql, isDdl=True)
 
     def _make_bad(self, partition: int, now_ms: int) -> Message:
         """Make a message that a job must refuse: it goes to quarantine, not into results."""
-        row = self._encode_row(self._next_id, self._make_product("bolt"))
+        row = self._make_product("bolt")
         kind = self._random.randrange(3)
         if kind == 0:
-            return partition, self._encode_message(
-                "INSERT", [{**row, "cnt": "a few"}], None, now_ms
-            )
-        if kind == 1:
-            return partition, self._encode_message("UPSERT", [row], None, now_ms)
-        return partition, self._encode_message("INSERT", [row], None, now_ms)[:-40]
+            row["cnt"] = "a few"
+        value = self._encode_message("UPSERT" if kind == 1 else "INSERT", [row], now_ms)
+        return partition, value[:-40] if kind == 2 else value
 
     # --- messages of canal --------------------------------------------------------------------
 
-    def _encode_row(self, identity: int, product: Product) -> dict[str, str | None]:
-        row: dict[str, str | None] = {
-            "id": str(identity),
-            "name": product.name,
-            "cnt": str(product.cnt),
-            "price": _format_price(product.cents),
-            "created": product.created.isoformat(" ", "milliseconds"),
-        }
-        if self._has_shelf:
-            row["shelf"] = None if identity % 3 else f"{identity % 7}-{identity % 5}"
-        return row
-
     def _encode_message(
-        self,
-        kind: str,
-        data: list[dict[str, str | None]] | None,
-        old: list[dict[str, str]] | None,
-        now_ms: int,
-        **fields: Any,
+        self, kind: str, data: list[Row] | None, now_ms: int, **fields: Any
     ) -> bytes:
         self._messages += 1
-        names = list(data[0]) if data else []
+        columns = _COLUMNS | (_SHELF if self._has_shelf else {})
         message = {
-            "data": data,
+            "data": data and [{name: row.get(name) for name in columns} for row in data],
             "database": "shop",
             "es": now_ms - CANAL_DELAY_MS,
             "id": self._messages,
             "isDdl": False,
-            "mysqlType": {name: _TYPES[name][0] for name in names} if data else None,
-            "old": old,
+            "mysqlType": {name: kind for name, (_, kind, _) in columns.items()} if data else None,
+            "old": None,
             "pkNames": ["id"] if data else None,
             "sql": "",
-            "sqlType": {name: _TYPES[name][1] for name in names} if data else None,
+            "sqlType": {name: number for name, (*_, number) in columns.items()} if data else None,
             "table": "product",
             "ts": now_ms,
             "type": kind,
         }
         return json.dumps({**message, **fields}, separators=(",", ":")).encode()
 
-    def _make_product(self, name: str) -> Product:
-        now = OPENS + self._messages * MESSAGE_TAKES
-        created = now.replace(microsecond=now.microsecond // 1_000 * 1_000)
-        return Product(name, self._random.randint(0, 999), self._random.randint(5, 20_000), created)
+    def _make_product(self, name: str) -> Row:
+        created = OPENS + self._messages * MESSAGE_TAKES
+        return {
+            "id": str(self._next_id),
+            "name": name,
+            "cnt": str(self._random.randint(0, 999)),
+            "price": f"{self._choose_price(20_000):.2f}",
+            "created": created.isoformat(" ", "milliseconds"),
+        }
+
+    def _choose_price(self, cents_max: int) -> Decimal:
+        return Decimal(self._random.randint(5, cents_max)) / 100
 
     def _choose_group(self, apart_from: str = "") -> str:
         pool = RARE_GROUPS if self._random.random() < RARE_SHARE else GROUPS
         return self._random.choice([name for name in pool if name != apart_from])
-
-
-def _format_price(cents: int) -> str:
-    return f"{cents // 100}.{cents % 100:02d}"

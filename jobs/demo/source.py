@@ -24,6 +24,7 @@ from jobs.demo.shop import Message, Shop
 from jobs.demo.specs import PARTITIONS, SOURCE_TOPIC
 from jobs.edge.kafka.admin import KafkaAdmin
 from schemas.spec.connections import BROKERS_DEFAULT
+from schemas.types.moments import now_ms
 
 RATE_DEFAULT = 400
 _TICK_SECONDS = 0.05
@@ -33,19 +34,20 @@ _HEARTBEAT_SECONDS = 1.0
 def make_changes(shop: Shop, there: Mapping[int, int]) -> Iterator[Message | None]:
     """Yield the changes that the topic does not have, for ever; None for one that it has."""
     made = dict.fromkeys(range(shop.partitions), 0)
-    stock = shop.insert_stock(_now_ms())
+    stock = shop.insert_stock(now_ms())
     while True:
-        message = next(stock, None) or shop.change(_now_ms())
+        message = next(stock, None) or shop.change(now_ms())
         partition = message[0]
         made[partition] += 1
         yield message if made[partition] > there.get(partition, 0) else None
 
 
-class Feed:
-    """Sends changes; `sent` counts them by partition."""
+class Feed(threading.Thread):
+    """Sends changes; `sent` counts them."""
 
     def __init__(self, brokers: str, messages: Iterator[Message | None], rate: int) -> None:
-        self.sent = [0] * PARTITIONS
+        super().__init__(name="feed", daemon=True)
+        self.sent = 0
         self.failure: BaseException | None = None
         self.ended = threading.Event()
         self._messages = messages
@@ -54,23 +56,18 @@ class Feed:
         self._producer = KafkaProducer(
             bootstrap_servers=brokers.split(","), acks="all", enable_idempotence=True
         )
-        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def stop(self) -> None:
         """Stop making changes, and wait until all of them are in the topic."""
         self.ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self.join()
         self._producer.flush()
 
     def close(self) -> None:
         self.ended.set()
         self._producer.close(timeout=2)
 
-    def _run(self) -> None:
+    def run(self) -> None:
         try:
             began, sent = time.monotonic(), 0
             while not self.ended.is_set():
@@ -84,7 +81,7 @@ class Feed:
                 partition, value = message
                 result = self._producer.send(SOURCE_TOPIC, value, partition=partition)
                 result.add_errback(self._fail)
-                self.sent[partition] += 1
+                self.sent += 1
                 sent += 1
         except BaseException as failure:
             self._fail(failure)
@@ -95,21 +92,33 @@ class Feed:
         self.ended.set()
 
 
-def main(brokers: str, seed: int, rate: int, heartbeat: Path | None) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the shop's changes (1)")
+    parser.add_argument(
+        "--rate", type=int, default=RATE_DEFAULT, help=f"changes a second ({RATE_DEFAULT})"
+    )
+
+
+def main() -> int:
     """Send until SIGTERM, then wait until all messages are in the topic."""
+    parser = argparse.ArgumentParser(prog="python -m jobs.demo.source")
+    parser.add_argument("--brokers", default=BROKERS_DEFAULT, metavar="HOST:PORT")
+    parser.add_argument("--heartbeat", type=Path, metavar="FILE", help="touch it once a second")
+    add_options(parser)
+    options = parser.parse_args()
     try:
-        with KafkaAdmin({"bootstrap_servers": brokers.split(",")}) as admin:
+        with KafkaAdmin({"bootstrap_servers": options.brokers.split(",")}) as admin:
             admin.ensure_topic(SOURCE_TOPIC, PARTITIONS, {})
             there = admin.end_offsets(SOURCE_TOPIC)
         print(f"source: {SOURCE_TOPIC} has {sum(there.values())} messages", flush=True)
-        feed = Feed(brokers, make_changes(Shop(seed, PARTITIONS), there), rate)
+        changes = make_changes(Shop(options.seed, PARTITIONS), there)
+        feed = Feed(options.brokers, changes, options.rate)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: feed.ended.set())
         feed.start()
-        while not feed.ended.is_set():
-            if heartbeat is not None:
-                heartbeat.touch()
-            feed.ended.wait(_HEARTBEAT_SECONDS)
+        while not feed.ended.wait(_HEARTBEAT_SECONDS):
+            if options.heartbeat is not None:
+                options.heartbeat.touch()
         feed.stop()
         if feed.failure is not None:
             raise feed.failure
@@ -120,23 +129,5 @@ def main(brokers: str, seed: int, rate: int, heartbeat: Path | None) -> int:
     return 0
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m jobs.demo.source")
-    parser.add_argument("--brokers", default=BROKERS_DEFAULT, metavar="HOST:PORT")
-    parser.add_argument("--seed", type=int, default=1, help="the seed of the shop's changes (1)")
-    parser.add_argument(
-        "--rate", type=int, default=RATE_DEFAULT, help=f"changes a second ({RATE_DEFAULT})"
-    )
-    parser.add_argument(
-        "--heartbeat", type=Path, metavar="FILE", help="touch this file once a second"
-    )
-    return parser
-
-
 if __name__ == "__main__":
-    options = _build_parser().parse_args()
-    sys.exit(main(options.brokers, options.seed, options.rate, options.heartbeat))
+    sys.exit(main())

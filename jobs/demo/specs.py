@@ -16,7 +16,6 @@ from schemas.types.json_types import JsonObject
 SOURCE_TOPIC, SINK_TOPIC, PARTITIONS = "shop.product", "items-changes", 4
 WINDOW_SECONDS = 10
 _MINIBATCH = {"size": 5000, "latency": "1s"}
-_MIRROR = "off"  # the first one comes after a minute, and the demo should start fast
 
 ITEMS: JsonObject = {
     "name": "items",
@@ -25,7 +24,7 @@ ITEMS: JsonObject = {
     "query": "SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n, MIN(created) AS oldest "
     "FROM product GROUP BY name",
     "minibatch": _MINIBATCH,
-    "mirror": _MIRROR,
+    "mirror": "off",  # the first comes after a minute, and the demo should start fast
     "sink": {"topic": SINK_TOPIC, "partitions": PARTITIONS},
 }
 AGES: JsonObject = {
@@ -37,7 +36,7 @@ AGES: JsonObject = {
     f"FROM items GROUP BY TUMBLE(oldest, INTERVAL '{WINDOW_SECONDS}' SECOND)",
     "watermark": {"time": {"column": "oldest"}},
     "minibatch": _MINIBATCH,
-    "mirror": _MIRROR,
+    "mirror": "off",
     "sink": {"topic": "ages-changes", "partitions": 1},
 }
 SPECS = (ITEMS, AGES)
@@ -59,29 +58,20 @@ TOUR = {
     ),
 }
 
-Ages = dict[str, tuple[int, int, int]]
 
-
-def read_items(rows: list[JsonObject]) -> Truth:
-    """Convert the rows of the first job to the form of the shop's truth."""
-    return {
-        row["name"]: (row["sum_cnt"], row["top"], row["n"], datetime.fromisoformat(row["oldest"]))
-        for row in rows
-    }
-
-
-def read_ages(rows: list[JsonObject]) -> Ages:
-    """Convert the rows of the second job to the form of `compute_ages`."""
-    return {row["window_start"]: (row["names"], row["stock"], row["top"]) for row in rows}
-
-
-def compute_ages(items: Truth) -> Ages:
+def compute_ages(items: Truth) -> list[JsonObject]:
     """Compute the results of the second job from those of the first, without the job."""
-    windows: dict[str, list[tuple[int, int]]] = {}
-    for stock, top, _, oldest in items.values():
+    windows: dict[str, list[JsonObject]] = {}
+    for row in items.values():
+        oldest = datetime.fromisoformat(row["oldest"])
         start = oldest.replace(second=oldest.second - oldest.second % WINDOW_SECONDS, microsecond=0)
-        windows.setdefault(start.isoformat(" "), []).append((stock, top))
-    return {
-        start: (len(names), sum(stock for stock, _ in names), max(top for _, top in names))
-        for start, names in sorted(windows.items())
-    }
+        windows.setdefault(start.isoformat(" "), []).append(row)
+    return [
+        {
+            "window_start": start,
+            "names": len(rows),
+            "stock": sum(row["sum_cnt"] for row in rows),
+            "top": max(row["top"] for row in rows),
+        }
+        for start, rows in sorted(windows.items())
+    ]

@@ -203,7 +203,7 @@ def serve(host: str, port: int, data: Path, ended: Callable[[], bool]) -> None:
     with (data / "lock").open("a") as lock:
         _acquire(data, lock)
         port = port or free_port(host)
-        if not _is_free(host, port):
+        if not is_free(host, port):
             raise BrokerFailed(
                 f"cannot listen on {host}:{port}: the port is taken, or {host} is not an address "
                 "of this machine; choose another --port or --host"
@@ -223,12 +223,13 @@ def serve(host: str, port: int, data: Path, ended: Callable[[], bool]) -> None:
 def free_port(host: str) -> int:
     """Return a port that is free now; another process may take it before its use."""
     for port in random.sample(PORTS, 100):
-        if _is_free(host, port):
+        if is_free(host, port):
             return port
     raise BrokerFailed(f"no free port on {host} between {PORTS.start} and {PORTS.stop}")
 
 
-def _is_free(host: str, port: int) -> bool:
+def is_free(host: str, port: int) -> bool:
+    """Return whether a process may listen there."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does
         try:

@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -19,7 +18,7 @@ from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Rejected, Skipped
 from jobs.core.values.json_values import render
 from jobs.demo.shop import RARE_GROUPS, Shop, Truth
-from jobs.demo.specs import AGES, ITEMS, compute_ages, read_items
+from jobs.demo.specs import AGES, ITEMS, compute_ages
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import SqlType
 from tests.support.jobs.running_job import produce
@@ -58,12 +57,13 @@ def test_truth_is_the_query_over_the_rows_that_the_messages_leave(
         groups.setdefault(row[1], []).append(row)
     moment = load_spec(ITEMS).columns["created"]
     assert shop[0].compute_truth() == {
-        name: (
-            sum(row[2] for row in rows),
-            max(row[2] for row in rows),
-            len(rows),
-            datetime.fromisoformat(str(render(min(row[3] for row in rows), moment))),
-        )
+        name: {
+            "name": name,
+            "sum_cnt": sum(row[2] for row in rows),
+            "top": max(row[2] for row in rows),
+            "n": len(rows),
+            "oldest": render(min(row[3] for row in rows), moment),
+        }
         for name, rows in groups.items()
     }
 
@@ -121,18 +121,18 @@ def test_the_demos_specs_are_jobs_and_the_second_reads_what_the_first_publishes(
 
 
 def test_windows_are_those_of_the_oldest_products() -> None:
-    rows = [
-        {"name": name, "sum_cnt": total, "top": top, "n": 2, "oldest": oldest}
+    items = {
+        name: {"name": name, "sum_cnt": total, "top": top, "n": 2, "oldest": oldest}
         for name, total, top, oldest in [
             ("a", 7, 4, "2026-01-02 09:00:09.999"),
             ("b", 8, 5, "2026-01-02 09:00:10.000"),
             ("c", 9, 3, "2026-01-02 09:00:19.000"),
         ]
-    ]
-    assert compute_ages(read_items(rows)) == {
-        "2026-01-02 09:00:00": (1, 7, 4),
-        "2026-01-02 09:00:10": (2, 17, 5),
     }
+    assert compute_ages(items) == [
+        {"window_start": "2026-01-02 09:00:00", "names": 1, "stock": 7, "top": 4},
+        {"window_start": "2026-01-02 09:00:10", "names": 2, "stock": 17, "top": 5},
+    ]
 
 
 def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:

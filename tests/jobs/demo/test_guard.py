@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.demo.guard import Guard
+from jobs.demo.guard import guard
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="the guard reads /proc")
 
@@ -23,7 +23,8 @@ def test_what_the_demo_could_not_stop_is_killed_and_nothing_else(tmp_path: Path)
     mine = sleeping("jobs.cli.main", f"{tmp_path}/service/spec.yaml")
     other = sleeping("jobs.cli.main", f"{tmp_path}-other/spec.yaml")
     try:
-        Guard.start(tmp_path).stop()
+        with guard(tmp_path):
+            pass
         assert mine.wait(10) == -9
         assert other.poll() is None
     finally:
