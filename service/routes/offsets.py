@@ -86,13 +86,11 @@ async def offsets(request: Request, name: str) -> Response:
         }
         for topic, partitions in newest.offsets.items()
     }
-    document = JobOffsets(
-        newest.epoch,
-        newest.moved,
-        topics,
-        runtime.lags.compute_lag(job, spec, newest),
-        None if spec.sources is None else spec.topics_by_source,
-    )
+    sources = None
+    if spec.sources is not None:
+        sources = {source: list(names) for source, names in spec.topics_by_source.items()}
+    lag = runtime.lags.compute_lag(job, spec, newest)
+    document = JobOffsets(newest.epoch, newest.moved, topics, lag, sources)
     return answer(document, headers={"ETag": f'"{newest.epoch}"'})
 
 
