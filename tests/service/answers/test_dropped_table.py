@@ -100,7 +100,7 @@ def test_a_page_of_differences_does_not_continue_in_another_table(followed: Foll
         table = TableVersion(followed.root)
         return read_difference_page(table, followed.live.shape, "items", 1, 2, 2, cursor)
 
-    cursor = read(None)["next_cursor"]
+    cursor = read(None).next_cursor
     assert read(cursor).rows
     followed.replace()
     with pytest.raises(Problem) as refused:
