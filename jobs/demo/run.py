@@ -121,11 +121,11 @@ class _Demo:
     def _print(self, text: str) -> None:
         self.console.print(text, soft_wrap=True)
 
-    def _wait(self, subject: str, text: str, look: Callable[[], str]) -> None:
-        """Wait until `look` returns nothing more to wait for, for as long as that changes."""
+    def _wait(self, subject: str, text: str, describe_left: Callable[[], str]) -> None:
+        """Wait while `describe_left` returns something, for as long as that changes."""
         self._print(f"{subject:9} {text}")
         patience, shown = Patience(), time.monotonic()
-        while left := look():
+        while left := describe_left():
             patience.require(left, f"{subject}: {left}")
             if time.monotonic() - shown >= _LINE_SECONDS:
                 shown = time.monotonic()
@@ -242,11 +242,11 @@ class _Demo:
         return not wrong
 
     def _stop_jobs(self) -> None:
-        def look() -> str:
+        def describe_running() -> str:
             return describe_states([j for j in self.service.list_jobs() if j.actual != "STOPPED"])
 
         self.service.stop_jobs()
-        self._wait("stopping", "the jobs publish what they committed", look)
+        self._wait("stopping", "the jobs publish what they committed", describe_running)
 
     def _find_unread(self) -> str:
         states = describe_states(self._keep_running())

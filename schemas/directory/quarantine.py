@@ -115,7 +115,7 @@ def read_binary(message: Quarantined) -> bytes | None:
 def _write_bytes(
     shown: bytes | None, *, whole: bool
 ) -> tuple[str | UnsetType | None, str | UnsetType]:
-    """Return the bytes as text; those that are not UTF-8 as base64 instead."""
+    """Return bytes as text, or as base64 if they are not UTF-8."""
     if shown is None:
         return None, UNSET
     try:
