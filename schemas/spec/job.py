@@ -390,7 +390,7 @@ class JobSpec(RowRules):
         first = next(iter(sources.values()))
         return self.model_copy(update={"sources": sources, **self._keys_of(first)})
 
-    def _keys_of(self, source: NamedSource) -> dict[str, Any]:
+    def _keys_of(self, source: NamedSource) -> JsonObject:
         """Return the keys of a source in the short form, with its consumer group."""
         keys = source.job_keys()
         group = source.group or default_group(self.name)
@@ -452,7 +452,7 @@ class JobSpec(RowRules):
         return document
 
 
-def source_sections(document: dict[str, Any]) -> list[dict[str, Any]]:
+def source_sections(document: JsonObject) -> list[JsonObject]:
     """Return the section of each source in the document of a spec."""
     sources = document.get("sources")
     return [document["source"]] if sources is None else list(sources.values())
