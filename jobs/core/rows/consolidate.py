@@ -27,7 +27,6 @@ complement of its position, so one column tells heads from first pluses.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,15 +187,3 @@ def _column_indexes(plan: Plan, named: Sequence[Named]) -> tuple[int, ...] | Non
     if not all(isinstance(expression, Column) for expression in expressions):
         return None
     return tuple(names.index(column.name) for column in expressions if isinstance(column, Column))
-
-
-def group_reader(plan: Plan) -> Callable[[Row], Hashable] | None:
-    """Return a function from a row to its group, or None if `group_indexes` is None."""
-    indexes = group_indexes(plan)
-    if indexes is None:
-        return None
-    return itemgetter(*indexes) if indexes else _only_group
-
-
-def _only_group(_row: Row) -> Hashable:
-    return None

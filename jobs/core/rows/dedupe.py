@@ -91,25 +91,16 @@ class SelectedChanges(NamedTuple):
     """The changes of each key in a range that matter, as parallel arrays."""
 
     indexes: Integers  # among the signed rows, in order
-    summaries: Integers  # packed ChangeSummary
-
-
-class ChangeSummary(NamedTuple):
-    """One change of a key, and the rows of the key in its range that it stands for."""
-
-    kind: Kind
-    rows: int
-    led_by_retraction: bool  # the first row of the key in the range was one
+    summaries: Integers  # of `pack_summary`
 
 
 def pack_summary(kind: Any, rows: Any, led: Any) -> Any:
-    """Return a summary as an integer; or arrays as an array of integers."""
+    """Return a change's kind, how many rows of its key in the range it stands for, and their lead.
+
+    `led` is whether the first of these rows was a retraction. It is an integer, or of arrays an
+    array of integers.
+    """
     return rows * 8 + led * 4 + kind
-
-
-def unpack_summary(packed: int) -> ChangeSummary:
-    """Return the summary of a packed integer."""
-    return ChangeSummary(Kind(packed & 3), packed >> 3, bool(packed & 4))
 
 
 def select_changes(
@@ -202,7 +193,7 @@ class KeyChange(NamedTuple):
     key: Key
     image: Row
     position: int
-    summary: int  # packed ChangeSummary
+    summary: int  # of `pack_summary`
     time: int | None = None  # of the source
     partition: int | None = None  # see `number_partition`
 

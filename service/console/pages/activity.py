@@ -14,7 +14,7 @@ from schemas.types.json_types import JsonObject
 from schemas.types.moments import now_ms
 from service.console.formatting import count_of
 from service.console.job_view import JobView, find_job
-from service.console.page import PageRoute, redirect_to, render_page
+from service.console.page import PageRoute, render_page
 from service.console.rows import encode_key, format_ranges, format_value, label_key
 from service.console.visitor import require_visitor
 from service.documents import Operation
@@ -75,13 +75,6 @@ async def activity_page(request: Request, name: str) -> Response:
         failures=failures,
         labels=OPERATION_NAMES,
     )
-
-
-@router.get("/jobs/{name}/audits")
-async def old_audits_page(request: Request, name: str) -> Response:
-    """Redirect bookmarks of the page's old address."""
-    require_visitor(request)
-    return redirect_to(f"/jobs/{find_job(request, name).name}/activity")
 
 
 class ActivityRow(NamedTuple):

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from schemas.limits import CONSOLE_AUDIT_LOG_LINES
 from service.access.tokens import Role
-from service.console.page import PageRoute, redirect_to, render_page
+from service.console.page import PageRoute, render_page
 from service.console.visitor import require_visitor
 from service.runtime import runtime_of
 
@@ -42,10 +42,3 @@ def _find_job(path: str, jobs: Container[str]) -> str | None:
     parts = path.split("/")
     job = parts[3].partition(".")[0] if len(parts) > 3 else ""  # JOB.VIEW is a view
     return job if parts[:3] == ["", "v1", "jobs"] and job in jobs else None
-
-
-@router.get("/trail")
-async def old_audit_log_page(request: Request) -> Response:
-    """Redirect bookmarks of the page's old address."""
-    require_visitor(request, Role.ADMIN)
-    return redirect_to("/audit-log")

@@ -25,7 +25,7 @@ from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Key
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.consolidate import Consolidation, group_reader
+from jobs.core.rows.consolidate import Consolidation, group_indexes
 from jobs.core.rows.projection import Projected, row_projection
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Changes, Filtered, Op, Rejected, Row, Skipped
@@ -51,7 +51,9 @@ OUTCOMES = {"changes": Changes, "rejected": Rejected, "skipped": Skipped, "filte
 def memory_fold_of(plan: Plan) -> MemoryFold:
     projection = row_projection(plan)
     assert projection is not None
-    return MemoryFold(plan, projection, group_of=group_reader(plan))
+    indexes = group_indexes(plan)
+    group_of = None if indexes is None else lambda row: tuple(row[at] for at in indexes)
+    return MemoryFold(plan, projection, group_of=group_of)
 
 
 class Reader:

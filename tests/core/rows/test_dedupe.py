@@ -21,8 +21,8 @@ from jobs.core.rows.dedupe import (
     fingerprint_of,
     key_indexes,
     key_reader,
+    pack_summary,
     select_changes,
-    unpack_summary,
 )
 from jobs.core.rows.key_history import KeyState, Kind
 from jobs.core.sql.select import parse_query
@@ -156,7 +156,7 @@ def test_a_range_ships_the_last_change_of_each_key(changes: list[Change]) -> Non
         first_sign = by_key[key][0][1][0]
         assert (row, position) == (last, place)
         kind = Kind.SET if sign > 0 else Kind.DELETE
-        assert unpack_summary(packed) == (kind, len(by_key[key]), first_sign < 0)
+        assert packed == pack_summary(kind, len(by_key[key]), first_sign < 0)
 
 
 def test_a_range_without_rows_ships_nothing() -> None:

@@ -44,8 +44,6 @@ HOSTILE = "<b>&amp;"  # a group of the job
 NO_PAGES = {
     "/assets/{digest}/{name}",
     "/jobs",
-    "/trail",
-    "/jobs/{name}/audits",
     "/jobs/{name}/export/{form}",
     "/topics/{name}",
 }
