@@ -149,7 +149,7 @@ def _figures(rows: list[EpochRow], spent: dict[str, float]) -> list[tuple[str, f
         ("its changes", read / len(measured), "changes"),
         ("its records of the topic", records / len(measured), "records"),
         ("its tasks", median_ms("tasks"), "ms"),
-        ("its planning and checks", median_ms("plan", "judge"), "ms"),
+        ("its planning and checks", median_ms("plan", "check"), "ms"),
         ("its commit", median_ms("commit"), "ms"),
         ("its publishing, beside the next epoch", median_ms("publish"), "ms"),
         *(

@@ -63,7 +63,7 @@ from jobs.table.version import TableVersion
 from schemas.directory.paths import JobDirectory
 from schemas.spec.file import load_spec, write_spec
 from schemas.spec.job import JobSpec, source_sections
-from schemas.table.epoch import VIEWS, EpochRow, Offsets
+from schemas.table.epoch import DUE_WORK, VIEWS, EpochRow, Offsets
 from schemas.table.view_path import SHARED, split_part
 from schemas.types.json_types import JsonObject
 
@@ -373,7 +373,7 @@ class _Commit:
         }
         for name, share in shares.items():
             share["buckets"] = self._specs[name].state.buckets
-        time = {name: value for name, value in at.watermarks.items() if name != "agenda"}
+        time = {name: value for name, value in at.watermarks.items() if name != DUE_WORK}
         if spec.views is None:
             (share,) = shares.values()
             counters, time = share["counters"], time | share.get("time", {})

@@ -49,7 +49,7 @@ from jobs.table.parts import (
     TIMERS,
 )
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import REFUSED, REFUSED_BEFORE, DueWorkSnapshot, EpochRow
+from schemas.table.epoch import DUE_WORK, REFUSED, REFUSED_BEFORE, DueWorkSnapshot, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, table_file
 from schemas.table.view_path import SHARED, view_root
@@ -318,5 +318,5 @@ def make_share(
     plan: str, counters: Mapping[str, Any], due_work: DueWorkSnapshot | None
 ) -> dict[str, Any]:
     """Return a view's entry in an epoch row."""
-    time = {} if due_work is None else {"time": {"agenda": msgspec.to_builtins(due_work)}}
+    time = {} if due_work is None else {"time": {DUE_WORK: msgspec.to_builtins(due_work)}}
     return {"plan": plan, "counters": dict(counters), **time}

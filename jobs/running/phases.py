@@ -1,6 +1,6 @@
 """Phases: measure the milliseconds of each phase of an epoch, for the epoch row's counters.
 
-plan ─► tasks ─► judge ─► (row is written) ─► commit ─► publish
+plan ─► tasks ─► check ─► (row is written) ─► commit ─► publish
                                               └ in the next row: these phases follow the row
 """
 

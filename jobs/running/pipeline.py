@@ -226,7 +226,7 @@ class Pipeline:
         counters |= outcome.count_repeats(self.newest)
         self.clock.observe(outcome.ranges, ends)
         self._observe_watermark()
-        counters |= self._unite(own) | self.phases.end("judge")
+        counters |= self._unite(own) | self.phases.end("check")
         if self.inputs.deduped:
             counters["images"] = outcome.count_images(self.newest)
         counters |= outcome.count_failing(self.newest)

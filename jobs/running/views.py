@@ -20,7 +20,7 @@ from jobs.running.outcome import Outcome
 from jobs.table.files import LiveFile, files_of_view
 from schemas.limits import RECENT_EPOCHS_MAX
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import REFUSED, VIEWS, EpochRow
+from schemas.table.epoch import DUE_WORK, REFUSED, VIEWS, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.view_path import view_root
 
@@ -123,7 +123,7 @@ class RunningView:
     def snapshot_time(self) -> dict[str, Any]:
         """Return what the next start needs of the due work."""
         snapshot = self.due_work.snapshot()
-        return {} if snapshot is None else {"agenda": msgspec.to_builtins(snapshot)}
+        return {} if snapshot is None else {DUE_WORK: msgspec.to_builtins(snapshot)}
 
 
 def sum_views(views: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -26,6 +26,8 @@ _COMPUTED_KINDS = ("data", "time")
 # The watermark of a drained job, in milliseconds: 9999-12-31 23:59:59.999, the last TIMESTAMP.
 END_OF_TIME = 253_402_300_799_999
 
+DUE_WORK = "agenda"  # the key of the due work in stored rows
+
 Offsets = dict[str, dict[str, int]]  # topic -> partition (a JSON key, so text) -> next offset
 
 
@@ -225,7 +227,7 @@ class EpochTime(msgspec.Struct, frozen=True, kw_only=True):
     event_time_max: dict[str, int] = {}  # by TOPIC/PARTITION
     held_by: list[str] = []  # the partitions that the watermark waits for, as sentences
     holding: list[HoldingPartition] = []  # the same, as values
-    due_work: DueWorkSnapshot | None = msgspec.field(name="agenda", default=None)
+    due_work: DueWorkSnapshot | None = msgspec.field(name=DUE_WORK, default=None)
     truncations: list[list[int]] = []  # that `on_truncate: apply` must remember
 
     @property
@@ -294,7 +296,7 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if refused := own["counters"].get(REFUSED, 0):  # the other views have decoded them
             kept["quarantined"] = kept.get("quarantined", 0) + refused
             kept["decoded"] = kept.get("decoded", 0) - refused
-        time = {name: value for name, value in self.watermarks.items() if name != "agenda"}
+        time = {name: value for name, value in self.watermarks.items() if name != DUE_WORK}
         files: dict[str, list[str]] = {}
         for part, names in self.files.items():
             owner, name = split_part(part)

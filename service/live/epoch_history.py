@@ -53,7 +53,7 @@ class EpochPoint:
     def from_row(cls, row: EpochRow) -> EpochPoint:
         counts = row.counts
         phases = counts.phases_ms
-        planning = (phases.get("plan", 0.0) + phases.get("judge", 0.0)) / 1_000
+        planning = (phases.get("plan", 0.0) + phases.get("check", 0.0)) / 1_000
         return cls(
             epoch=row.epoch,
             kind=row.kind,

@@ -17,7 +17,7 @@ from service.runtime import Runtime
 from service.supervision.register import Actual
 from service.table.state_size import StateSize
 
-PHASES = ("plan", "tasks", "judge", "commit", "publish")
+PHASES = ("plan", "tasks", "check", "commit", "publish")
 
 _Labels = dict[str, str]
 _Sample = tuple[_Labels, float]

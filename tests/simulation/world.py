@@ -10,7 +10,7 @@ A job has one query or several views (tests/simulation/jobs.py).
 Real: `Pipeline.run_epoch` and all of its judging,
 `EpochTable.commit_epoch` and `commit`, `BucketStates` and `catch_up`, `check_starts` and
 `require_same_topics`, `JobPublisher` with what it sends again, `PublisherProcess` and `Session`,
-the decoder, consolidation, program and fold of the core, clock and agenda. Fake: the neighbours
+the decoder, consolidation, program and fold of the core, clock and due work. Fake: the neighbours
 (tests/simulation/neighbours.py), the two tasks, which fold the same rows by the core's functions
 instead of Arrow's columns, and the text of published records.
 `Job` itself needs Spark; what it does at a start is said again in `Driver`, call by call.

@@ -59,7 +59,7 @@ def test_a_table_that_is_begun_anew_keeps_the_lags_and_nothing_else() -> None:
 def test_an_epoch_is_told_its_commit_by_the_one_after_it() -> None:
     history = EpochHistory()
     for epoch, commit in ((1, None), (2, 40.0), (5, 99.0)):
-        phases = {"plan": 20.0, "tasks": 100.0, "judge": 10.0} | (
+        phases = {"plan": 20.0, "tasks": 100.0, "check": 10.0} | (
             {"commit": commit} if commit else {}
         )
         newest = row(epoch, BEGAN + epoch * 1_000, compute_seconds=0.13)

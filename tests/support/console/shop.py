@@ -79,7 +79,7 @@ class Shop(WrittenTable):
                     "compute_seconds": 0.2 + number % 5 / 20,
                     "decode_seconds": 0.06 + number % 3 / 50,
                     "fold_seconds": 0.05,
-                    "phases_ms": {"plan": 30.0, "tasks": 150.0, "judge": 5.0, "commit": 25.0},
+                    "phases_ms": {"plan": 30.0, "tasks": 150.0, "check": 5.0, "commit": 25.0},
                     "event_lag_ms": 400 + 30 * (number % 7),
                     "quarantined": int(number % 9 == 4),
                     **counters,
