@@ -27,7 +27,7 @@ from jobs.core.kernels.group_table import (
     SEED,
     TIMES,
     VALUE,
-    Table,
+    GroupTable,
     add_entry,
     add_group,
     check_of,
@@ -51,7 +51,7 @@ class RecordArrays(NamedTuple):
 
 
 @kernel
-def apply_records(records: RecordArrays, numbers: Array, multisets: int, table: Table) -> int:
+def apply_records(records: RecordArrays, numbers: Array, multisets: int, table: GroupTable) -> int:
     """Apply records; the table has room. `numbers` has room for a number a key."""
     groups, seed = table.groups, table.counts[SEED]
     first = groups.shape[1] - multisets
@@ -87,7 +87,7 @@ def apply_records(records: RecordArrays, numbers: Array, multisets: int, table: 
 
 
 @kernel
-def copy_living(multisets: int, table: Table, to: Table) -> int:
+def copy_living(multisets: int, table: GroupTable, to: GroupTable) -> int:
     """Copy groups with values or entries, and entries with a multiplicity, to an empty table."""
     groups, entries, seed = table.groups, table.entries, table.counts[SEED]
     first = groups.shape[1] - multisets

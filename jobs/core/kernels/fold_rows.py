@@ -33,7 +33,7 @@ from jobs.core.kernels.group_table import (
     SEED,
     TIMES,
     VALUE,
-    Table,
+    GroupTable,
     find_entry,
     find_group,
     hash_entry,
@@ -197,7 +197,7 @@ def _add_to_deltas(
 
 @inlined
 def _begin_group(
-    number: int, row: int, hashed: int, multisets: int, rows: Rows, local: Local, table: Table
+    number: int, row: int, hashed: int, multisets: int, rows: Rows, local: Local, table: GroupTable
 ) -> bool:
     """Begin a local group; return False if the table is damaged."""
     groups, notes = local.groups, local.notes
@@ -213,7 +213,7 @@ def _begin_group(
 
 @kernel
 def gather_rows(
-    order: Array, rows: Rows, query: Query, table: Table, local: Local
+    order: Array, rows: Rows, query: Query, table: GroupTable, local: Local
 ) -> tuple[int, int]:
     """Add up the rows in `order` by group.
 
@@ -295,7 +295,7 @@ def _follow_extreme(
 
 @inlined
 def _find_extreme(
-    number: int, multiset: int, multisets: int, sign: int, local: Local, table: Table
+    number: int, multiset: int, multisets: int, sign: int, local: Local, table: GroupTable
 ) -> tuple[int, int, int]:
     """Return whether values are present, the greatest (sign 1) or least, and if it is sound."""
     deltas, entries = local.deltas, table.entries
@@ -332,7 +332,7 @@ def _merge_multiset(
     outs: int,
     query: Query,
     local: Local,
-    table: Table,
+    table: GroupTable,
     merged: Merged,
 ) -> tuple[int, int]:
     """Merge the deltas of one multiset of a group.
@@ -382,7 +382,7 @@ def _merge_multiset(
 
 
 @inlined
-def _has_entries(number: int, local: Local, query: Query, table: Table) -> int:
+def _has_entries(number: int, local: Local, query: Query, table: GroupTable) -> int:
     """Return whether a multiset of a group is not empty after its deltas, or DAMAGED."""
     deltas, entries, found = local.deltas, table.entries, local.notes[number, FOUND]
     multisets = len(query.multisets)
@@ -409,7 +409,7 @@ def _has_entries(number: int, local: Local, query: Query, table: Table) -> int:
 
 
 @inlined
-def _has_stored_entries(found: int, multisets: int, table: Table) -> int:
+def _has_stored_entries(found: int, multisets: int, table: GroupTable) -> int:
     """Return whether a multiset of a group in the table is not empty, or DAMAGED."""
     for multiset in range(multisets):
         entry = table.groups[found, table.groups.shape[1] - multisets + multiset]
@@ -442,7 +442,7 @@ def _has_cells(at: int, query: Query, values: Array) -> bool:
 
 @kernel
 def merge_groups(
-    order: Array, query: Query, table: Table, local: Local, merged: Merged
+    order: Array, query: Query, table: GroupTable, local: Local, merged: Merged
 ) -> tuple[int, int, int]:
     """Add the local groups in `order` to the table's values.
 

@@ -38,7 +38,7 @@ KEY_PAD = 8  # bytes after the last key, because keys are read in words
 _TAG, _NUMBER = 0x7FFFFFFF << 32, (1 << 32) - 1
 
 
-class Table(NamedTuple):
+class GroupTable(NamedTuple):
     """The arrays of a table."""
 
     groups: Array  # [group, word]
@@ -105,7 +105,7 @@ def find_free(index: Array, hashed: int) -> int:
 
 
 @inlined
-def find_group(hashed: int, keys: Array, at: int, size: int, table: Table) -> int:
+def find_group(hashed: int, keys: Array, at: int, size: int, table: GroupTable) -> int:
     """Return the number of a group, MISSING or DAMAGED."""
     groups, index = table.groups, table.group_index
     known, seed = table.counts[GROUPS], table.counts[SEED]
@@ -137,7 +137,7 @@ def find_group(hashed: int, keys: Array, at: int, size: int, table: Table) -> in
 
 
 @inlined
-def find_entry(owner: int, value: int, table: Table) -> int:
+def find_entry(owner: int, value: int, table: GroupTable) -> int:
     """Return the number of an entry, MISSING or DAMAGED."""
     entries, index = table.entries, table.entry_index
     known, seed = table.counts[ENTRIES], table.counts[SEED]
@@ -167,7 +167,7 @@ def find_entry(owner: int, value: int, table: Table) -> int:
 
 
 @inlined
-def is_sound_entry(number: int, owner: int, table: Table) -> bool:
+def is_sound_entry(number: int, owner: int, table: GroupTable) -> bool:
     """Return whether a chain of entries may go on with this one."""
     if not 0 <= number < table.counts[ENTRIES]:
         return False
@@ -177,7 +177,9 @@ def is_sound_entry(number: int, owner: int, table: Table) -> bool:
 
 
 @inlined
-def add_group(hashed: int, keys: Array, at: int, size: int, multisets: int, table: Table) -> int:
+def add_group(
+    hashed: int, keys: Array, at: int, size: int, multisets: int, table: GroupTable
+) -> int:
     """Add a group without rows and return its number; there is room."""
     groups, heap, counts = table.groups, table.heap, table.counts
     number, start = counts[GROUPS], counts[KEY_BYTES]
@@ -195,7 +197,7 @@ def add_group(hashed: int, keys: Array, at: int, size: int, multisets: int, tabl
 
 
 @inlined
-def add_entry(owner: int, value: int, times: int, following: int, table: Table) -> int:
+def add_entry(owner: int, value: int, times: int, following: int, table: GroupTable) -> int:
     """Add an entry and return its number; there is room."""
     entries, counts = table.entries, table.counts
     number = counts[ENTRIES]

@@ -15,7 +15,7 @@ from jobs.core.kernels.fold_rows import MULTISET_ARGUMENT, Query, Rows
 from jobs.core.kernels.group_table import (
     NEXT,
     SEED,
-    Table,
+    GroupTable,
     find_entry,
     find_group,
     hash_key,
@@ -27,7 +27,7 @@ _ENTRIES_MAX = 16
 
 
 @kernel
-def touch_rows(order: Array, rows: Rows, query: Query, table: Table) -> int:
+def touch_rows(order: Array, rows: Rows, query: Query, table: GroupTable) -> int:
     """Look up the groups and entries of the rows in `order`; return how many were found.
 
     Damage is not reported: the fold finds it as well.

@@ -48,7 +48,7 @@ def has_kernels() -> bool:
 def load_kernels() -> bool:
     """Load all kernels, or compile them first; return False if this host cannot have them."""
     use_kernel_cache()
-    from jobs.core.fold.columnar.table import load_fold
+    from jobs.core.fold.columnar.bucket_fold import load_fold
     from jobs.core.formats.message_scanner import load_scanner
     from jobs.core.kernels.foreign_messages import load_foreign_messages
 

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.core.fold.columnar.bucket_fold import Folded
 from jobs.core.fold.columnar.query import ColumnarQuery
-from jobs.core.fold.columnar.table import Folded
 from jobs.core.kernels.apply_records import RecordArrays
 from jobs.core.kernels.compiled import Array
 from jobs.edge.rows.word_columns import PackedKeys, cells_to_words, pack_keys, to_words

@@ -25,8 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jobs.core.fold.columnar.query import ColumnarQuery
-from jobs.core.fold.columnar.table import (
+from jobs.core.fold.columnar.bucket_fold import (
     ArraysDamaged,
     Room,
     apply,
@@ -36,11 +35,12 @@ from jobs.core.fold.columnar.table import (
     room_of,
     room_of_live_rows,
 )
+from jobs.core.fold.columnar.query import ColumnarQuery
 from jobs.core.fold.state import Stamp
 from jobs.core.kernels import group_table
 from jobs.core.kernels.apply_records import RecordArrays
 from jobs.core.kernels.compiled import Array
-from jobs.core.kernels.group_table import EMPTY, ENTRY_WORDS, KEY_PAD, Table
+from jobs.core.kernels.group_table import EMPTY, ENTRY_WORDS, KEY_PAD, GroupTable
 from jobs.edge.machine.memory import read_memory
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.state.bucket_lock import hold_bucket
@@ -77,7 +77,7 @@ class ColumnarState:
         self._name = digest.hexdigest()[:32]
         self._inode = 0
         self._header = np.zeros(_HEADER_WORDS, np.int64)
-        self._table: Table | None = None
+        self._table: GroupTable | None = None
         self.exceeds_memory = False  # so a fold waits for the disk
 
     @classmethod
@@ -104,7 +104,7 @@ class ColumnarState:
         return Stamp(int(header[_EPOCH]), uuid, int(header[_GENERATION]))
 
     @contextmanager
-    def view(self, base: Stamp) -> Iterator[Table]:
+    def view(self, base: Stamp) -> Iterator[GroupTable]:
         """Hold the groups at `base` for a fold; raise StampMoved if they are at another stamp."""
         with self._hold_lock():
             self._require_stamp(base)
@@ -239,7 +239,7 @@ class _Mapped(NamedTuple):
 
     inode: int
     header: Array
-    table: Table | None
+    table: GroupTable | None
     exceeds_memory: bool
 
 
@@ -304,7 +304,7 @@ def _size(query: ColumnarQuery, room: Room) -> int:
     return _PAGE + words * _WORD + room.key_bytes + KEY_PAD
 
 
-def _tables(memory: mmap.mmap, query: ColumnarQuery, room: Room) -> Table:
+def _tables(memory: mmap.mmap, query: ColumnarQuery, room: Room) -> GroupTable:
     at = _PAGE
 
     def take(count: int) -> Array:
@@ -322,7 +322,7 @@ def _tables(memory: mmap.mmap, query: ColumnarQuery, room: Room) -> Table:
     )
     heap = np.frombuffer(memory, np.uint8, room.key_bytes + KEY_PAD, at)
     counts = np.frombuffer(memory, np.int64, 4, _COUNTS * _WORD)
-    return Table(found[0], found[1], heap, found[2], found[3], counts)
+    return GroupTable(found[0], found[1], heap, found[2], found[3], counts)
 
 
 _states: dict[tuple[int, Path], ColumnarState] = {}

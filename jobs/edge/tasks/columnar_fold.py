@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from jobs.core.fold.columnar.bucket_fold import BucketFold, Folded, load_fold
 from jobs.core.fold.columnar.query import columnar_query, is_word
 from jobs.core.fold.columnar.results import (
     OPS,
@@ -22,9 +23,8 @@ from jobs.core.fold.columnar.results import (
     compute_results,
     find_changes,
 )
-from jobs.core.fold.columnar.table import BucketFold, Folded, load_fold
 from jobs.core.kernels.fold_rows import OUT_GROUP, OUT_MULTISET, OUT_TIMES, OUT_VALUE, Rows
-from jobs.core.kernels.group_table import Table
+from jobs.core.kernels.group_table import GroupTable
 from jobs.core.values.change import Op
 from jobs.edge.machine.kernel_cache import use_kernel_cache
 from jobs.edge.rows.time_columns import OF_GROUPS
@@ -127,7 +127,7 @@ class ColumnarFold:
             state.remember(task.epoch, task.uuid, records_of(folded, keys))
         return folded
 
-    def _read_pages(self, table: Table, fold: BucketFold, rows: Rows, order: Array) -> None:
+    def _read_pages(self, table: GroupTable, fold: BucketFold, rows: Rows, order: Array) -> None:
         """Read what the fold needs with many threads: each waits for one page at a time."""
         parts = np.array_split(order, PAGE_READERS)
         wait([self.page_readers.submit(fold.touch, table, rows, part) for part in parts])

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jobs.core.fold.columnar.bucket_fold import BucketFold, room_of
 from jobs.core.fold.columnar.query import columnar_query
-from jobs.core.fold.columnar.table import BucketFold, room_of
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import Stamp
 from jobs.core.kernels.apply_records import RecordArrays

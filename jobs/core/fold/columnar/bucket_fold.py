@@ -2,7 +2,7 @@
 
 rows ──fold_rows──► FoldedBucket: values before and after ──► changelog, files, records
          ▲ reads
-       Table ◄──apply── records of committed epochs      (the same arrays, or larger ones)
+       GroupTable ◄──apply── records of committed epochs      (the same arrays, or larger ones)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jobs.core.kernels.apply_records import RecordArrays, apply_records, copy_li
 from jobs.core.kernels.codes import MULTISET_BITS, ROWS
 from jobs.core.kernels.compiled import AVAILABLE, Array
 from jobs.core.kernels.fold_rows import Rows
-from jobs.core.kernels.group_table import DAMAGED, EMPTY, Table
+from jobs.core.kernels.group_table import DAMAGED, EMPTY, GroupTable
 from jobs.core.kernels.touch_rows import touch_rows
 
 _GROWTH = 2
@@ -62,10 +62,10 @@ class Folded(NamedTuple):
     unmatched: int
 
 
-def allocate(query: ColumnarQuery, room: Room, seed: int) -> Table:
+def allocate(query: ColumnarQuery, room: Room, seed: int) -> GroupTable:
     """Return an empty table in memory."""
     groups, group_cells, entries, entry_cells = room.shapes
-    return Table(
+    return GroupTable(
         np.zeros((groups, query.width), np.int64),
         np.full(group_cells, EMPTY, np.int64),
         np.zeros(room.key_bytes + words.KEY_PAD, np.uint8),
@@ -75,12 +75,12 @@ def allocate(query: ColumnarQuery, room: Room, seed: int) -> Table:
     )
 
 
-def room_of(table: Table) -> Room:
+def room_of(table: GroupTable) -> Room:
     """Return how much a table has room for."""
     return Room(len(table.groups), len(table.entries), len(table.heap) - words.KEY_PAD)
 
 
-def room_for(table: Table, records: RecordArrays) -> Room:
+def room_for(table: GroupTable, records: RecordArrays) -> Room:
     """Return the room that a table needs at most after these records."""
     used = table.counts
     return Room(
@@ -90,7 +90,7 @@ def room_for(table: Table, records: RecordArrays) -> Room:
     )
 
 
-def room_of_live_rows(query: ColumnarQuery, table: Table, needed: Room) -> Room:
+def room_of_live_rows(query: ColumnarQuery, table: GroupTable, needed: Room) -> Room:
     """Return the room of the live rows, with the growth that `needed` adds to what is used."""
     counts = table.counts.tolist()
     groups = table.groups[: counts[words.GROUPS]]
@@ -117,13 +117,13 @@ def larger_room(needed: Room) -> Room:
     return Room(*(max(_GROWTH * each, _SMALLEST) for each in needed))
 
 
-def copy_table(query: ColumnarQuery, table: Table, to: Table) -> None:
+def copy_table(query: ColumnarQuery, table: GroupTable, to: GroupTable) -> None:
     """Copy what lives into an empty table."""
     if copy_living(len(query.multisets), table, to) == DAMAGED:
         raise ArraysDamaged("a group or an entry does not fit its check")
 
 
-def apply(query: ColumnarQuery, table: Table, records: RecordArrays) -> None:
+def apply(query: ColumnarQuery, table: GroupTable, records: RecordArrays) -> None:
     """Apply records to a table that has room for them."""
     numbers = np.empty(len(records.ends) - 1, np.int64)
     if apply_records(records, numbers, len(query.multisets), table) == DAMAGED:
@@ -137,7 +137,7 @@ class BucketFold:
     query: ColumnarQuery
     sort: Callable[[Array], Array]  # rows ─► their indexes in the order of their keys
 
-    def fold(self, table: Table, rows: Rows, order: Array) -> Folded:
+    def fold(self, table: GroupTable, rows: Rows, order: Array) -> Folded:
         """Fold the rows in `order`, all of one bucket."""
         query = self._query
         local = self._local(len(order))
@@ -168,7 +168,7 @@ class BucketFold:
             unmatched,
         )
 
-    def touch(self, table: Table, rows: Rows, order: Array) -> int:
+    def touch(self, table: GroupTable, rows: Rows, order: Array) -> int:
         """Read what `fold` will read, and return how much; threads may do so for parts of it."""
         return touch_rows(order, rows, self._query, table)
 
