@@ -95,7 +95,7 @@ class SelectedChanges(NamedTuple):
 
 
 def pack_summary(kind: Any, rows: Any, led: Any) -> Any:
-    """Return a change's kind, how many rows of its key in the range it stands for, and their lead.
+    """Return a change's kind, the number of rows of its key in the range, and their lead.
 
     `led` is whether the first of these rows was a retraction. It is an integer, or of arrays an
     array of integers.
