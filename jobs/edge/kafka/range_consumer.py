@@ -104,12 +104,13 @@ def _read(
             for partition, records in polled.records:
                 if partition not in unread:
                     continue
-                received_at, each = time.monotonic(), unread[partition]
+                each = unread[partition]
                 positions[partition] = max(positions[partition], int(records.offsets[-1]) + 1)
                 if positions[partition] > each.end:
                     records = records.before(each.end)
                 if len(records):
                     yield each, records
+                received_at = time.monotonic()  # how long the caller took is no silence
             if time.monotonic() - received_at > patience:
                 partition, each = next(iter(unread.items()))
                 raise RangeTimedOut(

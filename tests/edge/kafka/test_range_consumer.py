@@ -103,6 +103,14 @@ def test_ranges_of_several_partitions_are_read_together(broker: Broker, topic: s
         assert found[planned[1]] == [b"other " + v for v in values[second : second + 5]]
 
 
+def test_what_the_caller_takes_for_records_is_no_silence(broker: Broker, topic: str) -> None:
+    written(broker, topic, 3)
+    planned = OffsetRange(topic, 0, 0, 3)
+    for _, records in read_ranges(connection(broker), (planned,), seconds_max=3):
+        assert len(records) == 3
+        time.sleep(4)  # as the first task does, which compiles kernels on a busy machine
+
+
 def test_a_range_that_cannot_be_read_is_named_among_others(broker: Broker, topic: str) -> None:
     written(broker, topic, 3)
     planned = OffsetRange(topic, 0, 0, 3), OffsetRange(topic, 1, 0, 5)
