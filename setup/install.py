@@ -27,7 +27,8 @@ sys.path.insert(0, str(ROOT))
 from jobs.edge.machine.java import JavaMissing  # noqa: E402
 from jobs.setup import java_trust, locked, steps  # noqa: E402
 from jobs.setup.steps import Environment, SetupFailed, report, run  # noqa: E402
-from jobs.setup.unused import remove_unused  # noqa: E402
+from setup import checkout  # noqa: E402
+from setup.unused import remove_unused  # noqa: E402
 
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
@@ -50,7 +51,7 @@ def main(kind: Kind = "all") -> int:
     began = time.monotonic()
     runtime = kind == "runtime"
     try:
-        locked.check_packages()
+        checkout.check_packages()
         missing = missing_sections(kind)
         if not missing and steps.is_set_up(environment(runtime)):
             print("setup: everything is in place", flush=True)
@@ -61,9 +62,9 @@ def main(kind: Kind = "all") -> int:
         steps.install_java(environment(runtime))
         if missing:
             install_packages(missing, kind)
-        locked.check_jars()
+        checkout.check_jars()
         steps.set_up(environment(runtime))
-    except (JavaMissing, SetupFailed, locked.LockStale) as problem:
+    except (JavaMissing, SetupFailed, checkout.LockStale) as problem:
         print(f"setup: {problem}", file=sys.stderr)
         return 1
     print(f"setup: done in {time.monotonic() - began:.0f} s", flush=True)
@@ -92,7 +93,7 @@ def missing_sections(kind: Kind) -> tuple[str, ...]:
 def packages_key(kind: Kind = "all") -> str:
     """Return a key of the locked packages, the interpreter, and the path of the checkout."""
     environment = sys.version, sys.base_prefix, str(ROOT)
-    wanted = locked.PACKAGES.read_bytes(), locked.project_metadata()
+    wanted = locked.PACKAGES.read_bytes(), checkout.project_metadata()
     return locked.digest(*wanted, *environment, *([] if kind == "all" else [kind]))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from jobs.edge.machine.java import JavaMissing
 from jobs.setup import locked, steps
 from jobs.setup.steps import SetupFailed
-from setup import install
+from setup import checkout, install
 
 _NAME = re.compile(r"^([a-z0-9-]+)==", re.MULTILINE)
 _ENTRY = re.compile(r"^(?=[a-z0-9])", re.MULTILINE)  # the lines of hashes are indented
@@ -42,7 +42,7 @@ def main(upgrade: bool) -> int:
 
 def lock_packages(directory: Path, upgrade: bool) -> None:
     uv = install_uv(directory)
-    wanted = locked.wanted_packages()
+    wanted = checkout.wanted_packages()
     everything = directory / "everything.txt"
     everything.write_text(locked.PACKAGES.read_text())  # uv keeps the versions in this file
     every = [each for section in wanted.values() for each in section]
@@ -54,7 +54,7 @@ def lock_packages(directory: Path, upgrade: bool) -> None:
         names = set(_NAME.findall(resolve(uv, wanted[section], "-c", str(everything))))
         by_section[section] = "".join(each for each in entries if _name(each) in names)
         entries = [each for each in entries if _name(each) not in names]
-    locked.write_packages(by_section)
+    checkout.write_packages(by_section)
     print(f"lock: {locked.PACKAGES} has {len(locked.packages(*locked.SECTIONS))} packages")
 
 
@@ -66,7 +66,13 @@ def install_uv(directory: Path) -> str:
 
 def resolve(uv: str, wanted: list[str], *options: str) -> str:
     """Return the versions of the wanted packages and their dependencies, for all platforms."""
-    fixed = ["--universal", "--python-version", locked.python_min(), "--no-header", "--no-annotate"]
+    fixed = [
+        "--universal",
+        "--python-version",
+        checkout.python_min(),
+        "--no-header",
+        "--no-annotate",
+    ]
     command = [uv, "pip", "compile", "-", "--quiet", *fixed, *options]
     return subprocess.run(
         command, input="\n".join(wanted), stdout=subprocess.PIPE, text=True, check=True
@@ -82,9 +88,9 @@ def _name(entry: str) -> str:
 
 def lock_jars(directory: Path) -> None:
     try:
-        locked.check_jars()
+        checkout.check_jars()
         return
-    except locked.LockStale:
+    except checkout.LockStale:
         pass
     shipped = install.environment().pyspark_jars
     if shipped is None or not has_locked_pyspark(shipped):
@@ -93,7 +99,7 @@ def lock_jars(directory: Path) -> None:
     pattern = f"{retrieved}/[conf]/[organisation]/[artifact]/[revision].[ext]"
     steps.retrieve(pattern, shipped, locked.IVY_XML)
     found = remove_shipped(read_jars(retrieved), shipped)
-    locked.write_jars(found)
+    checkout.write_jars(found)
     print(f"lock: {locked.JARS} has {len(found)} jars")
 
 

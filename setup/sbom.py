@@ -18,6 +18,7 @@ from typing import Any
 
 from jobs.edge.machine import jars
 from jobs.setup import locked
+from setup import checkout
 
 SPEC_VERSION = "1.6"
 LICENSE_CHARACTERS_MAX = 100  # a longer field is the text of a licence, not its name
@@ -27,7 +28,7 @@ _SCOPES = {"runtime": "required", "java": "optional"}
 
 
 def make_document(runtime: bool = False) -> dict[str, Any]:
-    project = tomllib.loads(locked.PYPROJECT.read_text())["project"]
+    project = tomllib.loads(checkout.PYPROJECT.read_text())["project"]
     name, version = project["name"], project["version"]
     sections = ("runtime", "java") if runtime else locked.SECTIONS
     packages = [package_component(each) for each in locked.packages(*sections)]

@@ -9,17 +9,18 @@ import pytest
 
 from jobs.edge.machine import jars
 from jobs.setup import locked
+from setup import checkout
 
 PIN = re.compile(r"([\w-]+)(?:\[\w+\])?==(\S+)")
 
 
 def test_the_lock_files_are_of_what_the_checkout_wants() -> None:
-    locked.check_packages()
-    locked.check_jars()
+    checkout.check_packages()
+    checkout.check_jars()
 
 
 def test_every_wanted_version_is_locked_in_its_section() -> None:
-    for section, wanted in locked.wanted_packages().items():
+    for section, wanted in checkout.wanted_packages().items():
         there = {(each.name, each.version) for each in locked.packages(section)}
         for requirement in wanted:
             pin = PIN.fullmatch(requirement)
@@ -60,12 +61,12 @@ def test_the_fetched_jars_are_the_locked_ones() -> None:
 @pytest.fixture
 def other_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the sources of both locks, which a test can change."""
-    for name in ("PYPROJECT", "IVY_XML"):
-        copied = tmp_path / getattr(locked, name).name
-        copied.write_text(getattr(locked, name).read_text())
-        monkeypatch.setattr(locked, name, copied)
-    locked.check_packages()
-    locked.check_jars()
+    for owner, name in ((checkout, "PYPROJECT"), (locked, "IVY_XML")):
+        copied = tmp_path / getattr(owner, name).name
+        copied.write_text(getattr(owner, name).read_text())
+        monkeypatch.setattr(owner, name, copied)
+    checkout.check_packages()
+    checkout.check_jars()
     return tmp_path
 
 
@@ -82,25 +83,25 @@ def other_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_another_dependency_makes_the_lock_stale(other_checkout: Path, old: str, new: str) -> None:
-    text = locked.PYPROJECT.read_text()
+    text = checkout.PYPROJECT.read_text()
     assert old in text
-    locked.PYPROJECT.write_text(text.replace(old, new))
-    with pytest.raises(locked.LockStale, match=r"requirements.lock is not .*: run make lock"):
-        locked.check_packages()
+    checkout.PYPROJECT.write_text(text.replace(old, new))
+    with pytest.raises(checkout.LockStale, match=r"requirements.lock is not .*: run make lock"):
+        checkout.check_packages()
 
 
 def test_the_settings_of_a_tool_do_not(other_checkout: Path) -> None:
-    text = locked.PYPROJECT.read_text()
-    locked.PYPROJECT.write_text(text.replace("line-length = 100", "line-length = 99 # a comment"))
-    locked.check_packages()
+    text = checkout.PYPROJECT.read_text()
+    checkout.PYPROJECT.write_text(text.replace("line-length = 100", "line-length = 99 # a comment"))
+    checkout.check_packages()
 
 
 def test_another_jar_or_pyspark_makes_the_lock_of_the_jars_stale(other_checkout: Path) -> None:
-    wanted, ivy = locked.PYPROJECT.read_text(), locked.IVY_XML.read_text()
+    wanted, ivy = checkout.PYPROJECT.read_text(), locked.IVY_XML.read_text()
     locked.IVY_XML.write_text(ivy.replace('rev="4.3.1"', 'rev="4.3.2"'))
-    with pytest.raises(locked.LockStale, match=r"jars.lock is not .*: run make lock"):
-        locked.check_jars()
+    with pytest.raises(checkout.LockStale, match=r"jars.lock is not .*: run make lock"):
+        checkout.check_jars()
     locked.IVY_XML.write_text(ivy)
-    locked.PYPROJECT.write_text(wanted.replace("pyspark==4.2.0", "pyspark==4.2.1"))
-    with pytest.raises(locked.LockStale, match=r"jars.lock is not"):
-        locked.check_jars()
+    checkout.PYPROJECT.write_text(wanted.replace("pyspark==4.2.0", "pyspark==4.2.1"))
+    with pytest.raises(checkout.LockStale, match=r"jars.lock is not"):
+        checkout.check_jars()

@@ -19,7 +19,7 @@ from jobs.edge.machine import jars
 from jobs.edge.machine.java import JavaMissing, install_launcher, java, use_found_java
 from jobs.setup import java_trust, locked, steps
 from jobs.setup.steps import module_name
-from setup import install
+from setup import checkout, install
 from tests.support.sampling import quick
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -372,8 +372,8 @@ def test_a_stale_lock_stops_the_set_up_before_it_does_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed = tmp_path / "pyproject.toml"
-    changed.write_text(locked.PYPROJECT.read_text().replace("rich==15.0.0", "rich==15.0.1"))
-    monkeypatch.setattr(locked, "PYPROJECT", changed)
+    changed.write_text(checkout.PYPROJECT.read_text().replace("rich==15.0.0", "rich==15.0.1"))
+    monkeypatch.setattr(checkout, "PYPROJECT", changed)
     monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
     assert install.main() == 1
     assert "requirements.lock is not current for pyproject.toml" in (
@@ -407,7 +407,7 @@ def mirror_of_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.parent.mkdir(parents=True)
         path.write_text(jar.artifact)
         found.append(replace(jar, sha256=locked.sha256(path)))
-    locked.write_jars(found)
+    checkout.write_jars(found)
     return mirror
 
 

@@ -11,7 +11,7 @@ from shutil import copytree
 
 import pytest
 
-from jobs.setup.unused import UNUSED, remove_unused
+from setup.unused import UNUSED, remove_unused
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = Path(sysconfig.get_path("purelib"))
