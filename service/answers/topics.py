@@ -12,39 +12,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from jobs.topics.consumer import TopicsUnreadable
 from jobs.topics.listing import Offsets, list_topics, read_topic
 from schemas.spec.connections import Connection, Connections, UnknownConnectionError
 from service.answers.samples import make_topics_problem
+from service.documents import Topic, TopicPartition
 from service.problems import Problem
 
 _READING_SECONDS_MIN, _READING_SECONDS_MAX = 1.0, 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionOffsets:
-    partition: int
-    first: int
-    next: int
-    rate: float | None  # records per second; None until there are two readings
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    name: str
-    partitions: tuple[PartitionOffsets, ...]
-
-    @property
-    def records(self) -> int:
-        """The records that the brokers still have, at most: compaction leaves gaps."""
-        return sum(each.next - each.first for each in self.partitions)
-
-    @property
-    def rate(self) -> float | None:
-        known = [each.rate for each in self.partitions if each.rate is not None]
-        return sum(known) if known else None
 
 
 class Topics:
@@ -56,14 +32,14 @@ class Topics:
         # When, and the next offset, by connection, topic and partition.
         self._readings: dict[tuple[str, str, int], tuple[float, int]] = {}
 
-    def list_topics(self, connection: str) -> tuple[list[TopicInfo], int]:
+    def list_topics(self, connection: str) -> tuple[list[Topic], int]:
         """Return the first topics by name, and the number of all; Kafka's own are left out."""
         with self._lookup(connection) as found:
             listed = list_topics(found)
         topics = listed.topics.items()
         return [self._describe(connection, name, each) for name, each in topics], listed.known
 
-    def describe_topic(self, connection: str, name: str) -> TopicInfo:
+    def describe_topic(self, connection: str, name: str) -> Topic:
         """Return one topic; raise a Problem if the brokers do not have it."""
         with self._lookup(connection) as found:
             offsets = read_topic(found, name)
@@ -79,12 +55,14 @@ class Topics:
         except TopicsUnreadable as error:
             raise make_topics_problem(connection, error) from None
 
-    def _describe(self, connection: str, name: str, offsets: Offsets) -> TopicInfo:
-        partitions = (
-            PartitionOffsets(number, first, end, self._measure(connection, name, number, end))
+    def _describe(self, connection: str, name: str, offsets: Offsets) -> Topic:
+        partitions = {
+            str(number): TopicPartition(first, end, self._measure(connection, name, number, end))
             for number, (first, end) in offsets.items()
-        )
-        return TopicInfo(name, tuple(partitions))
+        }
+        records = sum(each.next - each.first for each in partitions.values())
+        rates = [each.rate for each in partitions.values() if each.rate is not None]
+        return Topic(name, records, sum(rates) if rates else None, partitions)
 
     def _measure(self, connection: str, name: str, number: int, end: int) -> float | None:
         """Return the rate since the reading before, and remember this one."""

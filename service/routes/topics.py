@@ -11,7 +11,6 @@ from fastapi.responses import Response
 from schemas.spec import connections
 from service.access.requirements import require_role
 from service.access.tokens import Role
-from service.answers.topics import TopicInfo
 from service.documents import SuggestedSpec, Topics
 from service.problems import Problem
 from service.routes.answering import answer
@@ -49,8 +48,7 @@ async def topics(request: Request, connection: ConnectionName = connections.DEFA
     """
     runtime = runtime_of(request)
     found, known = await run_in_threadpool(runtime.topics.list_topics, connection)
-    described = [_describe(each) for each in found]
-    return answer({"connection": connection, "known": known, "topics": described})
+    return answer(Topics(connection, known, found))
 
 
 @router.get(
@@ -68,17 +66,4 @@ async def suggestion(
     found = await runtime_of(request).suggest_spec(connection, topic)
     if found.text is None:
         raise Problem("no-suggestion", 409, found.reason or "")
-    return answer({"topic": topic, "connection": connection, "spec": found.text})
-
-
-def _describe(topic: TopicInfo) -> dict[str, object]:
-    partitions = {
-        str(each.partition): {"first": each.first, "next": each.next, "rate": each.rate}
-        for each in topic.partitions
-    }
-    return {
-        "name": topic.name,
-        "records": topic.records,
-        "rate": topic.rate,
-        "partitions": partitions,
-    }
+    return answer(SuggestedSpec(topic, connection, found.text))

@@ -19,7 +19,7 @@ from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.answers.listing import parse_listing
 from service.answers.results import ResultPage
-from service.documents import Views
+from service.documents import View, Views
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.answering import answer
@@ -37,26 +37,21 @@ async def list_views(request: Request, name: str) -> Response:
     """Return the views of a job, with how far each is; a job with one query has none."""
     runtime = runtime_of(request)
     spec = runtime.jobs.parse_spec(runtime.jobs.find_record(name))
-    return answer({"views": await run_in_threadpool(_describe_views, runtime, name, spec)})
+    return answer(Views(await run_in_threadpool(_describe_views, runtime, name, spec)))
 
 
-def _describe_views(runtime: Runtime, name: str, spec: JobSpec) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = []
+def _describe_views(runtime: Runtime, name: str, spec: JobSpec) -> list[View]:
+    found = []
     live_tables = runtime.find_views(name)
     for view, own in spec.view_specs.items():
         if view and view in live_tables:  # `evolve` drops a view before the spec of the job does
             live_table = live_tables[view]
             newest = live_table.newest
-            found.append(
-                {
-                    "name": view,
-                    "query": own.query,
-                    "columns": list(live_table.shape.plan.output),
-                    "sink": None if own.sink is None else own.sink.topic,
-                    "epoch": None if newest is None else newest.epoch,
-                    "groups": None if newest is None else newest.counts.groups,
-                }
-            )
+            columns = list(live_table.shape.plan.output)
+            sink = None if own.sink is None else own.sink.topic
+            epoch = None if newest is None else newest.epoch
+            groups = None if newest is None else newest.counts.groups
+            found.append(View(view, own.query, columns, sink, epoch, groups))
     return found
 
 

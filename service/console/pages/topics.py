@@ -12,10 +12,10 @@ from jobs.core.suggestion.spec_text import Suggestion
 from jobs.topics.samples import Sample
 from schemas.spec import connections
 from service.access.tokens import Role
-from service.answers.topics import TopicInfo
 from service.console.page import PageRoute, render_page
 from service.console.pictures.lineage import JobTopics, list_job_topics
 from service.console.visitor import require_visitor
+from service.documents import Topic
 from service.problems import Problem
 from service.runtime import runtime_of
 
@@ -29,7 +29,7 @@ async def topics_page(request: Request, connection: str = connections.DEFAULT) -
     """List the topics of a connection."""
     visitor = require_visitor(request, Role.ADMIN)
     runtime = runtime_of(request)
-    topics: list[TopicInfo] = []
+    topics: list[Topic] = []
     known, refused = 0, None
     try:
         topics, known = await run_in_threadpool(runtime.topics.list_topics, connection)

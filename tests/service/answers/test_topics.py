@@ -24,15 +24,15 @@ def test_topics_have_their_partitions_records_and_rates(
     listed, known = topics.list_topics("default")
     (found,) = [each for each in listed if each.name == topic]
     assert known >= len(listed) and not any(each.name.startswith("__") for each in listed)
-    assert [(each.partition, each.first, each.next) for each in found.partitions] == [
-        (0, 0, 1),
-        (1, 0, 2),
+    assert [(number, each.first, each.next) for number, each in found.partitions.items()] == [
+        ("0", 0, 1),
+        ("1", 0, 2),
     ]
     assert (found.records, found.rate) == (3, None)
     produce(broker.address, topic, [(0, b"d"), (0, b"e")])
     again = topics.describe_topic("default", topic)
     assert again.records == 5
-    first, second = again.partitions
+    first, second = again.partitions.values()
     assert first.rate is not None and first.rate > 0 and second.rate == 0
 
 
