@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from typing import Literal, TypeVar
 
 from schemas import limits
-from schemas.process.memory import read_process_memory
+from schemas.process.kernel import read_process_memory
 from service.problems import Problem
 
 Given = TypeVar("Given")

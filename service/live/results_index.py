@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.limits import QUERY_SECONDS_MAX, SQLITE_CHECK_STEPS
-from schemas.process.boot import BOOT_ID
+from schemas.process.kernel import BOOT_ID
 from service.live.recent_changes import EpochChanges
 from service.live.select import Select
 from service.problems import Problem

@@ -1,11 +1,12 @@
-"""Helpers of several routes: responses, tables, keys and headers."""
+"""Helpers of several routes: small bodies, responses, tables, keys and headers."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
+from fastapi import Request
 from fastapi.responses import Response
 
 from jobs.table.version import Key
@@ -13,6 +14,8 @@ from schemas.table.epoch import EpochRow
 from service.live.results_index import make_no_epoch_problem
 from service.live.table import LiveTable
 from service.problems import Problem
+
+Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 def answer(document: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -51,3 +54,19 @@ def make_epoch_headers(
     if watermark is not None:
         headers["X-Watermark"] = str(watermark)
     return headers | others
+
+
+async def parse_body(request: Request, form: type[Body], empty: bytes = b"{}") -> Body:
+    """Return the body as a struct; a missing body is an empty object."""
+    try:
+        return msgspec.json.decode(await request.body() or empty, type=form)
+    except (msgspec.DecodeError, RecursionError) as error:
+        reason = str(error)[:300]
+        if "unknown field" in reason:
+            reason = f"{reason}; known: {', '.join(form.__struct_fields__)}"
+        raise make_body_problem("body", reason) from None
+
+
+def make_body_problem(path: str, reason: str) -> Problem:
+    """Return the problem of one field of a body."""
+    return Problem("body-invalid", 422, reason, errors=[{"path": path, "message": reason}])

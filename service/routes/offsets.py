@@ -18,8 +18,7 @@ from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.documents import JobOffsets, Operation, PartitionOffsets
 from service.problems import Problem
-from service.routes.answering import answer, require_newest
-from service.routes.bodies import make_body_problem, parse_body
+from service.routes.answering import answer, make_body_problem, parse_body, require_newest
 from service.routes.examples import describe_body, describe_responses
 from service.routes.operations import (
     OPERATION,

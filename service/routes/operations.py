@@ -26,8 +26,7 @@ from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.documents import Operation, OperationKind, Operations
 from service.problems import Problem
-from service.routes.answering import answer, require_newest
-from service.routes.bodies import make_body_problem, parse_body
+from service.routes.answering import answer, make_body_problem, parse_body, require_newest
 from service.routes.examples import describe_body, describe_responses
 from service.routes.progress import SAVEPOINT_NAME
 from service.routes.views import require_view, require_whole_job

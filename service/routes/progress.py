@@ -17,8 +17,7 @@ from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.documents import Savepoint, Savepoints, Watermarks
 from service.problems import Problem
-from service.routes.answering import answer, require_newest
-from service.routes.bodies import parse_body
+from service.routes.answering import answer, parse_body, require_newest
 from service.routes.examples import describe_body, describe_responses
 from service.routes.views import require_whole_job
 from service.runtime import Runtime, runtime_of

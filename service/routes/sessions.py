@@ -15,8 +15,7 @@ from service.access.sessions import derive_csrf_token
 from service.access.tokens import Role
 from service.documents import AuditLogLines, Session, Ticket
 from service.problems import Problem
-from service.routes.answering import answer
-from service.routes.bodies import parse_body
+from service.routes.answering import answer, parse_body
 from service.routes.examples import describe_body, describe_responses
 from service.routes.views import find_view_record
 from service.runtime import runtime_of

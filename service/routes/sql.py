@@ -25,7 +25,7 @@ from service.access.tokens import Role
 from service.answers.event_stream import wait_for_disconnect
 from service.documents import SqlAnswer
 from service.problems import Problem
-from service.routes.bodies import parse_body
+from service.routes.answering import parse_body
 from service.routes.examples import SQL_ANSWER, describe_body, describe_responses
 from service.runtime import runtime_of
 

@@ -16,7 +16,7 @@ import msgspec
 from jobs.cli.errors import UsageError
 from jobs.cli.output import print_json, print_note, print_table
 from schemas import limits
-from schemas.process.memory import read_process_memory
+from schemas.process.kernel import read_process_memory
 from schemas.types.json_types import JsonObject
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ from jobs.edge.state.columnar_records import decode_records, encode_records
 from jobs.edge.state.errors import HotStateDamaged, StampMoved
 from jobs.edge.state.redo_files import find_redo, store_redo
 from schemas import limits
-from schemas.process.boot import BOOT_ID
+from schemas.process.kernel import BOOT_ID
 
 VERSION = 2
 Steps = Iterable[tuple[Stamp, RecordArrays | None]]

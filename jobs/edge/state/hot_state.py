@@ -40,7 +40,7 @@ from jobs.edge.state.hot_records import (
 from jobs.edge.state.lmdb_frame import is_sound, make_room
 from jobs.edge.state.redo_files import find_redo, store_redo
 from schemas import limits
-from schemas.process.boot import BOOT_ID
+from schemas.process.kernel import BOOT_ID
 
 STAMP_KEY = b"stamp"
 

@@ -1,10 +1,13 @@
-"""Read how much memory this process has, to limit how much more it may get (see setrlimit)."""
+"""What the kernel says: the start of the machine, and the memory of this process."""
 
 from __future__ import annotations
 
 import resource
 from dataclasses import dataclass
 from pathlib import Path
+
+# Which start of the machine this is: what was not synced may be lost before the next one.
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +19,10 @@ class ProcessMemory:
 
 
 def read_process_memory() -> ProcessMemory | None:
-    """Return the memory of this process; None if the machine does not run Linux."""
+    """Return the memory of this process, to limit how much more it may get (see setrlimit).
+
+    Return None if the machine does not run Linux.
+    """
     try:
         pages = Path("/proc/self/statm").read_text().split()
     except FileNotFoundError:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from schemas.process.memory import read_process_memory
+from schemas.process.kernel import read_process_memory
 
 BYTES = 64 << 20
 
