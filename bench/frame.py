@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from bench.flink.peer import FlinkJob
 from bench.fold import fold_canal, fold_changelog, fold_upserts
 from bench.generator import Shape, ShopTable, Stream, stored_stream
+from bench.latency import Latency, probe_latency
 from bench.machine import other_work
 from bench.outcome import Outcome, check
 from bench.product import RetallyJob
-from bench.topic import create_topic, fill
+from bench.topic import create_topic, fill, producer, send_steadily
 
 MIB = 2**20
 OTHERS_SHARE_MAX = 0.05
@@ -119,6 +121,23 @@ class Bench:
             self.check_retally(job, loaded)
             self._backfilled[shape] = loaded, job, outcome
         return self._backfilled[shape]
+
+    def make_peer(self, loaded: Loaded, **options: Any) -> FlinkJob:
+        """Return a job of Flink over the same topic, with a sink topic of its own."""
+        sink_topic = self.new_topic("flink")
+        directory = self.directory / sink_topic
+        return FlinkJob(self.brokers, loaded.topic, sink_topic, self.out, directory, **options)
+
+    def send(self, loaded: Loaded, rate: int, seconds: float) -> None:
+        """Send more changes of a stream at a steady rate."""
+        client = producer(self.brokers, 5)
+        send_steadily(client, loaded.topic, loaded.table, rate=rate, seconds=seconds)
+
+    def probe(self, loaded: Loaded, sink_topic: str, rate: int) -> Latency:
+        """Return how long changes at a steady rate take until they are readable."""
+        topics = loaded.topic, sink_topic
+        seconds = self.options.seconds
+        return probe_latency(self.brokers, *topics, loaded.table, rate=rate, seconds=seconds)
 
     def check_retally(self, job: RetallyJob, loaded: Loaded) -> None:
         check("retally", fold_changelog(self.brokers, job.sink_topic).table, loaded.table.truth())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.flink.peer import FlinkJob, Sink, State
+from bench.flink.peer import Sink, State
 from bench.frame import MIB, Bench, Figure, Loaded, Options
 from bench.generator import Shape
 from bench.outcome import Outcome
@@ -81,13 +81,8 @@ def run(bench: Bench) -> None:
 
 
 def _peer(bench: Bench, loaded: Loaded, warm: int, peer: Peer) -> float:
-    sink_topic = bench.new_topic("flink")
-    job = FlinkJob(
-        bench.brokers,
-        loaded.topic,
-        sink_topic,
-        bench.out,
-        bench.directory / sink_topic,
+    job = bench.make_peer(
+        loaded,
         tuned=peer.tuned,
         state=peer.state,
         sink=peer.sink,

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import time
 
-from bench.flink.peer import FlinkJob
-from bench.frame import Bench, Figure, Loaded
+from bench.frame import Bench, Figure
 from bench.generator import Shape
-from bench.latency import Latency, probe_latency
-from bench.topic import producer, send_steadily
+from bench.latency import Latency
 from bench.workloads.epoch import wait_until_processed
 
 TITLE = "latency"
@@ -39,11 +37,11 @@ def _retally(bench: Bench, shape: Shape) -> dict[int, Latency]:
     job.minibatch = MINIBATCH
     found = {}
     with job.running():
-        _warm_up(bench, loaded)
+        bench.send(loaded, min(GOALS), WARM_UP_SECONDS)
         for rate in GOALS:
             wait_until_processed(job.count_processed, loaded)
             with bench.measuring(f"retally: latency at {rate:,} changes/s"):
-                found[rate] = _latency(bench, loaded, job.sink_topic, rate)
+                found[rate] = bench.probe(loaded, job.sink_topic, rate)
             _add(bench, "retally", rate, found[rate])
         wait_until_processed(job.count_processed, loaded)
     bench.check_retally(job, loaded)
@@ -52,52 +50,25 @@ def _retally(bench: Bench, shape: Shape) -> dict[int, Latency]:
 
 def _flink(bench: Bench, shape: Shape) -> dict[int, Latency]:
     loaded = bench.load(shape)
-    sink_topic = bench.new_topic("flink")
-    job = FlinkJob(
-        bench.brokers,
-        loaded.topic,
-        sink_topic,
-        bench.out,
-        bench.directory / sink_topic,
+    job = bench.make_peer(
+        loaded,
         delivery="exactly-once",
         latency="1 s",
         checkpoints="1 s",
     )
     found = {}
     with job.running():
-        _warm_up(bench, loaded)
+        bench.send(loaded, min(GOALS), WARM_UP_SECONDS)
         for rate in GOALS:
             wait_until_processed(job.count_processed, loaded)
             time.sleep(SETTLE_SECONDS)
             with bench.measuring(f"Flink: latency at {rate:,} changes/s"):
-                found[rate] = _latency(bench, loaded, sink_topic, rate)
+                found[rate] = bench.probe(loaded, job.sink_topic, rate)
             _add(bench, job.engine, rate, found[rate])
         wait_until_processed(job.count_processed, loaded)
         time.sleep(SETTLE_SECONDS)
     bench.check_flink(job, loaded)
     return found
-
-
-def _warm_up(bench: Bench, loaded: Loaded) -> None:
-    """Send changes until the start and the first epochs of the engine are over."""
-    send_steadily(
-        producer(bench.brokers, 5),
-        loaded.topic,
-        loaded.table,
-        rate=min(GOALS),
-        seconds=WARM_UP_SECONDS,
-    )
-
-
-def _latency(bench: Bench, loaded: Loaded, sink_topic: str, rate: int) -> Latency:
-    return probe_latency(
-        bench.brokers,
-        loaded.topic,
-        sink_topic,
-        loaded.table,
-        rate=rate,
-        seconds=bench.options.seconds,
-    )
 
 
 def _add(bench: Bench, engine: str, rate: int, latency: Latency) -> None:

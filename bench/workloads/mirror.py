@@ -18,7 +18,6 @@ from bench.generator import Shape
 from bench.latency import Latency, probe_latency
 from bench.process_tree import sampled_footprint
 from bench.product import RetallyJob
-from bench.topic import producer, send_steadily
 from bench.workloads.epoch import wait_until_processed
 from schemas.directory.paths import JobDirectory
 
@@ -65,9 +64,9 @@ def _measure(
     job.overrides = {} if mirrored else {"mirror": "off"}
     results = str(JobDirectory(job.directory, job.name).results)
     with job.running() as process:
-        _send(bench, loaded, WARM_UP_SECONDS)
+        bench.send(loaded, RATE, WARM_UP_SECONDS)
         while mirrored and not DeltaTable.is_deltatable(results):
-            _send(bench, loaded, 1.0)
+            bench.send(loaded, RATE, 1.0)
         wait_until_processed(job.count_processed, loaded)
         before = DeltaTable(results).version() if mirrored else 0
         with (
@@ -87,11 +86,6 @@ def _measure(
         refreshes = DeltaTable(results).version() - before if mirrored else 0
         wait_until_processed(job.count_processed, loaded)
     return _Cost(latency, footprint.cpu_seconds / took, refreshes)
-
-
-def _send(bench: Bench, loaded: Loaded, seconds: float) -> None:
-    client = producer(bench.brokers, 5)
-    send_steadily(client, loaded.topic, loaded.table, rate=RATE, seconds=seconds)
 
 
 def _add(bench: Bench, what: str, value: float, unit: str, most: float | None = None) -> None:

@@ -14,14 +14,13 @@ import statistics
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bench.flink.peer import FlinkJob, Sink, State
+from bench.flink.peer import Sink, State
 from bench.fold import QUERY
 from bench.frame import Bench, Figure, Loaded
 from bench.generator import Shape
-from bench.latency import probe_latency
 from bench.outcome import BenchFailed
 from bench.product import MINIBATCH, RetallyJob, published_ms
-from bench.topic import fill, producer, send_steadily
+from bench.topic import fill
 from bench.workloads.aggregates import audit
 from bench.workloads.backfill import WARM_SHARE
 from bench.workloads.epoch import EPOCH_CHANGES, WARM_EPOCHS, epoch_seconds, wait_until_processed
@@ -107,18 +106,10 @@ def _latencies(bench: Bench) -> None:
         job.catch_up()
         job.minibatch = LATENCY_MINIBATCH
         with job.running():
-            client = producer(bench.brokers, 5)
-            send_steadily(client, loaded.topic, loaded.table, rate=RATE, seconds=WARM_UP_SECONDS)
+            bench.send(loaded, RATE, WARM_UP_SECONDS)
             wait_until_processed(job.count_processed, loaded)
             with bench.measuring(f"retally: latency of {case.name}"):
-                found = probe_latency(
-                    bench.brokers,
-                    loaded.topic,
-                    job.sink_topic,
-                    loaded.table,
-                    rate=RATE,
-                    seconds=bench.options.seconds,
-                )
+                found = bench.probe(loaded, job.sink_topic, RATE)
             wait_until_processed(job.count_processed, loaded)
         bench.check_retally(job, loaded)
         measured = (found.p50_seconds, found.p99_seconds)
@@ -188,13 +179,8 @@ def _backfills(bench: Bench) -> None:
 
 
 def _flink(bench: Bench, loaded: Loaded, state: State, sink: Sink, warm: int) -> float:
-    sink_topic = bench.new_topic("flink")
-    job = FlinkJob(
-        bench.brokers,
-        loaded.topic,
-        sink_topic,
-        bench.out,
-        bench.directory / sink_topic,
+    job = bench.make_peer(
+        loaded,
         state=state,
         sink=sink,
         normalized=True,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bench.flink.peer import FlinkJob
 from bench.fold import QUERY
 from bench.frame import Bench, Figure, Loaded
 from bench.generator import Shape
@@ -123,13 +122,8 @@ def _retally(bench: Bench, case: Case, loaded: Loaded, warm: int) -> float:
 
 
 def _flink(bench: Bench, case: Case, loaded: Loaded, warm: int) -> float:
-    sink_topic = bench.new_topic("flink")
-    job = FlinkJob(
-        bench.brokers,
-        loaded.topic,
-        sink_topic,
-        bench.out,
-        bench.directory / sink_topic,
+    job = bench.make_peer(
+        loaded,
         state="rocksdb",
         sink="canal-json",
         columns=case.shape.columns,

@@ -19,10 +19,10 @@ from bench.flink.statement_set import FlinkStatementSet, ViewQuery
 from bench.fold import QUERY
 from bench.frame import MIB, Bench, Figure, Loaded
 from bench.generator import Shape
-from bench.latency import Latency, probe_latency
+from bench.latency import Latency
 from bench.outcome import Outcome
 from bench.product import RetallyJob
-from bench.topic import create_topic, producer, send_steadily
+from bench.topic import create_topic
 from bench.workloads.aggregates import audit
 from bench.workloads.epoch import wait_until_processed
 
@@ -175,10 +175,10 @@ def _run_alone(bench: Bench, loaded: Loaded) -> dict[int, _Cost]:
 def _retally_latency(bench: Bench, loaded: Loaded, job: RetallyJob, count: int) -> Latency:
     job.minibatch = LATENCY_MINIBATCH
     with job.running():
-        _warm_up(bench, loaded)
+        bench.send(loaded, RATE, WARM_UP_SECONDS)
         wait_until_processed(job.count_processed, loaded)
         with bench.measuring(f"retally: latency with {count} views"):
-            latency = _probe(bench, loaded, job.sink_topic)
+            latency = bench.probe(loaded, job.sink_topic, RATE)
         wait_until_processed(job.count_processed, loaded)
     bench.check_retally(job, loaded)
     return latency
@@ -198,11 +198,11 @@ def _run_flink(bench: Bench, shape: Shape, count: int) -> _Cost:
         bench, loaded, count, delivery="exactly-once", latency="1 s", checkpoints="1 s"
     )
     with live.running():
-        _warm_up(bench, loaded)
+        bench.send(loaded, RATE, WARM_UP_SECONDS)
         wait_until_processed(live.count_processed, loaded)
         time.sleep(SETTLE_SECONDS)
         with bench.measuring(f"Flink: latency with {count} views"):
-            cost.latency = _probe(bench, loaded, live.sink_topic)
+            cost.latency = bench.probe(loaded, live.sink_topic, RATE)
         wait_until_processed(live.count_processed, loaded)
         time.sleep(SETTLE_SECONDS)
     bench.check_flink(live, loaded)
@@ -227,22 +227,6 @@ def _make_flink(bench: Bench, loaded: Loaded, count: int, **options: Any) -> Fli
 
 
 # --- figures --------------------------------------------------------------------------------------
-
-
-def _warm_up(bench: Bench, loaded: Loaded) -> None:
-    client = producer(bench.brokers, 5)
-    send_steadily(client, loaded.topic, loaded.table, rate=RATE, seconds=WARM_UP_SECONDS)
-
-
-def _probe(bench: Bench, loaded: Loaded, sink_topic: str) -> Latency:
-    return probe_latency(
-        bench.brokers,
-        loaded.topic,
-        sink_topic,
-        loaded.table,
-        rate=RATE,
-        seconds=bench.options.seconds,
-    )
 
 
 def _cost_of(outcome: Outcome) -> _Cost:
