@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from schemas.directory.quarantine import Quarantined
-from schemas.table.explanation import Change
+from schemas.table.explanation import Change, Explained
 from schemas.types.json_types import JsonObject
 
 Row = JsonObject
@@ -353,7 +353,7 @@ class Health(msgspec.Struct, frozen=True):
 
 def _find_documents() -> list[type[msgspec.Struct]]:
     """Return all types of this module, so that no reference can lead to a missing one."""
-    types = [each for each in globals().values() if isinstance(each, type)]
+    types = [each for each in (Explained, *globals().values()) if isinstance(each, type)]
     return [each for each in types if issubclass(each, msgspec.Struct)]
 
 
