@@ -108,8 +108,11 @@ HOT_STATE_MAP_BYTES = 1 << 30
 # Records in one write transaction: this bounds the memory of a catch-up and of a rebuild.
 HOT_STATE_CHUNK_RECORDS = 200_000
 
-# Hot states that one worker keeps open: each takes two of the usual 1,024 file descriptors.
-HOT_STATES_OPEN_MAX = 256
+# Hot states of one kind that one worker keeps open, and of how many file descriptors each is one:
+# one in LMDB takes two, one in arrays takes one, so with the usual 1,024 there are 256 of each. Ten
+# views have 320; a worker that opens all of them again in each epoch takes a fifth longer.
+HOT_STATES_OPEN_MAX = 4_096
+DESCRIPTORS_OF_A_HOT_STATE = 4
 
 # Threads of a fold that read pages of a state beyond memory, so many at once: disks read 16 sooner
 # than one after the other, and more do not help.

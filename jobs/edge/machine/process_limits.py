@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import resource
 
+from schemas import limits
 from schemas.limits import JOB_ADDRESS_BYTES_MIN, JOB_DESCRIPTORS_MIN
 
 _KIB, _GIB = 1 << 10, 1 << 30
@@ -24,6 +25,14 @@ def require_limits() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (JOB_DESCRIPTORS_MIN, hard))
     if low := describe_low_limits():
         raise LimitTooLow(low)
+
+
+def count_open_states() -> int:
+    """Return how many hot states of one kind this process may keep open."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files == resource.RLIM_INFINITY:
+        return limits.HOT_STATES_OPEN_MAX
+    return min(limits.HOT_STATES_OPEN_MAX, files // limits.DESCRIPTORS_OF_A_HOT_STATE)
 
 
 def describe_low_limits() -> str:

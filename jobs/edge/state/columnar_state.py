@@ -42,6 +42,7 @@ from jobs.core.kernels.apply_records import RecordArrays
 from jobs.core.kernels.compiled import Array
 from jobs.core.kernels.group_table import EMPTY, ENTRY_WORDS, KEY_PAD, GroupTable
 from jobs.edge.machine.memory import read_memory
+from jobs.edge.machine.process_limits import count_open_states
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.state.bucket_lock import hold_bucket
 from jobs.edge.state.columnar_records import decode_records, encode_records
@@ -335,6 +336,6 @@ def open_columns(directory: Path, query: ColumnarQuery, plan: str) -> ColumnarSt
     if state is None or state.query != query or state.plan != plan or not directory.exists():
         state = ColumnarState.open(directory, query, plan)
     _states[name] = state
-    for other in list(_states)[: -limits.HOT_STATES_OPEN_MAX]:
+    for other in list(_states)[: -count_open_states()]:
         del _states[other]
     return state

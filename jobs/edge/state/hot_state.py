@@ -25,6 +25,7 @@ import lmdb
 import msgspec
 
 from jobs.core.fold.state import Stamp, Upserts
+from jobs.edge.machine.process_limits import count_open_states
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.state.bucket_lock import hold_bucket
 from jobs.edge.state.errors import HotStateDamaged, HotStateError, StampMoved
@@ -400,6 +401,6 @@ def open_shared(directory: Path, layout: Layout) -> HotState:
         state = HotState.open(directory, layout)
     _states[name] = state
     mine = [other for other in _states if other[0] == name[0]]
-    for other in mine[: -limits.HOT_STATES_OPEN_MAX]:
+    for other in mine[: -count_open_states()]:
         _states.pop(other).close()
     return state

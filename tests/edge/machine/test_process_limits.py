@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from jobs.cli.commands.doctor import _check_limits
 from jobs.edge.machine import java
 from jobs.edge.machine.java import JavaMissing, find_machine_java
-from jobs.edge.machine.process_limits import LimitTooLow, require_limits
+from jobs.edge.machine.process_limits import LimitTooLow, count_open_states, require_limits
 from jobs.edge.spark.session import SparkNotStarted, session
 from jobs.running.job import Job
 from schemas.limits import JOB_ADDRESS_BYTES_MIN, JOB_DESCRIPTORS_MIN
@@ -55,6 +55,14 @@ def no_heap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_no_limit_is_no_problem(limits: Limits) -> None:
     require_limits()
     assert _check_limits() == "any number of open files, any number of bytes of address space"
+
+
+@pytest.mark.parametrize(("files", "states"), [(1_024, 256), (20_000, 4_096), (ANY, 4_096)])
+def test_the_hot_states_of_many_views_stay_open_if_the_limit_of_files_allows_it(
+    limits: Limits, files: int, states: int
+) -> None:
+    limits.of[resource.RLIMIT_NOFILE] = (files, ANY)
+    assert count_open_states() == states
 
 
 def test_few_open_files_are_named_with_what_a_job_needs(limits: Limits) -> None:
