@@ -46,6 +46,7 @@ _RATE_SECONDS = 10.0
 _TOTALS = (
     "read",
     "scanned",
+    "rows",
     "groups_touched",
     "groups_in_arrays",
     "quarantined",
