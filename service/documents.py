@@ -1,7 +1,8 @@
 """Documents: the types of responses, for the OpenAPI document and the client.
 
 A result row is a plain object with the columns of the job. Fields with a default may be missing.
-The service writes these documents by hand, and a test compares them with the types.
+Most routes answer with these structs. Jobs and rows are written by hand, and tests compare them
+with the types.
 """
 
 from __future__ import annotations
