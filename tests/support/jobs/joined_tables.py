@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 import pyarrow as pa
@@ -29,31 +29,27 @@ COLUMNS = {
     "b": {"id": "INT", "k": "INT", "w": "STRING"},
     "c": {"id": "INT", "k": "INT", "x": "INT"},
 }
+KEYS = (None, 0, 1, 1, 2, 3)
 PARTITIONS = 2
 TableRow = tuple[Any, ...]
 Change = tuple[str, int, TableRow]  # table, weight, row
 
 
 @dataclass(slots=True)
-class JoinedTables:
-    """The tables, their topics, and a job over them."""
+class Tables:
+    """The tables, their topics, and the spec of a job over them."""
 
-    job: EpochsByHand
+    brokers: str
+    document: dict[str, Any]
     topics: dict[str, str]  # of each table; a and b share one
     rng: random.Random
     live: dict[str, list[TableRow]] = field(default_factory=lambda: {t: [] for t in COLUMNS})
 
     @classmethod
-    def create(
-        cls,
-        spark: SparkSession,
-        brokers: str,
-        home: Path,
-        topic: str,
-        queries: Sequence[str],
-        seed: int = 0,
-        **sections: Any,
-    ) -> JoinedTables:
+    def make(
+        cls, brokers: str, topic: str, queries: Sequence[str], seed: int = 0, **sections: Any
+    ) -> Self:
+        """Create the topics; `sections` are keys of each source."""
         topics = {"a": topic, "b": topic, "c": f"{topic}-c"}
         for name in dict.fromkeys(topics.values()):
             create_topic(brokers, name, PARTITIONS)
@@ -62,10 +58,9 @@ class JoinedTables:
             for table, columns in COLUMNS.items()
         }
         views = {f"q{n}": {"query": q, "state": {"buckets": 4}} for n, q in enumerate(queries)}
-        spec = spec_of({"sources": sources, "views": views}, buckets=None)
-        return cls(EpochsByHand(spark, brokers, home, spec), topics, random.Random(seed))
+        return cls(brokers, {"sources": sources, "views": views}, topics, random.Random(seed))
 
-    def change(self, count: int) -> list[Change]:
+    def change(self, count: int, keys: Sequence[int | None] = KEYS) -> list[Change]:
         """Insert, update and delete rows at random; a row may be in a table twice."""
         rng, changes = self.rng, list[Change]()
         for _ in range(count):
@@ -74,7 +69,7 @@ class JoinedTables:
             if removed:
                 changes.append((table, -1, rows.pop(rng.randrange(len(rows)))))
             if not removed or rng.random() < 0.6:
-                key = rng.choice([None, 0, 1, 1, 2, 3])
+                key = rng.choice(keys)
                 last = rng.choice([None, "x", "y"]) if table == "b" else rng.choice([None, 1, 2, 3])
                 rows.append((rng.randint(0, 3), key, last))
                 changes.append((table, 1, rows[-1]))
@@ -106,7 +101,7 @@ class JoinedTables:
             times = 2 if by_id and self.rng.random() < 0.3 else 1
             by_topic.setdefault(self.topics[table], []).extend([(partition, message)] * times)
         for topic, messages in by_topic.items():
-            produce(self.job.brokers, topic, messages)
+            produce(self.brokers, topic, messages)
 
     def truth(self) -> dict[str, Counter[TableRow]]:
         """Return what DuckDB says of each query."""
@@ -116,10 +111,30 @@ class JoinedTables:
             values = list(zip(*self.live[table], strict=True)) or [()] * len(types)
             arrays = [pa.array(each, kind) for each, kind in zip(values, types, strict=True)]
             connection.register(table, pa.Table.from_arrays(arrays, list(columns)))
-        views = self.job.spec.view_specs
-        return {
-            name: Counter(connection.execute(view.query).fetchall()) for name, view in views.items()
-        }
+        views = self.document["views"].items()
+        return {name: Counter(connection.execute(view["query"]).fetchall()) for name, view in views}
+
+
+@dataclass(slots=True)
+class JoinedTables(Tables):
+    """The same, with a job by hand."""
+
+    job: EpochsByHand = field(kw_only=True)
+
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        brokers: str,
+        home: Path,
+        topic: str,
+        queries: Sequence[str],
+        seed: int = 0,
+        **sections: Any,
+    ) -> JoinedTables:
+        made = Tables.make(brokers, topic, queries, seed, **sections)
+        job = EpochsByHand(spark, brokers, home, spec_of(made.document, buckets=None))
+        return cls(made.brokers, made.document, made.topics, made.rng, made.live, job=job)
 
     def results(self) -> dict[str, Counter[TableRow]]:
         """Return what the job says of each query, once all laws hold."""
