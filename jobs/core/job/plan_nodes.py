@@ -59,9 +59,10 @@ class PlanNode(msgspec.Struct, frozen=True):
 def list_nodes(spec: JobSpec, plan: Plan) -> list[PlanNode]:
     """Return the operators of a job in the order of the data flow."""
     if plan.relation is None:
-        attributes = _describe_source(spec, plan.image, plan.columns)
+        alone = spec.source_specs[plan.source]
+        attributes = _describe_source(alone, plan.image, plan.columns)
         nodes = [PlanNode("source", "TableSourceScan", [], attributes)]
-        nodes += _list_watermarks(spec, "source")
+        nodes += _list_watermarks(alone, "source")
         before = [node.id for node in nodes[1:]]
     else:
         nodes = list(_list_relation(spec, plan.relation))

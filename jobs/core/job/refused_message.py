@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs.core.formats.registry import MessageDecoder, MessageRules
-from jobs.core.job.views import plans_of, reading_plan
+from jobs.core.job.inputs import JobInputs
+from jobs.core.job.views import plans_of
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Truncated
 from jobs.core.values.json_values import Json, render
@@ -17,15 +18,12 @@ def job_decoders(spec: JobSpec, topic: str) -> list[MessageDecoder]:
 
     All views share the decoded rows, so a message must fit the columns of each view.
     """
-    if spec.sources is None:
-        plan = reading_plan(plans_of(spec))
-        return [MessageRules.of(spec).decoder(plan.columns, plan.used)]
-    found = []
-    for name in spec.sources_of(topic):
-        alone = spec.source_specs[name]
-        columns = tuple(Column(each, kind) for each, kind in alone.columns.items())
-        found.append(MessageRules.of(alone).decoder(columns, columns))
-    return found
+    specs = spec.source_specs
+    return [
+        MessageRules.of(specs[name]).decoder(plan.columns, plan.used)
+        for name, plan in JobInputs.of(spec, plans_of(spec)).sources.items()
+        if spec.sources is None or topic in specs[name].source.topics
+    ]
 
 
 def why_refused(decoders: Sequence[MessageDecoder], value: bytes) -> tuple[str, str] | None:
@@ -63,7 +61,8 @@ def groups_of(spec: JobSpec, plan: Plan, value: bytes) -> list[dict[str, Json]] 
         return None
     columns = [(name, column) for name, column in named if isinstance(column, Column)]
     used = tuple(dict.fromkeys(column for _, column in columns))
-    decoded = MessageRules.of(spec).decoder(used, used).explain(value)
+    rules = MessageRules.of(spec.source_specs[plan.source])
+    decoded = rules.decoder(used, used).explain(value)
     if not isinstance(decoded, Changes):
         return None
     indexes = {column: index for index, column in enumerate(used)}

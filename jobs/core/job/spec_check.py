@@ -18,7 +18,7 @@ from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import QueryError
 from schemas.spec.file import Document, Problem, SpecError, validate
 from schemas.spec.job import JobSpec, View
-from schemas.spec.source_rows import locate_key
+from schemas.spec.source_rows import ROW_KEYS, locate_key
 from schemas.types.json_types import JsonObject
 
 _QUERY = "query"
@@ -55,8 +55,11 @@ def check_spec(document: Document) -> SpecCheck:
             problems += _locate(document, (*above, _QUERY), error)
             continue
         if plans[name].relation is None:
-            wrong = window_problems(each, plans[name])
-            problems += [document.problem(_place(keys, above), wrong[keys]) for keys in wrong]
+            source = plans[name].source
+            wrong = window_problems(each.source_specs[source], plans[name])
+            problems += [
+                document.problem(_place(keys, above, source), wrong[keys]) for keys in wrong
+            ]
         elif closes(each):
             key = "emit" if each.emit == "final" else "allowed_lateness"
             problems.append(document.problem((*above, key), _NOT_OVER_JOIN[key]))
@@ -74,9 +77,11 @@ def sort_problems(problems: Iterable[Problem]) -> list[Problem]:
     return sorted(printable, key=lambda each: (each.line or 0, each.column or 0))
 
 
-def _place(keys: tuple[str, ...], above: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the path of a key of a view; keys that all views share are keys of the job."""
-    return (*above, *keys) if keys[0] in View.model_fields else keys
+def _place(keys: tuple[str, ...], above: tuple[str, ...], source: str) -> tuple[str, ...]:
+    """Return the path of a key of a view; others are keys of its source, or of the job."""
+    if keys[0] in View.model_fields:
+        return (*above, *keys)
+    return locate_key(keys, source) if keys[0] in ("source", *ROW_KEYS) else keys
 
 
 def _check_queries_alone(document: Document) -> list[Problem]:

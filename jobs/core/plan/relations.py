@@ -30,13 +30,6 @@ def list_joins(relation: Relation | None) -> list[Join]:
     return [*list_joins(relation.left), relation] if isinstance(relation, Join) else []
 
 
-def columns_of_source(relation: Relation, source: str) -> tuple[Column, ...]:
-    """Return the columns of a source that the scans of a tree read."""
-    scans = [scan for scan in list_scans(relation) if scan.source == source]
-    read = [[*(each.expression for each in scan.outputs), scan.where] for scan in scans]
-    return tuple(dict.fromkeys(column for each in read for column in columns_in(each)))
-
-
 def columns_in(expressions: Iterable[Expression | None]) -> Iterator[Column]:
     """Yield the columns that expressions read, some more than once."""
     for each in expressions:

@@ -67,6 +67,24 @@ query: |
 """,
     ),
     Starter(
+        "joined",
+        "Two tables, joined",
+        """\
+name: revenue
+sources:
+  orders:
+    topic: shop.orders
+    columns: {id: BIGINT, customer_id: BIGINT, amount: 'DECIMAL(10, 2)'}
+  customers:
+    topic: shop.customers
+    columns: {id: BIGINT, region: STRING}
+query: |
+  SELECT c.region, SUM(o.amount) AS revenue, COUNT(*) AS orders
+  FROM orders AS o JOIN customers AS c ON o.customer_id = c.id
+  GROUP BY c.region
+""",
+    ),
+    Starter(
         "chained",
         "The changelog of another job",
         """\

@@ -19,9 +19,9 @@ from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.job.in_memory import Event, InMemoryJob, RowExpander, list_evaluated_rows
+from jobs.core.job.inputs import JobInputs
 from jobs.core.job.window_rules import closing_of
-from jobs.core.plan.relations import columns_of_source
-from jobs.core.plan.tree import Column, Plan, Relation
+from jobs.core.plan.tree import Plan
 from jobs.core.sql.printer import expression_sql
 from jobs.core.values.change import (
     Changes,
@@ -78,7 +78,9 @@ class Trial:
 def run_trial(spec: JobSpec, plan: Plan, samples: Sequence[Sample]) -> Trial:
     """Decode each message, and fold all of them as one bundle."""
     if plan.relation is not None:
-        return _decode_sources(spec, plan.relation, samples)
+        return _decode_sources(spec, plan, samples)
+    spec = spec.source_specs[plan.source]
+    samples = [each for each in samples if each.topic in spec.source.topics]
     decoder = MessageRules.of(spec).decoder(plan.columns, plan.image)
     renderers = [(column.name, renderer(column.type)) for column in plan.image]
     decoded = [(each, _decode(decoder, each)) for each in samples]
@@ -98,17 +100,20 @@ def run_trial(spec: JobSpec, plan: Plan, samples: Sequence[Sample]) -> Trial:
     return Trial(messages, rows[:_ROWS_SHOWN], None, hidden)
 
 
-def _decode_sources(spec: JobSpec, relation: Relation, samples: Sequence[Sample]) -> Trial:
+def _decode_sources(spec: JobSpec, plan: Plan, samples: Sequence[Sample]) -> Trial:
     """Decode each message as the sources of its topic; what they join is not computed."""
     messages: list[TriedMessage] = []
+    specs = spec.source_specs
     for sample in samples:
         found = []
-        for name in spec.sources_of(sample.topic):
-            alone, read = spec.source_specs[name], columns_of_source(relation, name)
-            declared = tuple(Column(each, kind) for each, kind in alone.columns.items())
-            decoded = _decode(MessageRules.of(alone).decoder(declared, read), sample)
-            renderers = [(column.name, renderer(column.type)) for column in read]
-            found.append(replace(_describe(sample, decoded, alone, renderers), source=name))
+        for name, reads in JobInputs.of(spec, {"": plan}).sources.items():
+            if sample.topic not in specs[name].source.topics:
+                continue
+            rules = MessageRules.of(specs[name])
+            decoded = _decode(rules.decoder(reads.columns, reads.image), sample)
+            renderers = [(column.name, renderer(column.type)) for column in reads.image]
+            tried = _describe(sample, decoded, specs[name], renderers)
+            found.append(replace(tried, source=name))
         taken = [each for each in found if each.outcome != "filtered"]
         messages += taken or found[:1]
     return Trial(tuple(messages), (), _NOT_JOINED)

@@ -14,6 +14,10 @@ from schemas.spec.file import load_spec, read_text, validate
 from schemas.spec.job import JobSpec
 
 QUERY = "SELECT name, SUM(v) AS s FROM t GROUP BY name"
+JOINED = (
+    "SELECT COUNT(*) AS n FROM orders o LEFT JOIN items i "
+    "ON CAST(o.id AS STRING) = CAST(i.id AS STRING)"
+)
 
 
 def groups(query: str, kind: str, *rows: dict[str, Any], old: Any = None) -> Any:
@@ -59,7 +63,7 @@ def test_a_message_of_a_topic_of_two_sources_must_fit_the_one_whose_table_it_is_
         "orders": {"topic": "t", "table": "orders", "columns": {"id": "INT"}},
         "items": {"topic": "t", "table": "items", "columns": {"id": "DATE"}},
     }
-    document = {"name": "j", "sources": sources, "query": "SELECT COUNT(*) AS n FROM orders"}
+    document = {"name": "j", "sources": sources, "query": JOINED}
     spec = validate(JobSpec, read_text(json.dumps(document), "a"))
 
     def refusal(table: str, value: str) -> Any:

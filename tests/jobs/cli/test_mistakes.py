@@ -91,11 +91,11 @@ SPECS: dict[str, tuple[str, str, str, str]] = {
         "`u` and `t` are two sources, and the job reads one",
         "sources: {a: {topic: ...}, b: {topic: ...}}",
     ),
-    "a join": (
-        query("SELECT COUNT(*) FROM t JOIN t AS u ON t.id = u.id"),
-        "4:1",
-        "query: has a join, which is not run yet",
-        "join the streams upstream into one topic",
+    "a join without an equality": (
+        query("SELECT COUNT(*) FROM t JOIN t AS u ON t.id > u.id"),
+        "4:36",
+        "a join needs an equality of its two sides",
+        "ON a.k = b.k",
     ),
     "an order and a limit": (
         query("SELECT name, COUNT(*) AS n FROM t GROUP BY name ORDER BY n DESC LIMIT 5"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from jobs.core.job.job_plan import plan_of
@@ -10,7 +11,9 @@ from schemas.spec.file import load_spec, read_text, validate
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.console.pictures.dataflow import draw_dataflow
+from service.console.pictures.lineage import JobTopics, draw_lineage, list_job_topics
 from service.console.pictures.partition_strip import draw_partitions
+from service.supervision.register import JobRecord
 from tests.support.epoch_rows import epoch_row
 
 HOUR = 3_600_000
@@ -165,6 +168,20 @@ def test_each_source_of_a_join_is_a_chain_of_boxes_that_leads_to_it() -> None:
     assert direct in join.arrows
     assert direct not in bundle.arrows
     assert watermark.flow == ""  # the epoch counts the messages of both
+
+
+def test_every_topic_of_several_sources_feeds_the_job() -> None:
+    two_topics = JOINED.replace("shop.all, table: customers", "crm.customers, table: customers")
+    text = json.dumps(load_spec(two_topics).document())
+    record = JobRecord(
+        name="revenue", revision=1, spec=text, since=0, desired="RUNNING", actual="RUNNING"
+    )
+    (found,) = list_job_topics([record])
+    assert found.sources == (("default", "shop.all"), ("default", "crm.customers"))
+    other = JobTopics("sums", (("default", "crm.customers"),), (), "")
+    lineage = draw_lineage([found, other])
+    assert lineage is not None
+    assert "shop.all feeds revenue; crm.customers feeds revenue" in lineage.description
 
 
 def test_boxes_stand_below_each_other_and_long_texts_are_cut() -> None:

@@ -78,16 +78,12 @@ GROUP BY shop, HOP(at, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE)
 
 | not possible | because |
 | --- | --- |
-| [joins](#joins) | they are not run yet |
 | `ORDER BY`, `LIMIT` of the result | the result changes: order it where you read it, or use TOP_K |
 | NOW, RAND, UUID | a retraction would have another value than its row |
 | SIN, COS | results may differ between machines |
 | regular expressions | one row could take for ever |
 
 ## Joins
-
-A job with a join is not run yet. `retally plan SPEC` shows its tree, `retally validate` its
-mistakes.
 
 ```sql
 SELECT c.region, SUM(o.amount) AS revenue
@@ -112,7 +108,17 @@ query has at most 6 joins, from left to right.
 | `IN (SELECT ...)`, `EXISTS`, `NOT EXISTS` | among the ANDs of WHERE, related by equalities |
 | `NOT IN (SELECT ...)` | is refused: it is never true if the subquery returns a NULL |
 | `NATURAL`, `LATERAL`, `FOR SYSTEM_TIME AS OF`, joins in parentheses | not possible |
-| `emit: final` | not possible over a join |
+| `emit: final`, `allowed_lateness` | not possible over a join |
+
+A joined row is of several messages. If an expression of the SELECT, of WHERE or of an ON fails on
+it, no message is refused: the row counts for nothing as long as it is there, and the number of such
+rows is `failing_rows` of the epoch. An expression over one side that is evaluated before the join
+refuses its message, as without a join.
+
+The job keeps the rows of both sides of each join ([tables](tables.md#the-sides-of-a-join)). Views
+that join alike share them. A change of one row that many others join changes as many joined rows;
+one epoch may change at most 20 million pairs of rows with one key, else the job stops and names the
+key.
 
 ## Expressions
 
