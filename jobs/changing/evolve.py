@@ -39,7 +39,6 @@ from jobs.changing.evolved_view import (
 )
 from jobs.changing.replayed_quarantine import SharedQuarantine
 from jobs.core.fold.program import Program
-from jobs.core.job.inputs import JobInputs
 from jobs.core.job.job_evolution import JobEvolution, ViewEvolution, compare_specs
 from jobs.core.job.views import fingerprints_of, plans_of, reading_plan
 from jobs.edge.process.fence import WriterLock
@@ -102,12 +101,6 @@ class JobToEvolve:
 
     def compare(self, spec: JobSpec) -> JobEvolution:
         """Return the effect of a spec; raise CannotEvolve if it needs a new job name."""
-        for each in (self.spec, spec):
-            if JobInputs.of(each, plans_of(each)).trees:
-                raise CannotEvolve(
-                    "a job with joins keeps the rows of both sides for its own queries, and they "
-                    "are not built again for others; give the changed query a new job name"
-                )
         found = compare_specs(self.spec, spec, self.newest, self.table.refusing)
         if found.fixed:
             raise CannotEvolve("; ".join(found.fixed) + "; give the changed query a new job name")

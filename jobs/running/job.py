@@ -54,6 +54,7 @@ from jobs.running.job_table import (
     read_newest,
     require_own_topics,
     require_same_buckets,
+    require_same_sides,
     require_time_left,
 )
 from jobs.running.maintenance import Maintenance
@@ -260,6 +261,7 @@ class Job:
         """Open or create the job's table; raise SpecMisfit unless the spec continues it."""
         choose_location(paths, self.tables)
         require_same_buckets(self.spec, before, paths)
+        require_same_sides(self.spec, before)
         require_own_topics(self.spec, before)
         self._begin("table")
         table, newest = open_table(self.spec, plans, paths, admin, topics.identities)

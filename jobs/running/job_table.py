@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from jobs.core.fold.program import Program
 from jobs.core.job.inputs import JobInputs
-from jobs.core.job.job_evolution import find_taken_topics
+from jobs.core.job.job_evolution import OTHER_SIDES, find_taken_topics, lacks_rows
 from jobs.core.job.views import fingerprints_of, reading_plan
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
@@ -153,6 +153,12 @@ def _refuse_buckets(spec: JobSpec, view: str, buckets: int) -> NoReturn:
         f"{key} is fixed for the life of a job: {spec.name!r} has {buckets}, the spec now says "
         f"{spec.view_specs[view].state.buckets}; go back to {buckets}, or give the job a new name"
     )
+
+
+def require_same_sides(spec: JobSpec, before: JobSpec | None) -> None:
+    """Raise SpecMisfit if the table lacks rows that the joins, or last images, need."""
+    if before is not None and lacks_rows(before, spec):
+        raise SpecMisfit(f"job {spec.name!r}: {OTHER_SIDES}; give the job a new name")
 
 
 def require_own_topics(spec: JobSpec, before: JobSpec | None) -> None:

@@ -94,9 +94,15 @@ def describe_other_topics(old: JobSpec, new: JobSpec) -> str | None:
 
 def refuses_less(old: Planned, new: Planned) -> bool:
     """Return whether the new job may take a message that the old one has refused."""
-    kept = set(_row_expressions(new.plan))
-    lost = (each for each in _row_expressions(old.plan) if each not in kept)
-    return any(map(can_fail, lost)) or not old.spec.columns.items() <= new.spec.columns.items()
+    known = set(_row_expressions(new.plan))
+    lost = (each for each in _row_expressions(old.plan) if each not in known)
+    sources = new.spec.source_specs
+    kept = (
+        alone.columns.items() <= sources[name].columns.items()
+        for name, alone in old.spec.source_specs.items()
+        if name in sources
+    )
+    return any(map(can_fail, lost)) or not all(kept)
 
 
 def _row_expressions(plan: Plan) -> Iterator[Expression]:
@@ -130,7 +136,7 @@ def compare_plans(old: Plan, new: Plan, *, closes: bool) -> Evolution:
 def _row_reasons(old: Plan, new: Plan) -> list[str]:
     """Return why the new plan makes other rows or groups from the same messages."""
     reasons = []
-    if old.relation != new.relation:
+    if (old.relation, old.source) != (new.relation, new.source):
         reasons.append("FROM joins other rows, and the state has those that it joined")
     if old.where != new.where:
         reasons.append("WHERE changed, and rows that it removed are not kept")

@@ -21,11 +21,17 @@ from jobs.core.job.evolution import (
     describe_other_topics,
     refuses_less,
 )
+from jobs.core.job.inputs import JobInputs
 from jobs.core.job.views import plans_of, reading_plan
 from jobs.core.job.window_rules import closes
 from jobs.core.plan.tree import Plan
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
+
+OTHER_SIDES = (
+    "a job with joins keeps the rows of both sides for its own queries, and they are not built "
+    "again for others"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +162,9 @@ def compare_specs(
         changed = [replace(each, found=replace(each.found, fixed=())) for each in changed]
     mismatches += find_taken_topics(before, after)
     removed = tuple(name for name in before if name not in after)
+    joins = any(each.relation for plans in (old_plans, new_plans) for each in plans.values())
+    if lacks_rows(old, new) or (joins and (changed or removed)):
+        mismatches.append(OTHER_SIDES)
     images = [
         (set(reading_plan(plans).image), spec.state.buckets)
         for spec, plans in ((old, old_plans), (new, new_plans))
@@ -170,6 +179,13 @@ def compare_specs(
         new.dedupe is not None,
         ("the last images of rows have the columns of the old views",) if other else (),
     )
+
+
+def lacks_rows(old: JobSpec, new: JobSpec) -> bool:
+    """Return whether joins, or last images of sources, need rows that the old ones did not keep."""
+    kept = JobInputs.of(old, plans_of(old)).states
+    needed = JobInputs.of(new, plans_of(new)).states
+    return any(kept.get(name) != plan for name, plan in needed.items() if name)
 
 
 def find_taken_topics(before: Mapping[str, JobSpec], after: Mapping[str, JobSpec]) -> Iterator[str]:

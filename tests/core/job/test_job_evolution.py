@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.core.job.job_evolution import compare_specs
+from jobs.core.job.job_evolution import OTHER_SIDES, compare_specs, lacks_rows
 from jobs.core.job.views import fingerprints_of
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
@@ -129,3 +129,41 @@ def test_a_new_view_does_not_start_with_the_state_of_windows_that_close() -> Non
         old = spec({"tops": view}, **keys)
         (new,) = compare_specs(old, spec({"renamed": view}, **keys), row(old)).changed
         assert new.source == source
+
+
+JOINED = "SELECT region, SUM(v) AS s FROM orders o JOIN customers c ON o.c = c.id GROUP BY region"
+
+
+def joined(views: dict[str, str], **customers: Any) -> JobSpec:
+    columns = {"id": "INT", "region": "STRING", "active": "BOOLEAN"}
+    sources = {
+        "orders": {"topic": "o", "columns": {"c": "INT", "v": "INT"}},
+        "customers": {"topic": "c", "columns": columns, **customers},
+    }
+    written = {name: {"query": query} for name, query in views.items()}
+    return load_spec({"name": "revenue", "sources": sources, "views": written})
+
+
+def test_a_job_with_joins_keeps_its_queries() -> None:
+    old = joined(
+        {"sums": JOINED, "names": "SELECT region, COUNT(*) AS n FROM customers GROUP BY 1"}
+    )
+    assert compare_specs(old, old, row(old)).continues
+    for views in ({"sums": JOINED}, {"sums": JOINED.replace("SUM(v)", "COUNT(v) AS n, SUM(v)")}):
+        found = compare_specs(old, joined(views), row(old))
+        assert not found.replays
+        assert found.fixed[0].startswith("a job with joins keeps the rows of both sides for its")
+
+
+def test_a_job_with_joins_cannot_begin_to_keep_last_images() -> None:
+    old = joined({"sums": JOINED})
+    new = joined({"sums": JOINED}, primary_key=["id"], dedupe="pk")
+    assert lacks_rows(old, new)
+    assert not lacks_rows(old, joined({"sums": JOINED}, watermark={"delay": "5s"}))
+    assert compare_specs(old, new, row(old)).fixed == (OTHER_SIDES,)
+
+
+def test_a_job_cannot_change_the_topic_of_one_of_its_sources() -> None:
+    old = joined({"sums": JOINED})
+    found = compare_specs(old, joined({"sums": JOINED}, topic="other"), row(old))
+    assert found.fixed == ("sources changed, and a job cannot change its source",)
