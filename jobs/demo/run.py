@@ -124,12 +124,13 @@ class _Demo:
     def _wait(self, subject: str, text: str, describe_left: Callable[[], str]) -> None:
         """Wait while `describe_left` returns something, for as long as that changes."""
         self._print(f"{subject:9} {text}")
-        patience, shown = Patience(), time.monotonic()
+        patience, began = Patience(), time.monotonic()
+        shown = began
         while left := describe_left():
             patience.require(left, f"{subject}: {left}")
             if time.monotonic() - shown >= _LINE_SECONDS:
                 shown = time.monotonic()
-                self._print(f"          {left}")
+                self._print(f"          {shown - began:.0f} s: {left}")
             time.sleep(_UPDATE_SECONDS)
 
     # --- starting -----------------------------------------------------------------------------
