@@ -13,6 +13,7 @@ from jobs.cli.output import print_json, print_table
 from jobs.cli.spec_reading import load_job
 from jobs.core.aggregates import ReadCost, Storage, read_cost_of
 from jobs.core.fold.program import Program
+from jobs.core.job.inputs import JobInputs
 from jobs.core.job.plan_nodes import (
     PlanNode,
     describe_folding_path,
@@ -20,10 +21,12 @@ from jobs.core.job.plan_nodes import (
     list_sets,
     write_lateness,
 )
+from jobs.core.join.stages import Side, list_sides
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.printer import aggregate_label, expression_sql, window_sql
 from schemas.spec.duration import duration_text
 from schemas.spec.job import JobSpec
+from schemas.table.view_path import place_part
 from schemas.types.sql_types import SqlType
 
 DISTINCT_COST = "a multiset, which no result reads: its distinct values are counted"
@@ -37,8 +40,15 @@ def run(options: argparse.Namespace) -> None:
         raise CommandFailed(f"there is no view {options.view!r}; known: {known}")
     chosen = plans if options.view is None else {options.view: plans[options.view]}
     specs = spec.view_specs
+    trees = JobInputs.of(spec, plans).trees
     documents = {
-        name: describe_plan(specs[name], plan, Program(plan)) for name, plan in chosen.items()
+        name: describe_plan(
+            specs[name],
+            plan,
+            Program(plan),
+            list_sides(tree for tree in trees if name in tree.views),
+        )
+        for name, plan in chosen.items()
     }
     if options.json:
         whole = list(plans) == [""] or options.view is not None
@@ -65,7 +75,9 @@ def _print_plan(spec: JobSpec, view: str, document: Mapping[str, Any]) -> None:
     print(document["code"])
 
 
-def describe_plan(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]:
+def describe_plan(
+    spec: JobSpec, plan: Plan, program: Program, sides: Sequence[Side]
+) -> dict[str, Any]:
     types = {named.name: named.type for named in plan.group}
     types |= dict(plan.kept_results)
     meaning = {named.name: expression_sql(named.expression) for named in plan.group}
@@ -88,7 +100,14 @@ def describe_plan(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]
         "decoding": "; ".join(_list_decoding(nodes)),
         "folding": describe_folding_path(spec, plan),
         "costs": _list_costs(plan),
-        "state": _list_state_columns(plan, program),
+        "state": [
+            *_list_state_columns(plan, program),
+            *(
+                each | {"part": place_part(each["part"], side.name)}
+                for side in sides
+                for each in _list_state_columns(side.state, Program(side.state))
+            ),
+        ],
         "buckets": spec.state.buckets,
         "code": program.source,
     }
