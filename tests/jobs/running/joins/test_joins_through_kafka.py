@@ -15,7 +15,10 @@ from jobs.core.job.cloning import clone_spec
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.job_directory import JobDirectory
+from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
 from jobs.running.outcome import InputRefused
+from jobs.table.files import own_files, place_file
+from jobs.table.parts import STATE
 from tests.support.jobs.epochs_by_hand import EpochsByHand
 from tests.support.jobs.joined_tables import JoinedTables
 
@@ -134,3 +137,28 @@ def test_a_rewind_and_a_clone_take_the_rows_of_the_joins_with_them(
         again = replace(tables, job=EpochsByHand(spark, broker.address, tmp_path, spec))
         again.job.epoch()  # the second one again
         assert again.results() == exact
+
+
+def test_merged_sides_are_the_same_rows(
+    spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
+) -> None:
+    keyed = {"primary_key": ["id"], "dedupe": "pk"}
+    tables = JoinedTables.create(spark, broker.address, tmp_path, topic, QUERIES, seed=6, **keyed)
+    job = tables.job
+    for _ in range(4):
+        tables.send(tables.change_by_id(25), by_id=True)
+        job.epoch()
+    table = job.pipeline.table
+    for view, plan, root in job.pipeline.subtables:
+        for part in STATE:
+            files = [file for file in own_files(table.live_files(), view) if file.part == part]
+            if len(files) > 1:
+                uuid = f"merged-{view}-{part}"
+                added = merge_files(plan, root, Merge(part, BASE_TIER, tuple(files)), uuid)
+                old = [place_file(file, view) for file in files]
+                table.commit([file.of_view(view) for file in added], old, uuid=uuid, what=uuid)
+    shutil.rmtree(job.cache.parent)  # so that all state comes from the merged files
+    job.restart()
+    tables.send(tables.change_by_id(25), by_id=True)
+    job.epoch()
+    assert tables.results() == tables.truth()
