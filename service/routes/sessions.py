@@ -117,11 +117,11 @@ async def ticket(request: Request) -> Response:
     return answer({"ticket": issued, "seconds": int(TICKET_SECONDS_MAX)}, 201)
 
 
-@router.get(
-    "/audit-log",
-    dependencies=[_admin],
-    responses=describe_responses(AuditLogLines, {"lines": [_LINE]}),
-)
+_LINES = describe_responses(AuditLogLines, {"lines": [_LINE]})
+
+
+@router.get("/audit-log", dependencies=[_admin], responses=_LINES)
+@router.get("/trail", dependencies=[_admin], responses=_LINES, deprecated=True)
 async def audit_log(
     request: Request, limit: Annotated[int, Query(ge=1, le=AUDIT_LOG_LINES_MAX)] = 100
 ) -> Response:
