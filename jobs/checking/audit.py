@@ -1,7 +1,7 @@
 """Audit: recompute a job's results from its topic, and compare them with its table.
 
     topic, from the job's first offsets to those of the newest epoch
-        │ the same decoding, the same row expressions
+        │ the same decoding, the same row expressions; joined by Spark SQL (join_audit)
         ▼
     signed rows ──► plain Spark SQL: SUM of signs, of signed values, MAX of present values
         │                                                        │
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -30,9 +30,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.checking.dedupe_audit import MESSAGE, SIGN, Doubts
+from jobs.checking.dedupe_audit import MESSAGE, SIGN
+from jobs.checking.join_audit import join_sources
 from jobs.checking.recomputation import recompute, recompute_total
-from jobs.checking.source_rows import SourceRows, find_repeated_messages, select_rows
+from jobs.checking.source_rows import CountedRows, SourceRows, project_rows
 from jobs.checking.window_audit import LateRowsGone, assign_sessions, exclude_late, exclude_withheld
 from jobs.core.evaluate.group_rows import GroupRows
 from jobs.core.fold.state import Key
@@ -122,22 +123,13 @@ def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> A
             "results are not the query over its topic; restore an earlier epoch (retally rewind) "
             "or read the topic again (retally evolve --replay)"
         )
-    if reader.plan.relation is not None:
-        raise CannotAudit(
-            f"the query of job {named} has a join, which no audit recomputes yet; compare it with "
-            "the same join over the source's own tables"
-        )
     if reader.spec.state.ttl_ms:
         raise CannotAudit("groups of this job expire (state.ttl), and the topic does not say when")
     starts, ends = _find_range(admin, reader, first, newest)
     stored = dict(reader.results().rows)
     try:
-        read = source.read(reader, starts, ends)
-        repeated = find_repeated_messages(read, reader.plan)
-        truncations = source.find_truncations(reader, starts, ends)
-        keyed = source.with_images(reader.plan)
-        signed, doubts = select_rows(read, reader.plan, keyed, truncations)
-        signed = exclude_late(source.spark, reader, signed, MESSAGE)
+        found = _read_rows(source, reader, starts, ends)
+        signed = exclude_late(source.spark, reader, found.rows, MESSAGE)
         signed = assign_sessions(signed, reader.plan, SIGN)
         recomputed, beyond = _recompute_results(
             signed, reader.plan, drops_early=reader.spec.drops_early
@@ -146,7 +138,7 @@ def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> A
     except LateRowsGone as gone:
         raise CannotAudit(str(gone)) from gone
     offsets = _pair_offsets(starts, ends)
-    return _make_report(reader, stored, recomputed, beyond, doubts, repeated, offsets)
+    return _make_report(reader, stored, recomputed, beyond, found, offsets)
 
 
 def _find_shown_epoch(reader: TableReader) -> EpochRow:
@@ -197,6 +189,17 @@ def _find_range(
     return starts, ends
 
 
+def _read_rows(
+    source: SourceRows, reader: TableReader, starts: Offsets, ends: Offsets
+) -> CountedRows:
+    """Return the rows that count, with group and argument columns."""
+    plan = reader.plan
+    if plan.relation is not None:
+        return join_sources(source, reader, starts, ends)
+    found = source.count(reader, plan.source, plan.used, starts, ends)
+    return replace(found, rows=project_rows(found.rows, plan))
+
+
 def _pair_offsets(starts: Offsets, ends: Offsets) -> dict[str, dict[str, list[int]]]:
     return {
         topic: {p: [starts[topic][p], end] for p, end in partitions.items()}
@@ -217,6 +220,12 @@ class _Argument:
     smallest: Any = None
     values: Sequence[tuple[Any, int]] = ()  # with multiplicities, if the aggregate needs them
 
+    def add(self, sign: int, count: int, total: int | None) -> None:
+        """Add values that have one sign; their total is NULL if there is none of them."""
+        self.count += sign * count
+        if count and self.total is not None:
+            self.total = None if total is None else self.total + sign * total
+
 
 def _recompute_results(
     rows: DataFrame, plan: Plan, *, drops_early: bool
@@ -224,11 +233,11 @@ def _recompute_results(
     """Return the results of all groups, and the groups with a sum beyond Spark's decimals."""
     rows = rows.persist()
     keys = [f"g{index}" for index in range(len(plan.group))]
-    counts = _count_and_sum(rows, plan, keys)
-    found: dict[Key, tuple[int, list[_Argument]]] = {}
-    for key, row_count, arguments in counts:
-        if row_count > 0 or (drops_early and row_count):
-            found[key] = (row_count, arguments)
+    found = {
+        key: (row_count, arguments)
+        for key, (row_count, arguments) in _count_and_sum(rows, plan, keys).items()
+        if row_count > 0 or (drops_early and row_count)
+    }
     for index, function in _list_value_arguments(plan):
         for key, *values in _collect_values(rows, plan, keys, index, function):
             if key not in found:
@@ -259,34 +268,36 @@ def _recompute_results(
 
 def _count_and_sum(
     rows: DataFrame, plan: Plan, keys: Sequence[str]
-) -> Iterator[tuple[Key, int, list[_Argument]]]:
-    """Yield for each group the sum of signs, and the count and exact sum of each argument."""
-    sign = F.col(SIGN)
-    columns: list[Column] = [F.sum(sign).alias("rows")]
+) -> dict[Key, tuple[int, list[_Argument]]]:
+    """Return for each group the sum of signs, and the count and exact sum of each argument.
+
+    The rows of a group are summed for each sign, which is a weight if they are joined."""
+    columns: list[Column] = [F.count("*").alias("rows")]
     shapes: list[SqlType | None] = []
     for index, argument in enumerate(plan.arguments):
         value = F.col(f"a{index}")
-        columns.append(F.sum(F.when(value.isNotNull(), sign).otherwise(0)).alias(f"count{index}"))
+        columns.append(F.count(value).alias(f"count{index}"))
         shape = None
         if argument.type.integer or argument.type.kind is Kind.DECIMAL:
             shape = decimal(DECIMAL_PRECISION_MAX, argument.type.scale or 0)
-            wide = value.cast(spark_type(shape))
-            signed = F.when(sign > 0, wide).otherwise(-wide)
-            columns.append(F.try_sum(signed).alias(f"sum{index}"))
+            columns.append(F.try_sum(value.cast(spark_type(shape))).alias(f"sum{index}"))
         shapes.append(shape)
-    table = rows.groupBy(*keys).agg(*columns).toArrow()
+    table = rows.groupBy(*keys, SIGN).agg(*columns).toArrow()
     found = [from_arrow(table[name], named.type) for name, named in _zip_named(keys, plan)]
     group_keys = list(zip(*found, strict=True)) if keys else [()] * table.num_rows
-    row_counts = to_list(table["rows"])
-    arguments: list[list[_Argument]] = [[] for _ in group_keys]
-    for index, shape in enumerate(shapes):
-        counted = to_list(table[f"count{index}"])
-        totals: list[Any] = [0] * len(counted)
-        if shape is not None:
-            totals = from_arrow(table[f"sum{index}"], shape)
-        for kept, count, total in zip(arguments, counted, totals, strict=True):
-            kept.append(_Argument(count=count or 0, total=total if count else 0))
-    yield from zip(group_keys, (count or 0 for count in row_counts), arguments, strict=True)
+    signs, row_counts = to_list(table[SIGN]), to_list(table["rows"])
+    counts = [to_list(table[f"count{index}"]) for index in range(len(shapes))]
+    totals = [
+        [0] * table.num_rows if shape is None else from_arrow(table[f"sum{index}"], shape)
+        for index, shape in enumerate(shapes)
+    ]
+    groups: dict[Key, tuple[int, list[_Argument]]] = {}
+    for at, (key, sign) in enumerate(zip(group_keys, signs, strict=True)):
+        row_count, arguments = groups.get(key) or (0, [_Argument() for _ in shapes])
+        for each, count, total in zip(arguments, counts, totals, strict=True):
+            each.add(sign, count[at], total[at])
+        groups[key] = row_count + sign * row_counts[at], arguments
+    return groups
 
 
 def _zip_named(keys: Sequence[str], plan: Plan) -> Iterator[tuple[str, Named]]:
@@ -371,8 +382,7 @@ def _make_report(
     stored: Mapping[Key, Row],
     recomputed: Mapping[Key, Row],
     beyond: set[Key],
-    doubts: Doubts,  # keys whose row the topic does not decide
-    repeated: Doubts,  # messages that count twice, in the table and in the recomputation
+    found: CountedRows,
     offsets: dict[str, dict[str, list[int]]],
 ) -> AuditReport:
     differing = [
@@ -385,9 +395,10 @@ def _make_report(
     def row(rows: Mapping[Key, Row], key: Key) -> dict[str, Json] | None:
         return shape.row(key, rows[key]) if key in rows else None
 
-    odd, named = doubts.counts | repeated.counts, doubts.named + repeated.named
+    together = found.doubts + found.repeated
+    odd, named = together.counts, together.named
     noticed = reader.newest.counts.source_repeated
-    if noticed is not None and not reader.plan.primary_key:
+    if noticed is not None and not reader.spec.dedupes(noticed.topic):
         odd["source_repeats"] = noticed.count
         place = f"{noticed.topic}/{noticed.partition} offset {noticed.offset}"
         named.append(f"the source repeats itself from {place}")
@@ -397,7 +408,7 @@ def _make_report(
         odd["dropped_retractions"] = dropped
     if differing:
         depends_on_bundles = dropped and reader.spec.drops_early
-        verdict = "undecided" if doubts.counts or depends_on_bundles else "different"
+        verdict = "undecided" if found.doubts.counts or depends_on_bundles else "different"
     return AuditReport(
         job=reader.paths.name,
         epoch=reader.newest.epoch,

@@ -12,6 +12,7 @@ in one partition; leaves may be anywhere, because they meet by image and time (`
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,13 @@ class Doubts:
 
     counts: dict[str, int]
     named: list[str]
+
+    def __add__(self, other: Doubts) -> Doubts:
+        counts = Counter(self.counts) + Counter(other.counts)
+        return Doubts(dict(counts), [*self.named, *other.named])
+
+
+NO_DOUBTS = Doubts({}, [])
 
 
 def format_position(topic: str, partition: int, offset: int, index: int) -> str:

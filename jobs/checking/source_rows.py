@@ -1,14 +1,15 @@
-"""Read the rows of a job's source for an audit, as the job decodes them.
+"""Read the rows of a job's sources for an audit, as the job decodes them.
 
-topic, between two offsets ──► decoded, with signs ──┬─► group and argument columns of a view
-                               once for all views    └─► those of another view
+topics, between two offsets ─► decoded, with signs ─┬─► group and argument columns of a view
+                               once for all views   ├─► those of another view
+                                                    └─► the key and columns of a side of a join
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from pyspark.sql.types import StructType
 from jobs.checking.dedupe_audit import (
     KIND,
     MESSAGE,
+    NO_DOUBTS,
     POSITION,
     SIGN,
     TIME,
@@ -33,6 +35,7 @@ from jobs.checking.dedupe_audit import (
 )
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.formats.row_fields import KeyedDecode
+from jobs.core.job.inputs import JobInputs
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.plan.walk import plan_can_fail
 from jobs.core.rows.consolidate import Integers, WeightedRows
@@ -61,11 +64,9 @@ _TRUNCATIONS = pa.schema([(name, pa.int64()) for name in Truncation.__struct_fie
 class _SignedRows:
     """Decodes records to signed rows, one by one; a rejected message has no rows."""
 
-    columns: tuple[Column, ...]
-    image: tuple[Column, ...]
+    plan: Plan  # for decoding the source
     rules: MessageRules
     left_out: frozenset[str]  # quarantined messages whose rejection cannot be recomputed
-    keyed: Plan | None  # of a job with dedupe
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decode = self._decoding()
@@ -87,16 +88,16 @@ class _SignedRows:
                     places += [format_position(*at, index) for index in range(count)]
                     signs += [sign for sign, _ in decoded.changes]
                     rows += [row for _, row in decoded.changes]
-                    if self.keyed is not None:
+                    if self.plan.primary_key:
                         kinds += read_kinds(
-                            self.keyed, decoded.changes, keys_change=self.rules.keys_change
+                            self.plan, decoded.changes, keys_change=self.rules.keys_change
                         )
                         times += [decoded.es] * count
                     elif count:
                         content = number_content(self.rules.format, record["key"], record["value"])
                         contents += [content, *[None] * (count - 1)]
             found = self._batch(messages, places, signs, rows)
-            if self.keyed is not None:
+            if self.plan.primary_key:
                 found = found.append_column(KIND, pa.array(kinds, pa.int64()))
                 found = found.append_column(TIME, pa.array(times, pa.int64()))
             else:
@@ -104,7 +105,7 @@ class _SignedRows:
             yield found
 
     def _decoding(self) -> KeyedDecode:
-        decoder = self.rules.decoder(self.columns, self.image)
+        decoder = self.rules.decoder(self.plan.columns, self.plan.image)
         if isinstance(decoder, KeyedDecoder):
             return decoder.decode_keyed
         decode = decoder.decode
@@ -117,9 +118,10 @@ class _SignedRows:
         signs: Sequence[int],
         rows: Sequence[Row],
     ) -> pa.RecordBatch:
-        values = list(zip(*rows, strict=True)) if rows else [()] * len(self.image)
-        arrays = [to_arrow(v, column.type) for v, column in zip(values, self.image, strict=True)]
-        fields = [(column.name, arrow_type(column.type)) for column in self.image]
+        image = self.plan.image
+        values = list(zip(*rows, strict=True)) if rows else [()] * len(image)
+        arrays = [to_arrow(v, column.type) for v, column in zip(values, image, strict=True)]
+        fields = [(column.name, arrow_type(column.type)) for column in image]
         own = [(MESSAGE, pa.string()), (POSITION, pa.string()), (SIGN, pa.int64())]
         arrays += [pa.array(messages, pa.string()), pa.array(places, pa.string())]
         arrays.append(pa.array(signs, pa.int64()))
@@ -150,8 +152,17 @@ class _FindTruncates:
             yield pa.RecordBatch.from_pylist(found, _TRUNCATIONS)
 
 
+@dataclass(frozen=True, slots=True)
+class CountedRows:
+    """Rows that count, and where the source leaves open which ones these are."""
+
+    rows: DataFrame
+    doubts: Doubts  # keys whose row the topic does not decide
+    repeated: Doubts = NO_DOUBTS  # messages that count twice, in the table and in an audit
+
+
 class SourceRows:
-    """Reads the source of a job for audits; views that have read the same messages share them."""
+    """Reads the sources of a job for audits; views that have read the same messages share them."""
 
     def __init__(
         self,
@@ -161,54 +172,63 @@ class SourceRows:
     ) -> None:
         self._start_session = start_session
         self._connection = connection
-        # Every column that one of the views reads, once.
-        read = (column for reader in readers for column in reader.plan.image)
-        self._image = tuple(dict.fromkeys(read))
-        self._found: dict[tuple[str, str, frozenset[str]], DataFrame] = {}
+        views = {reader.paths.view: reader for reader in readers}
+        spec = next(iter(views.values())).spec
+        self._specs = spec.source_specs
+        # The plan of a source has every column that one of the views reads, as that of the job.
+        self.inputs = JobInputs.of(spec, {name: reader.plan for name, reader in views.items()})
+        self._found: dict[tuple[str, str, str, frozenset[str]], DataFrame] = {}
 
     @property
     def spark(self) -> SparkSession:
         """The session, which is started when it is first needed."""
         return self._start_session()
 
-    def read(self, reader: TableReader, starts: Offsets, ends: Offsets) -> DataFrame:
-        """Return every inserted or deleted row of the source, with its message and position."""
-        left_out = names_left_out(reader.part(QUARANTINE), reader.plan)
-        asked = json.dumps(starts), json.dumps(ends), left_out
+    def count(
+        self,
+        reader: TableReader,
+        source: str,
+        columns: Iterable[Column],
+        starts: Offsets,
+        ends: Offsets,
+    ) -> CountedRows:
+        """Return the rows of a source that count, with message and sign.
+
+        With dedupe these are the last rows of its keys, else all inserted and deleted ones, of
+        which each has its match in these columns."""
+        plan = self.inputs.sources[source]
+        left_out = names_left_out(reader.part(QUARANTINE), plan)
+        first, last = (
+            json.dumps({topic: each[topic] for topic in self._specs[source].source.topics})
+            for each in (starts, ends)
+        )
+        asked = source, first, last, left_out
         if asked not in self._found:
-            self._found[asked] = self._decode(reader, *asked).persist()
-        return self._found[asked]
+            self._found[asked] = self._read(*asked).persist()
+        rows = self._found[asked]
+        if plan.primary_key:
+            return CountedRows(rows.where(F.col(SIGN) > 0), count_doubts(rows))
+        return CountedRows(rows, find_missing_rows(rows, columns), find_repeated_messages(rows))
 
-    def with_images(self, plan: Plan) -> Plan:
-        """Return a plan whose images have the columns of all views, as those of the job."""
-        return replace(plan, used=self._image)
-
-    def find_truncations(self, reader: TableReader, starts: Offsets, ends: Offsets) -> Truncations:
-        """Return the TRUNCATEs that the job applies; with positions, which are offsets."""
-        if reader.spec.on_truncate != "apply":
-            return NO_TRUNCATIONS
-        left_out = names_left_out(reader.part(QUARANTINE), reader.plan)
-        find = _FindTruncates(reader.plan, MessageRules.of(reader.spec), left_out)
-        records = self._read_records(json.dumps(starts), json.dumps(ends))
-        found = records.mapInArrow(find, "partition long, time long, until long, position long")
-        rows = sorted(found.collect(), key=lambda row: row["position"])
-        return NO_TRUNCATIONS.add(Truncation(*row) for row in rows)
-
-    def _decode(
-        self, reader: TableReader, starts: str, ends: str, left_out: frozenset[str]
-    ) -> DataFrame:
+    def _read(self, source: str, starts: str, ends: str, left_out: frozenset[str]) -> DataFrame:
+        """Return every signed row of a source; with dedupe the last row of each key."""
+        plan, records = self.inputs.sources[source], self._read_records(starts, ends)
+        rules = MessageRules.of(self._specs[source])
         schema = StructType()
-        for column in self._image:
+        for column in plan.image:
             schema = schema.add(column.name, spark_type(column.type))
         schema = schema.add(MESSAGE, "string").add(POSITION, "string").add(SIGN, "long")
-        keyed = self.with_images(reader.plan) if reader.plan.primary_key else None
-        if keyed is not None:
+        if plan.primary_key:
             schema = schema.add(KIND, "long").add(TIME, "long")
         else:
             schema = schema.add(CONTENT, "long")
-        rules = MessageRules.of(reader.spec)
-        decode = _SignedRows(reader.plan.columns, self._image, rules, left_out, keyed)
-        return self._read_records(starts, ends).mapInArrow(decode, schema)
+        rows = records.mapInArrow(_SignedRows(plan, rules, left_out), schema)
+        if not plan.primary_key:
+            return rows
+        truncations = NO_TRUNCATIONS
+        if self._specs[source].on_truncate == "apply":
+            truncations = _collect_truncations(records, _FindTruncates(plan, rules, left_out))
+        return select_last_rows(rows, plan, truncations)
 
     def _read_records(self, starts: str, ends: str) -> DataFrame:
         return (
@@ -224,33 +244,31 @@ class SourceRows:
         )
 
 
+def _collect_truncations(records: DataFrame, find: _FindTruncates) -> Truncations:
+    """Return the TRUNCATEs that the job applies; with positions, which are offsets."""
+    found = records.mapInArrow(find, "partition long, time long, until long, position long")
+    rows = sorted(found.collect(), key=lambda row: row["position"])
+    return NO_TRUNCATIONS.add(Truncation(*row) for row in rows)
+
+
 def names_left_out(rejects: Sequence[Mapping[str, Any]], plan: Plan) -> frozenset[str]:
     """Return the names of the quarantined messages that an audit does not decode again.
 
     The others must be refused again, for the same reason. With `dedupe: pk` all are left out,
-    because the images before a refused message count.
+    because the images before a refused message count. With joins a message on which one of them
+    fails is refused for all views.
     """
     return frozenset(
         f"{reject['topic']}/{reject['partition']}/{reject['offset']}"
         for reject in rejects
-        if plan.primary_key or reject["quarantine_code"] == RejectCode.FUTURE
+        if plan.primary_key or reject["quarantine_code"] in (RejectCode.FUTURE, RejectCode.SHARED)
     )
 
 
-def select_rows(
-    rows: DataFrame, plan: Plan, keyed: Plan, truncations: Truncations
-) -> tuple[DataFrame, Doubts]:
-    """Return the rows that count, with group and argument columns, and the keys in doubt."""
-    if not plan.primary_key:
-        return _project_rows(rows, plan), find_missing_rows(rows, plan)
-    last = select_last_rows(rows, keyed, truncations).persist()
-    return _project_rows(last.where(F.col(SIGN) > 0), plan), count_doubts(last)
-
-
-def find_missing_rows(rows: DataFrame, plan: Plan) -> Doubts:
+def find_missing_rows(rows: DataFrame, columns: Iterable[Column]) -> Doubts:
     """Return the rows that the topic retracts more often than it inserts them."""
     retracted_at = F.when(F.col(SIGN) < 0, F.col(POSITION))
-    counted = rows.groupBy(*(column.name for column in plan.image)).agg(
+    counted = rows.groupBy(*(column.name for column in columns)).agg(
         F.sum(SIGN).alias(_TIMES), F.max(retracted_at).alias(POSITION)
     )
     missing = counted.where(F.col(_TIMES) < 0).select(_TIMES, POSITION).persist()
@@ -261,10 +279,8 @@ def find_missing_rows(rows: DataFrame, plan: Plan) -> Doubts:
     return Doubts({"missing_rows": total} if total else {}, named)
 
 
-def find_repeated_messages(rows: DataFrame, plan: Plan) -> Doubts:
+def find_repeated_messages(rows: DataFrame) -> Doubts:
     """Return the messages that say the same as another one, so that their rows count twice."""
-    if plan.primary_key:
-        return Doubts({}, [])
     said = rows.where(F.col(CONTENT).isNotNull()).groupBy(CONTENT)
     counted = said.agg(F.count("*").alias(_TIMES), F.max(POSITION).alias(POSITION))
     again = counted.where(F.col(_TIMES) > 1).persist()
@@ -275,10 +291,9 @@ def find_repeated_messages(rows: DataFrame, plan: Plan) -> Doubts:
     return Doubts({"repeated_messages": total} if total else {}, named)
 
 
-def _project_rows(rows: DataFrame, plan: Plan) -> DataFrame:
+def project_rows(rows: DataFrame, plan: Plan) -> DataFrame:
     """Return the rows that WHERE leaves, without those of messages on which an expression fails."""
-    evaluate = EvaluateRows(plan)
-    evaluated = rows.mapInArrow(evaluate, evaluate.schema)
+    evaluated = evaluate(rows, plan)
     if not plan_can_fail(plan):
         return evaluated.drop(FAILED)
     # If an expression fails on one row, the whole message is in quarantine.
@@ -286,8 +301,16 @@ def _project_rows(rows: DataFrame, plan: Plan) -> DataFrame:
     return evaluated.where(~F.col(FAILED)).drop(FAILED).join(failing, MESSAGE, "left_anti")
 
 
+def evaluate(rows: DataFrame, plan: Plan) -> DataFrame:
+    """Return message, sign, FAILED, group and arguments of rows."""
+    # Spark would take the dot in the name of a joined column for a field.
+    used = [F.col(f"`{each.name}`").alias(f"c{index}") for index, each in enumerate(plan.used)]
+    function = _EvaluateRows(plan)
+    return rows.select(MESSAGE, SIGN, *used).mapInArrow(function, function.schema)
+
+
 @dataclass(frozen=True, slots=True)
-class EvaluateRows:
+class _EvaluateRows:
     """Evaluates the row expressions of a plan, as the job does: a row for each window and set.
 
     A row that fails is there once, without values and with FAILED."""
@@ -305,7 +328,10 @@ class EvaluateRows:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            columns = [batch[each.name].cast(arrow_type(each.type)) for each in self.plan.used]
+            columns = [
+                batch[f"c{index}"].cast(arrow_type(each.type))
+                for index, each in enumerate(self.plan.used)
+            ]
             numbers = np.arange(batch.num_rows)
             weighted = WeightedRows(numbers, numbers, np.ones(batch.num_rows, np.int64))
             found = evaluate_rows(self.plan, RangeRows(columns, weighted.weights), weighted)

@@ -107,7 +107,7 @@ def list_readers(
     sides = [
         Reader(side.name, replace(side.inputs, primary_key=key))
         for tree in trees
-        for scan, side in zip(list_scans(tree.relation), _sides_of_scans(tree), strict=True)
+        for scan, side in zip(list_scans(tree.relation), sides_of_scans(tree), strict=True)
         if scan.source == source
     ]
     return [*views, *sides]
@@ -135,7 +135,7 @@ def reading_plan_of(
     )
 
 
-def _sides_of_scans(tree: JoinTree) -> list[Side]:
+def sides_of_scans(tree: JoinTree) -> list[Side]:
     """Return the side that gets each scan's rows, in the order of the scans."""
     return [tree.stages[0].left, *(stage.right for stage in tree.stages)]
 

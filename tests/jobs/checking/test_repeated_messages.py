@@ -9,19 +9,11 @@ import pytest
 
 from jobs.checking.dedupe_audit import POSITION, format_position
 from jobs.checking.source_rows import CONTENT, find_repeated_messages
-from jobs.core.job.job_plan import plan_of
 from jobs.core.rows.message_content import number_content
-from schemas.spec.file import load_spec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SPEC: dict[str, Any] = {
-    "name": "j",
-    "source": {"topic": "t"},
-    "columns": {"id": "BIGINT", "name": "STRING"},
-    "query": "SELECT name, COUNT(*) AS n FROM t GROUP BY name",
-}
 CANAL: dict[str, Any] = {
     "data": [{"id": "7", "name": '"id":1', "ts": "5"}],
     "es": 70_000,
@@ -93,13 +85,11 @@ def test_messages_with_the_content_of_another_are_counted_and_named(spark: Spark
     contents = [5, None, 6, 7, 5, None, 6]  # None: a further row of a message, or no key
     rows = [(content, format_position("t", 1, at, 0)) for at, content in enumerate(contents)]
     table = spark.createDataFrame(rows, f"{CONTENT} long, {POSITION} string")
-    found = find_repeated_messages(table, plan_of(load_spec(SPEC)))
+    found = find_repeated_messages(table)
     assert found.counts == {"repeated_messages": 2}
     assert found.named == [
         "t/1 offset 4 says what an earlier one does",
         "t/1 offset 6 says what an earlier one does",
     ]
-    once = find_repeated_messages(table.limit(4), plan_of(load_spec(SPEC)))
+    once = find_repeated_messages(table.limit(4))
     assert (once.counts, once.named) == ({}, [])
-    with_dedupe = plan_of(load_spec(SPEC | {"primary_key": ["id"], "dedupe": "pk"}))
-    assert find_repeated_messages(table, with_dedupe).counts == {}

@@ -16,6 +16,11 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 import pyarrow as pa
 
+from jobs.checking.audit import AuditReport, audit_table
+from jobs.checking.source_rows import SourceRows
+from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.table.reading import open_views
+from schemas.spec.connections import load_connections
 from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
 from tests.support.jobs.running_job import create_topic, produce
 
@@ -30,6 +35,17 @@ COLUMNS = {
     "c": {"id": "INT", "k": "INT", "x": "INT"},
 }
 KEYS = (None, 0, 1, 1, 2, 3)
+QUERIES = [
+    "SELECT w, COUNT(*) AS n, SUM(v) AS s FROM a JOIN b ON a.k = b.k GROUP BY w",
+    "SELECT w, MAX(v) AS m FROM a JOIN b ON a.k = b.k GROUP BY w",  # joins as the first one does
+    "SELECT w, COUNT(*) AS n FROM a LEFT JOIN b ON a.k = b.k AND v > 1 AND w <> 'x' GROUP BY w",
+    "SELECT k, COUNT(*) AS n, SUM(v) AS s, COUNT(w) AS c FROM a FULL JOIN b USING (k) GROUP BY k",
+    "SELECT k, COUNT(*) AS n FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.k = a.k) GROUP BY k",
+    "SELECT p.v, COUNT(*) AS n, SUM(q.v) AS s FROM a AS p JOIN a AS q ON p.id = q.k GROUP BY p.v",
+    "SELECT w, COUNT(*) AS n, SUM(x) AS s FROM a LEFT JOIN b ON a.k = b.k LEFT JOIN c "
+    "ON c.k = b.id GROUP BY w",
+    "SELECT x, COUNT(*) AS n FROM c GROUP BY x",
+]
 PARTITIONS = 2
 TableRow = tuple[Any, ...]
 Change = tuple[str, int, TableRow]  # table, weight, row
@@ -142,6 +158,13 @@ class JoinedTables(Tables):
             name: Counter((*key, *row) for key, row in self.job.at_view(name).results().items())
             for name in self.job.spec.view_specs
         }
+
+    def audit(self) -> dict[str, AuditReport]:
+        """Return the report of each view."""
+        readers, connections = open_views(self.job.place), load_connections(None, self.job.brokers)
+        source = SourceRows(lambda: self.job.spark, connections.lookup("default"), readers.values())
+        with KafkaAdmin({"bootstrap_servers": [self.job.brokers]}) as admin:
+            return {name: audit_table(each, admin, source) for name, each in readers.items()}
 
 
 def message_of(table: str, weight: int, row: TableRow) -> bytes:

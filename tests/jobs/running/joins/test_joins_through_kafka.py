@@ -20,22 +20,10 @@ from jobs.running.outcome import InputRefused
 from jobs.table.files import own_files, place_file
 from jobs.table.parts import STATE
 from tests.support.jobs.epochs_by_hand import EpochsByHand
-from tests.support.jobs.joined_tables import JoinedTables
+from tests.support.jobs.joined_tables import QUERIES, JoinedTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-QUERIES = [
-    "SELECT w, COUNT(*) AS n, SUM(v) AS s FROM a JOIN b ON a.k = b.k GROUP BY w",
-    "SELECT w, MAX(v) AS m FROM a JOIN b ON a.k = b.k GROUP BY w",  # joins as the first one does
-    "SELECT w, COUNT(*) AS n FROM a LEFT JOIN b ON a.k = b.k AND v > 1 AND w <> 'x' GROUP BY w",
-    "SELECT k, COUNT(*) AS n, SUM(v) AS s, COUNT(w) AS c FROM a FULL JOIN b USING (k) GROUP BY k",
-    "SELECT k, COUNT(*) AS n FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.k = a.k) GROUP BY k",
-    "SELECT p.v, COUNT(*) AS n, SUM(q.v) AS s FROM a AS p JOIN a AS q ON p.id = q.k GROUP BY p.v",
-    "SELECT w, COUNT(*) AS n, SUM(x) AS s FROM a LEFT JOIN b ON a.k = b.k LEFT JOIN c "
-    "ON c.k = b.id GROUP BY w",
-    "SELECT x, COUNT(*) AS n FROM c GROUP BY x",
-]
 
 
 def test_each_view_is_exact_after_every_epoch_and_restart(
