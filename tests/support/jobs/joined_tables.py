@@ -45,6 +45,11 @@ QUERIES = [
     "SELECT w, COUNT(*) AS n, SUM(x) AS s FROM a LEFT JOIN b ON a.k = b.k LEFT JOIN c "
     "ON c.k = b.id GROUP BY w",
     "SELECT x, COUNT(*) AS n FROM c GROUP BY x",
+    "SELECT COUNT(*) AS n FROM a JOIN b ON a.k = b.k HAVING COUNT(*) > 0",
+    "SELECT w, COUNT(DISTINCT v) AS d, COUNT(*) FILTER (WHERE v > 1) AS n FROM a JOIN b USING (k) "
+    "GROUP BY w HAVING COUNT(*) > 1",
+    "SELECT UPPER(w) || '!' AS u, SUM(v * b.id) AS s FROM a JOIN b ON a.k + 1 = b.k + 1 "
+    "WHERE v + b.id > 2 GROUP BY UPPER(w) || '!'",
 ]
 PARTITIONS = 2
 TableRow = tuple[Any, ...]
