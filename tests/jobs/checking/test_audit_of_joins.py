@@ -25,7 +25,9 @@ MORE_QUERIES = [
 ]
 
 
-@pytest.mark.parametrize("keys", [{}, KEYED], ids=["rows", "dedupe"])
+@pytest.mark.parametrize(
+    "keys", [pytest.param({}, id="rows", marks=pytest.mark.slow), pytest.param(KEYED, id="dedupe")]
+)
 def test_an_audit_finds_every_join_equal(
     keys: dict[str, Any], spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
 ) -> None:
