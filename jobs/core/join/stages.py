@@ -45,11 +45,6 @@ class Side:
     inputs: Plan  # the key and the columns of each row, as group and arguments
     state: Plan
 
-    @property
-    def keeps_rows(self) -> bool:
-        """Whether its rows have columns; else it only counts them."""
-        return bool(self.inputs.arguments)
-
 
 @dataclass(frozen=True, slots=True)
 class JoinStage:

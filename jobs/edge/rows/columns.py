@@ -45,6 +45,12 @@ def to_arrow(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
     return pa.array(values, target)
 
 
+def rows_to_arrow(rows: Sequence[tuple[Any, ...]], types: Sequence[SqlType]) -> list[pa.Array]:
+    """Return rows as one array for each of their columns."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
+    return [to_arrow(column, kind) for column, kind in zip(columns, types, strict=True)]
+
+
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table with the columns of a schema; columns that it lacks are NULL."""
     if table.schema.equals(schema):
@@ -106,6 +112,5 @@ def _to_composites(values: Sequence[Any], sql_type: SqlType, target: pa.DataType
         return pa.ListArray.from_arrays(offsets, items, type=target, mask=absent)
     nothing = (None,) * len(sql_type.items)
     rows = [nothing if value is None else value for value in values]
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(nothing)
-    parts = [to_arrow(column, item) for column, item in zip(columns, sql_type.items, strict=True)]
+    parts = rows_to_arrow(rows, sql_type.items)
     return pa.StructArray.from_arrays(parts, fields=list(target), mask=absent)

@@ -22,6 +22,7 @@ import msgspec
 
 from jobs.core.aggregates.present_values import PresentValues
 from jobs.core.fold.state import Clock, Counts, Group, GroupTimer, Key, Stamp, Upserts
+from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Value
 from jobs.core.values.exact_numbers import NAN
 from jobs.core.values.order_key import encoder, shorten_key, value_encoder
@@ -36,7 +37,7 @@ from jobs.edge.state.multiset_records import (
     entry_key,
 )
 from schemas.limits import GROUP_PREFIX_BYTES_MAX
-from schemas.types.sql_types import SqlType
+from schemas.types.sql_types import Kind, SqlType
 
 LAYOUT_VERSION = 5
 
@@ -54,6 +55,16 @@ class Layout:
     argument_types: tuple[SqlType, ...]
     array_results: bool = False  # MessagePack decodes tuples as lists
     version: int = LAYOUT_VERSION
+
+    @classmethod
+    def of(cls, plan: Plan) -> Layout:
+        """Return the layout of the groups of a plan."""
+        return cls(
+            plan.fingerprint,
+            tuple(each.type for each in plan.group),
+            tuple(each.type for each in plan.arguments),
+            array_results=any(kind.kind is Kind.ARRAY for _, kind in plan.kept_results),
+        )
 
     @property
     def fingerprint(self) -> str:

@@ -38,7 +38,13 @@ from jobs.core.fold.program import Program
 from jobs.core.fold.state import Counts, Group, GroupTimer, Key, Upserts, gather_multisets
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import RejectCode
-from jobs.edge.rows.columns import cell_type, cells_from_arrow, cells_to_arrow, to_arrow
+from jobs.edge.rows.columns import (
+    cell_type,
+    cells_from_arrow,
+    cells_to_arrow,
+    rows_to_arrow,
+    to_arrow,
+)
 from jobs.edge.rows.image_rows import Images
 from jobs.edge.rows.late_rows import LateRow
 from jobs.edge.rows.time_columns import (
@@ -64,7 +70,6 @@ from schemas.limits import VIEWS_MAX
 from schemas.table.epoch import JSON_FIELDS, EpochRow
 from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import from_arrow, to_list, to_tuples
-from schemas.types.sql_types import SqlType
 
 SEQ_BUCKET_BITS = 32
 
@@ -210,8 +215,8 @@ class TableLayout:
                 pa.array([str(op) for op, _, _ in rows], pa.string()),
                 pa.repeat(pa.scalar(epoch, pa.int64()), count),
                 pa.array(seqs, pa.int64()),
-                *_transpose([key for _, key, _ in rows], [kind for _, kind in self.group]),
-                *_transpose([row for _, _, row in rows], [kind for _, kind in self.results]),
+                *rows_to_arrow([key for _, key, _ in rows], [kind for _, kind in self.group]),
+                *rows_to_arrow([row for _, _, row in rows], [kind for _, kind in self.results]),
             ],
             schema=self.schema(CHANGELOG),
         )
@@ -231,8 +236,8 @@ class TableLayout:
                 pa.repeat(pa.scalar(epoch, pa.int64()), count),
                 pa.array(buckets, pa.int32()),
                 *time_columns(groups),
-                *_transpose([key for key, _ in upserts], [kind for _, kind in self.group]),
-                *_transpose(results, [kind for _, kind in self.kept]),
+                *rows_to_arrow([key for key, _ in upserts], [kind for _, kind in self.group]),
+                *rows_to_arrow(results, [kind for _, kind in self.kept]),
                 *(
                     cells_to_arrow(column, cell)
                     for column, cell in zip(columns, self.program.cells, strict=True)
@@ -251,7 +256,7 @@ class TableLayout:
         common = [
             pa.array(buckets, pa.int32()),
             pa.array([names[argument] for argument, _, _ in multisets], pa.string()),
-            *_transpose([key for _, key, _ in multisets], [kind for _, kind in self.group]),
+            *rows_to_arrow([key for _, key, _ in multisets], [kind for _, kind in self.group]),
         ]
         bucket, name, *group = (array.take(of_entry) for array in common)
         return pa.table(
@@ -280,7 +285,9 @@ class TableLayout:
                 pa.repeat(pa.scalar(epoch, pa.int64()), len(timers)),
                 pa.array(buckets, pa.int32()),
                 *timer_columns(timers),
-                *_transpose([timer.key for timer, _ in timers], [kind for _, kind in self.group]),
+                *rows_to_arrow(
+                    [timer.key for timer, _ in timers], [kind for _, kind in self.group]
+                ),
             ],
             schema=self.schema(TIMERS),
         )
@@ -305,7 +312,7 @@ class TableLayout:
             for row in late
         ]
         own = list(schema)[: len(schema) - len(self.group)]
-        groups = _transpose(keys, [kind for _, kind in self.group])
+        groups = rows_to_arrow(keys, [kind for _, kind in self.group])
         return pa.table([*_by_column(values, own), *groups], schema=schema)
 
     def quarantine_table(self, epoch: int, rejects: Sequence[Reject]) -> pa.Table:
@@ -387,11 +394,6 @@ def _entry_values(argument: int, multisets: Sequence[tuple[int, Key, Counts]]) -
             counts if of == argument else repeat(None, len(counts)) for of, _, counts in multisets
         )
     )
-
-
-def _transpose(rows: Sequence[tuple[Any, ...]], types: Sequence[SqlType]) -> list[pa.Array]:
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
-    return [to_arrow(column, kind) for column, kind in zip(columns, types, strict=True)]
 
 
 def _by_column(rows: Sequence[tuple[Any, ...]], fields: Iterable[pa.Field]) -> list[pa.Array]:

@@ -50,7 +50,7 @@ from jobs.core.rows.key_history import KeyState
 from jobs.core.rows.plain_keys import ChangeArrays, KeySummaries, PlainKeys, derive_plain
 from jobs.core.rows.truncations import Truncations
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.rows.columns import to_arrow
+from jobs.edge.rows.columns import rows_to_arrow
 from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.packed_rows import canonical
 from jobs.edge.rows.range_rows import RangeRows
@@ -123,7 +123,7 @@ class DedupeReport(msgspec.Struct, kw_only=True, tag="dedupe"):
 
 @dataclass(frozen=True, slots=True)
 class DedupeTask:
-    """The function of the stage; a value, so that Spark can send it to the workers."""
+    """A task between decoding and the fold; a value, so that Spark can send it to the workers."""
 
     plan: Plan  # has the columns of all views
     root: TablePath
@@ -215,9 +215,7 @@ class _Dedupe:
         report.rows_delta += found.rows_delta
         report.keys_in_several_partitions += found.moved_keys
         self.name_doubtful(found.ambiguous_keys, found.doubtful)
-        used = self.task.plan.used
-        values = zip(*found.rows, strict=True) if found.rows and used else [()] * len(used)
-        columns = [to_arrow(each, column.type) for each, column in zip(values, used, strict=True)]
+        columns = rows_to_arrow(found.rows, [column.type for column in self.task.plan.used])
         numbers = (np.array(each, np.int64) for each in (found.positions, found.weights))
         return Derived(columns, *numbers)
 

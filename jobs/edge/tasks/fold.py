@@ -59,7 +59,7 @@ from jobs.edge.tasks.fold_inputs import FoldInputs, FoldReport
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, TIMERS
 from jobs.table.parts import LATE as LATE_PART
 from schemas.types.arrow_values import from_arrow, to_list
-from schemas.types.sql_types import Kind, SqlType
+from schemas.types.sql_types import SqlType
 
 NOTHING_FIRED: Mapping[Clock, int | None] = {}
 OUTPUT = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
@@ -147,13 +147,7 @@ class _Fold:
         self.program = layout.program
         self.order = encoder(tuple(kind for _, kind in layout.group))
         self.context = FoldContext(self.order, task.rules, task.now_ms, task.watermark)
-        hot_layout = Layout(
-            plan=task.plan.fingerprint,
-            group_types=tuple(kind for _, kind in layout.group),
-            argument_types=tuple(argument.type for argument in task.plan.arguments),
-            array_results=any(kind.kind is Kind.ARRAY for _, kind in task.plan.kept_results),
-        )
-        self.states = BucketStates(task, layout, hot_layout, GROUP_STATE, "bucket")
+        self.states = BucketStates(task, layout, Layout.of(task.plan), GROUP_STATE, "bucket")
         self.keys: list[Key] = []
         self.changelog: list[ChangelogRow] = []
         self.seqs: list[int] = []

@@ -11,7 +11,7 @@ Like the fold task it reads its state at a base and writes only new files.
 
 An expression may fail on a joined row, which is of several messages, so none of them is refused:
 the row counts for nothing as long as it is there. Its retraction fails as well, so the result is
-exact for the rows that do not fail. The reader has the number of the others among its counters.
+exact for the rows that do not fail. The epoch has the number of the others among its counters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from jobs.core.rows.projection import RowFailed
 from jobs.core.values.change import Row
 from jobs.core.values.order_key import encoder
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.rows.columns import to_arrow
+from jobs.edge.rows.columns import rows_to_arrow
 from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
@@ -65,8 +65,7 @@ from schemas.limits import (
     TASK_BYTES_MAX,
 )
 from schemas.table.object_path import TablePath
-from schemas.types.arrow_values import from_arrow
-from schemas.types.sql_types import SqlType
+from schemas.types.arrow_values import to_tuples
 
 Changes = dict[int, ByKey]  # by bucket
 
@@ -104,7 +103,7 @@ class SideState:
 
 @dataclass(frozen=True, slots=True)
 class JoinTask:
-    """The function of the stage; a value, so that Spark can send it to the workers."""
+    """A task between decoding and the fold; a value, so that Spark can send it to the workers."""
 
     stage: JoinStage
     left: SideState
@@ -138,12 +137,8 @@ class JoinTask:
 
     def _send(self, batch: Sequence[WeightedRow], report: JoinReport) -> Iterator[pa.RecordBatch]:
         """Yield joined rows, evaluated for each reader, as parcels."""
-        columns = self.stage.join.columns
-        values = zip(*(row for row, _ in batch), strict=True) if columns else ()
-        arrays = [
-            to_arrow(of_column, column.type)
-            for of_column, column in zip(values, columns, strict=True)
-        ]
+        types = [column.type for column in self.stage.join.columns]
+        arrays = rows_to_arrow([row for row, _ in batch], types)
         rows = RangeRows(arrays, np.array([weight for _, weight in batch], np.int64))
         for reader in self.readers:
             own = rows.select(reader.indexes)
@@ -218,14 +213,9 @@ class _SideRun:
         self._writer = f"{writer}-{state.number}"
         plan = state.side.state
         self._layout = layout_of(plan)
-        types = tuple(each.type for each in plan.group)
-        hot_layout = Layout(
-            plan=plan.fingerprint,
-            group_types=types,
-            argument_types=tuple(each.type for each in plan.arguments),
-        )
-        self._states = BucketStates(state, self._layout, hot_layout, GROUP_STATE, "bucket")
-        self._context = FoldContext(encoder(types), DEFAULT_RULES, 0, None)
+        self._states = BucketStates(state, self._layout, Layout.of(plan), GROUP_STATE, "bucket")
+        order = encoder(tuple(each.type for each in plan.group))
+        self._context = FoldContext(order, DEFAULT_RULES, 0, None)
         self._upserts = Upserts([], [], [])
         self._buckets: list[int] = []
         self._entry_buckets: list[int] = []
@@ -240,8 +230,8 @@ class _SideRun:
         table = unpack_parcels(pa.Table.from_batches(found))
         report.arrived[self.state.number] = table.num_rows
         plan = self.state.side.inputs
-        keys = _read_rows(table, "g", [each.type for each in plan.group])
-        rows = _read_rows(table, "a", [each.type for each in plan.arguments])
+        keys = to_tuples(table, [(f"g{i}", each.type) for i, each in enumerate(plan.group)])
+        rows = to_tuples(table, [(f"a{i}", each.type) for i, each in enumerate(plan.arguments)])
         numbers = (table[name].to_numpy().tolist() for name in (BUCKET, WEIGHT))
         for key, row, bucket, weight in zip(keys, rows, *numbers, strict=True):
             of_key = None if None in key else key
@@ -289,14 +279,6 @@ class _SideRun:
                 name = file_name(part, task.epoch, task.uuid, writer)
                 self._files.append(write_file(self.state.root, name, table, durable=task.durable))
         self._upserts, self._buckets, self._entry_buckets = Upserts([], [], []), [], []
-
-
-def _read_rows(table: pa.Table, prefix: str, types: Sequence[SqlType]) -> Iterable[Row]:
-    """Return the columns PREFIX0, PREFIX1, ... as rows."""
-    if not types:
-        return repeat((), table.num_rows)
-    columns = [from_arrow(table[f"{prefix}{i}"], kind) for i, kind in enumerate(types)]
-    return zip(*columns, strict=True)
 
 
 def _report(report: JoinReport) -> pa.RecordBatch:
