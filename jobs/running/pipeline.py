@@ -116,23 +116,24 @@ class Pipeline:
     @property
     def subtables(self) -> list[Subtable]:
         """The subtables whose files are merged on their own: the views, and what they share."""
-        named = (view for view in self.views if view.name)
+        named = (each for each in self._states if each.name)
         shared = Subtable("", self.plan, self.table.root)  # and of the job's own query
-        kept = (state.subtable for state in self.inputs.states if state.name)
-        views = (Subtable(view.name, view.plan, view.root) for view in named)
-        return [shared, *views, *kept]
+        return [shared, *(Subtable(each.name, each.plan, each.root) for each in named)]
 
     @property
     def kept_names(self) -> set[str]:
         """The names in the table of the state files that a hot state may still need."""
-        recent = {view.name: view.recent_epochs for view in self.views}
-        found = (
-            place_name(name, view)
-            for view, epochs in recent.items()
-            for epoch in epochs
+        return {
+            place_name(name, each.name)
+            for each in self._states
+            for epoch in each.recent_epochs
             for _, name in epoch.files
-        )
-        return {*found, *(name for state in self.inputs.states for name in state.kept_names)}
+        }
+
+    @property
+    def _states(self) -> list[RunningView | KeptState]:
+        """All that has state: the views, and what belongs to none of them."""
+        return [*self.views, *self.inputs.states]
 
     @property
     def withholds(self) -> bool:
@@ -250,9 +251,8 @@ class Pipeline:
         self.table.commit_epoch(row, files, durable=self.spec.durable)
         self.phases.lap("commit")
         self.newest = row
-        self.inputs.extend(row)
-        for view in self.views:
-            view.extend(row)
+        for each in self._states:
+            each.extend(row)
         self.on_commit(row, files)
         return row
 
@@ -336,7 +336,7 @@ class Pipeline:
             views=readers,
             images=0 if source.images is None else source.images.number,
             targets=targets,
-            joins=bool(self.inputs.trees),
+            joins=self.inputs.joins,
         )
 
     def _make_fold_task(self, view: RunningView, epoch: int, uuid: str, now: int) -> FoldTask:

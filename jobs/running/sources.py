@@ -12,32 +12,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from jobs.core.fold.state import Stamp
 from jobs.core.job.inputs import JobInputs
-from jobs.core.join.stages import (
-    Reader,
-    Side,
-    list_sides,
-    subtable_of,
-)
+from jobs.core.join.stages import Reader, Side, subtable_of
 from jobs.core.plan.tree import Column, Plan
 from jobs.edge.kafka.offset_ranges import OffsetRange, split_ranges
 from jobs.edge.rows.late_rows import Deadline
 from jobs.edge.rows.weighted_rows import parcelling_of
-from jobs.edge.state.bucket_states import CommittedEpoch, find_recent_epochs
+from jobs.edge.state.bucket_states import CommittedEpoch
 from jobs.edge.tasks.decode_views import ViewInputs
 from jobs.edge.tasks.join import JoinTask, SideState
 from jobs.edge.tasks.parcel_task import ParcelTask
 from jobs.edge.tasks.range_reading import SourceRules
-from jobs.running.views import RunningView, Subtable
-from jobs.table.files import LiveFile, files_of_view
-from schemas.limits import RECENT_EPOCHS_MAX
+from jobs.running.views import RunningView, recent_epochs_of
+from jobs.table.files import LiveFile
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
-from schemas.table.view_path import place_name, view_root
+from schemas.table.view_path import view_root
 
 
 @dataclass(slots=True)
@@ -54,16 +49,6 @@ class KeptState:
     def extend(self, row: EpochRow) -> None:
         """Take the epoch that was committed."""
         self.recent_epochs.append(CommittedEpoch.of(row.of_view(self.name)))
-
-    @property
-    def subtable(self) -> Subtable:
-        return Subtable(self.name, self.plan, self.root)
-
-    @property
-    def kept_names(self) -> set[str]:
-        """The names in the table of the files that a hot state may still need."""
-        names = (name for epoch in self.recent_epochs for _, name in epoch.files)
-        return {place_name(name, self.name) for name in names}
 
 
 @dataclass(slots=True)
@@ -92,18 +77,16 @@ class RunningInputs:
     ) -> None:
         plans = {view.name: view.plan for view in views}
         inputs, specs = JobInputs.of(spec, plans), spec.source_specs
-        self.trees = inputs.trees
+        self._inputs = inputs
         self._spec = spec
         self._views = {view.name: view for view in views}
         numbers = {name: number for number, name in enumerate(inputs.states, start=len(views))}
 
         def keep(name: str) -> KeptState:
-            root, seen = view_root(table, name), files_of_view(files, name)
-            root.mkdir(parents=True, exist_ok=True)  # readers go through it
-            recent = find_recent_epochs(root, seen, newest.of_view(name))
-            recent_epochs = deque(recent, RECENT_EPOCHS_MAX)
-            plan, number = inputs.states[name], numbers[name]
-            return KeptState(number, name, plan, root, caches[name], recent_epochs)
+            root = view_root(table, name)
+            root.mkdir(parents=True, exist_ok=True)  # readers go through it, also the next line
+            recent = recent_epochs_of(table, name, files, newest)
+            return KeptState(numbers[name], name, inputs.states[name], root, caches[name], recent)
 
         self.sides = {side.name: keep(side.name) for side in inputs.sides}
         self.sources = {
@@ -126,7 +109,12 @@ class RunningInputs:
 
     def list_sides(self) -> list[tuple[KeptState, Plan]]:
         """Return the state of each side of a join, and the plan by which it gets its rows."""
-        return [(self.sides[side.name], side.inputs) for side in list_sides(self.trees)]
+        return [(self.sides[side.name], side.inputs) for side in self._inputs.sides]
+
+    @property
+    def joins(self) -> bool:
+        """Whether some view joins."""
+        return bool(self._inputs.trees)
 
     @property
     def deduped(self) -> set[str]:
@@ -138,23 +126,16 @@ class RunningInputs:
         """Whether rows of some topic are checked one by one."""
         return any(source.rules.in_order for source in self.sources.values())
 
-    def extend(self, row: EpochRow) -> None:
-        """Take the epoch that was committed."""
-        for state in self.states:
-            state.extend(row)
+    def split(self, ranges: Iterable[OffsetRange], tasks: int) -> tuple[OffsetRange, ...]:
+        """Return the ranges, each once for each source that reads its topic.
 
-    def name_readers(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-        """Return the ranges, each once for each source that reads its topic."""
-        return tuple(
+        Long ranges are split, unless the rows of a partition must be read in order."""
+        named = [
             replace(each, source=name)
             for each in ranges
             for name, source in self.sources.items()
             if each.topic in source.spec.source.topics
-        )
-
-    def split(self, ranges: Iterable[OffsetRange], tasks: int) -> tuple[OffsetRange, ...]:
-        """Split long ranges, unless the rows of a partition must be read in order."""
-        named = self.name_readers(ranges)
+        ]
         whole = [each for each in named if self._is_in_order(each)]
         parts = tuple(each for each in named if not self._is_in_order(each))
         return tuple(sorted((*whole, *split_ranges(parts, tasks))))
@@ -199,29 +180,31 @@ class RunningInputs:
         bytes_max: int,
     ) -> list[list[ParcelTask]]:
         """Return the tasks of the first join of each tree, then those of the second ones, ..."""
-        stages: list[list[ParcelTask]] = []
+        of_trees: list[list[ParcelTask]] = []
 
         def state_of(side: Side) -> SideState:
             kept = self.sides[side.name]
             recent = tuple(kept.recent_epochs)
             return SideState(kept.number, side, kept.root, kept.cache, base, version, recent)
 
-        for tree in self.trees:
+        for tree in self._inputs.trees:
             after = [stage.left for stage in tree.stages[1:]]
             readers = [[Reader(side.name, side.inputs)] for side in after]
             readers.append([Reader(name, self._views[name].plan) for name in tree.views])
-            for depth, (stage, who) in enumerate(zip(tree.stages, readers, strict=True)):
-                task = JoinTask(
-                    stage,
-                    state_of(stage.left),
-                    state_of(stage.right),
-                    tuple(self.inputs_of(each, stage.join.columns, targets) for each in who),
-                    targets,
-                    epoch,
-                    uuid,
-                    durable=durable,
-                    bytes_max=bytes_max,
-                )
-                stages += [[]] if depth == len(stages) else []
-                stages[depth].append(task)
-        return stages
+            of_trees.append(
+                [
+                    JoinTask(
+                        stage,
+                        state_of(stage.left),
+                        state_of(stage.right),
+                        tuple(self.inputs_of(each, stage.join.columns, targets) for each in who),
+                        targets,
+                        epoch,
+                        uuid,
+                        durable=durable,
+                        bytes_max=bytes_max,
+                    )
+                    for stage, who in zip(tree.stages, readers, strict=True)
+                ]
+            )
+        return [[task for task in tasks if task is not None] for tasks in zip_longest(*of_trees)]

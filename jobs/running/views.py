@@ -33,6 +33,15 @@ class Subtable(NamedTuple):
     root: TablePath
 
 
+def recent_epochs_of(
+    table: TablePath, name: str, files: list[LiveFile], newest: EpochRow
+) -> deque[CommittedEpoch]:
+    """Return the recent epochs of a view, or of other state with a name; base is the last."""
+    seen = files_of_view(files, name)
+    found = find_recent_epochs(view_root(table, name), seen, newest.of_view(name))
+    return deque(found, maxlen=RECENT_EPOCHS_MAX)
+
+
 @dataclass(slots=True)
 class RunningView:
     """One view of a running job; "" is the job's own query."""
@@ -61,14 +70,13 @@ class RunningView:
         newest: EpochRow,
     ) -> RunningView:
         """Continue a view from the newest epoch of the job."""
-        own, root, closing = newest.of_view(name), view_root(table, name), closing_of(spec, plan)
-        seen = files_of_view(files, name)
+        own, closing = newest.of_view(name), closing_of(spec, plan)
         return cls(
             number,
             name,
             spec,
             plan,
-            root,
+            view_root(table, name),
             cache,
             own,
             DueWork(
@@ -79,7 +87,7 @@ class RunningView:
                 closing=closing,
             ),
             closing,
-            deque(find_recent_epochs(root, seen, own), maxlen=RECENT_EPOCHS_MAX),
+            recent_epochs_of(table, name, files, newest),
         )
 
     def extend(self, row: EpochRow) -> None:
