@@ -63,8 +63,26 @@ def pytest_configure(config: pytest.Config) -> None:
     """A run in the background has Ctrl-C ignored, and what the tests start would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(FailuresAtOnce(config))
     if config.getoption("--measure"):
         config.pluginmanager.register(CostMeter(config))
+
+
+class FailuresAtOnce:
+    """A run that is ended from outside prints no summary: each failure has a line when it comes."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")  # a worker has none
+        if report.failed and reporter is not None:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            said = crash.message if crash is not None else report.longreprtext.strip()
+            reporter.line("")  # ends a line of dots, which the reporter does not know of
+            reporter.write_line(
+                f"failed in {report.when}: {report.nodeid}: {said.partition(chr(10))[0][:300]}"
+            )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

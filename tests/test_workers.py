@@ -44,3 +44,14 @@ def test_a_test_that_leaves_limits_to_its_worker_fails(tmp_path: Path) -> None:
     (tmp_path / "test_limits.py").write_text(LIMITS)
     printed = run_tests(tmp_path, "-p", "no:xdist")
     assert "changes limits of the process" in printed, printed
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_failure_has_a_line_before_the_run_ends(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "test_first.py").write_text(
+        "def test_fails():\n    assert 1 == 2, 'no sum'\n" + ONE
+    )
+    printed = run_tests(tmp_path, "-n", workers)
+    line = next(line for line in printed.splitlines() if line.startswith("failed in call: "))
+    assert "test_first.py::test_fails: AssertionError: no sum" in line
+    assert printed.index(line) < printed.index("FAILURES")
