@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from jobs.core.formats.registry import KeyedDecoder, MessageRules
+from jobs.core.formats.registry import MessageRules
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded
 from schemas.types.sql_types import SqlType
@@ -125,11 +125,7 @@ MESSAGES: dict[str, tuple[str, Callable[[dict[str, Any], int], dict[str, Any]]]]
 
 def make_decode(format_name: str) -> Callable[[bytes], Decoded]:
     """Return the decode function of a format."""
-    decoder = MessageRules(format_name, primary_key=("id",)).decoder(COLUMNS, USED)
-    if isinstance(decoder, KeyedDecoder):
-        decode_keyed = decoder.decode_keyed
-        return lambda value: decode_keyed(value, None)
-    return decoder.decode
+    return MessageRules(format_name, primary_key=("id",)).decoder(COLUMNS, USED).decode
 
 
 def main(count: int = 100_000) -> None:

@@ -31,7 +31,7 @@ from bench.generator import COLUMNS, Shape, ShopTable
 from bench.workloads.aggregates import CALLS, EPOCH_ROWS_MAX, GROUPS, ROWS, ROWS_OF_A_GROUP
 from jobs.core.evaluate.expressions import evaluator
 from jobs.core.fold.program import Program
-from jobs.core.formats.canal import CanalDecoder
+from jobs.core.formats.registry import MessageRules
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.plan.tree import Column, Composite, Expression, KeyValue, Plan
 from jobs.core.plan.walk import replace_parts
@@ -116,7 +116,7 @@ class EpochsByHand:
     def __init__(self, plan: Plan, directory: Path) -> None:
         self.plan = plan
         use_kernel_cache()
-        scanner = CanalDecoder(plan.columns, plan.used).make_scanner()
+        scanner = MessageRules("canal-json").decoder(plan.columns, plan.used).make_scanner()
         assert scanner is not None
         self.scanner = scanner
         self.layout = TableLayout(Program(plan))

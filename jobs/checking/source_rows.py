@@ -33,8 +33,7 @@ from jobs.checking.dedupe_audit import (
     read_kinds,
     select_last_rows,
 )
-from jobs.core.formats.registry import KeyedDecoder, MessageRules
-from jobs.core.formats.row_fields import KeyedDecode
+from jobs.core.formats.registry import MessageRules
 from jobs.core.job.inputs import JobInputs
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.plan.walk import plan_can_fail
@@ -69,7 +68,7 @@ class _SignedRows:
     left_out: frozenset[str]  # quarantined messages whose rejection cannot be recomputed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decode = self._decoding()
+        decode = self.rules.decoder(self.plan.columns, self.plan.image).decode
         for batch in batches:
             messages: list[str] = []
             places: list[str] = []
@@ -103,13 +102,6 @@ class _SignedRows:
             else:
                 found = found.append_column(CONTENT, pa.array(contents, pa.int64()))
             yield found
-
-    def _decoding(self) -> KeyedDecode:
-        decoder = self.rules.decoder(self.plan.columns, self.plan.image)
-        if isinstance(decoder, KeyedDecoder):
-            return decoder.decode_keyed
-        decode = decoder.decode
-        return lambda value, _: decode(value)
 
     def _batch(
         self,

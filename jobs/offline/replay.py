@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.core.formats.registry import KeyedDecoder, MessageRules
+from jobs.core.formats.registry import MessageRules
 from jobs.core.formats.row_fields import RefusedError, RowFields
 from jobs.core.job.in_memory import (
     BundleEnd,
@@ -381,9 +381,7 @@ class _TopicReader:
     def decode_message(self, step: Mapping[str, Any]) -> Decoded:
         value = _encode(step, "message", "the raw value of a record")
         key = _encode(step, "key", "the raw key of a record")
-        if isinstance(self._decoder, KeyedDecoder):
-            return self._decoder.decode_keyed(value, key)
-        return self._decoder.decode(value)
+        return self._decoder.decode(value, key)
 
     def decode_row(self, step: Mapping[str, Any]) -> Decoded:
         """Convert the values of a row as the decoder of a message does."""

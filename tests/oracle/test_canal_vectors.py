@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from jobs.core.formats.canal import CanalDecoder
+from jobs.core.formats.registry import MessageRules
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Rejected, Skipped, Truncated, Value
 from jobs.core.values.json_values import renderer
@@ -119,14 +119,13 @@ def type_of(message: str) -> str | None:
 @pytest.mark.parametrize(("group", "case"), list(vectors()))
 def test_rows_are_those_of_flink(group: dict[str, Any], case: dict[str, Any]) -> None:
     columns = declared(group["schema"])
-    decoder = CanalDecoder(
-        columns,
-        columns,
+    decoder = MessageRules(
+        "canal-json",
         group["database.include"],
         group["table.include"],
         missing_is_null=True,
         binary="base64",  # as Flink's own sink writes it
-    )
+    ).decoder(columns, columns)
     message = case["message"]
     raw = None if message is None else message.encode()
     decoded = decoder.decode(raw)
@@ -155,7 +154,7 @@ def test_every_difference_is_still_a_vector() -> None:
 
 def test_canal_data_gives_the_rows_that_flink_expects() -> None:
     columns = declared("id INT, name STRING, description STRING, weight FLOAT")
-    decoder = CanalDecoder(columns, columns)
+    decoder = MessageRules("canal-json").decoder(columns, columns)
     lines = (ORACLE / "canal" / "canal-data.txt").read_text().splitlines()
     rows = []
     for line in lines:
@@ -170,6 +169,6 @@ def test_canal_data_gives_the_rows_that_flink_expects() -> None:
 def test_canal_data_carries_the_times_of_its_messages() -> None:
     columns = declared("id INT, name STRING, description STRING, weight FLOAT")
     first = (ORACLE / "canal" / "canal-data.txt").read_text().splitlines()[0]
-    decoded = CanalDecoder(columns, columns).decode(first.encode())
+    decoded = MessageRules("canal-json").decoder(columns, columns).decode(first.encode())
     assert isinstance(decoded, Changes)
     assert (len(decoded.changes), decoded.es, decoded.ts) == (9, 1589373515000, 1589373515477)

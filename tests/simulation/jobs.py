@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.core.fold.program import Program
-from jobs.core.formats.canal import CanalDecoder
+from jobs.core.formats.registry import MessageRules
 from jobs.core.job.views import plans_of, reading_plan
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.projection import row_projection
@@ -73,7 +73,11 @@ class SimulatedJob:
         self.spec = spec
         self.plans = plans_of(spec)
         self.plan = reading_plan(self.plans)
-        self.decode = CanalDecoder(self.plan.columns, self.plan.used, DATABASE, TABLE).decode
+        self.decode = (
+            MessageRules("canal-json", DATABASE, TABLE)
+            .decoder(self.plan.columns, self.plan.used)
+            .decode
+        )
         self.views = [self._view(name, truths[name]) for name in self.plans]
 
     def _view(self, name: str, truth: Truth) -> SimulatedView:

@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from jobs.core.formats.canal import CanalDecoder
-from jobs.core.formats.debezium import DebeziumDecoder
-from jobs.core.formats.maxwell import MaxwellDecoder
-from jobs.core.formats.metadata import MetadataDecoder
+from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.formats.scanned import Array, Scanned, Scanner
 from jobs.core.kernels.codes import FILTERED, NO_TIME, UNUSUAL
 from jobs.core.kernels.json_bytes import PAD
@@ -81,10 +78,7 @@ def escaped(text: str) -> str:
     return text
 
 
-Decoder = CanalDecoder | DebeziumDecoder | MaxwellDecoder | MetadataDecoder
-
-
-def scanner(made: Decoder) -> Scanner:
+def scanner(made: MessageDecoder) -> Scanner:
     found = made.make_scanner()
     assert found is not None
     return found
@@ -97,7 +91,7 @@ def within_others(values: list[bytes | None]) -> tuple[Array, Array]:
     return np.frombuffer(b"\0".join(texts), np.uint8), starts[1 : len(values) + 2]
 
 
-def check(made: Decoder, values: list[bytes | None]) -> Scanned:
+def check(made: MessageDecoder, values: list[bytes | None]) -> Scanned:
     """Compare a scan with the decoder, message by message."""
     of_source = scanner(made)
     scanned = of_source.scan(values)
@@ -170,8 +164,8 @@ def rows_of(values: dict[str, list[Any]]) -> st.SearchStrategy[dict[str, Any]]:
 # canal-json
 
 
-def canal_decoder(**options: Any) -> CanalDecoder:
-    return CanalDecoder(COLUMNS, COLUMNS[1:], **options)
+def canal_decoder(**rules: Any) -> MessageDecoder:
+    return MessageRules("canal-json", **rules).decoder(COLUMNS, COLUMNS[1:])
 
 
 # Types as canal writes them; "sent" is a label of a column that the job reads as a number.
@@ -191,8 +185,8 @@ def canal_message(**members: Any) -> bytes:
 # maxwell-json
 
 
-def maxwell_decoder(**options: Any) -> MaxwellDecoder:
-    return MaxwellDecoder(COLUMNS, COLUMNS[1:], **options)
+def maxwell_decoder(**rules: Any) -> MessageDecoder:
+    return MessageRules("maxwell-json", **rules).decoder(COLUMNS, COLUMNS[1:])
 
 
 def maxwell_message(**members: Any) -> bytes:
@@ -235,8 +229,8 @@ DEBEZIUM_SOURCE = {
 }
 
 
-def debezium_decoder(**options: Any) -> DebeziumDecoder:
-    return DebeziumDecoder(DEBEZIUM_COLUMNS, DEBEZIUM_COLUMNS[1:], **options)
+def debezium_decoder(**rules: Any) -> MessageDecoder:
+    return MessageRules("debezium-json", **rules).decoder(DEBEZIUM_COLUMNS, DEBEZIUM_COLUMNS[1:])
 
 
 def debezium_message(**members: Any) -> bytes:
@@ -274,7 +268,7 @@ USUAL_MESSAGES = {
 }
 
 
-def make_decoders(source_format: str) -> list[Decoder]:
+def make_decoders(source_format: str) -> list[MessageDecoder]:
     """Return decoders with different rules."""
     if source_format == "debezium":
         last_images = debezium_decoder(last_images=True)
@@ -282,5 +276,5 @@ def make_decoders(source_format: str) -> list[Decoder]:
     return _with_rules(canal_decoder if source_format == "canal" else maxwell_decoder)
 
 
-def _with_rules(make: Callable[..., Decoder]) -> list[Decoder]:
+def _with_rules(make: Callable[..., MessageDecoder]) -> list[MessageDecoder]:
     return [make(), make(table="product"), make(missing_is_null=True)]

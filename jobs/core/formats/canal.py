@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +20,6 @@ from msgspec import UNSET, Raw, UnsetType
 
 from jobs.core.formats.frame import DecoderFrame
 from jobs.core.formats.mysql_values import (
-    BinaryForm,
     LabelledFields,
     Labels,
     labels_of,
@@ -38,12 +37,9 @@ from jobs.core.formats.row_fields import (
     parse_time_ms,
     rejection,
 )
-from jobs.core.formats.table_filter import TableFilter
 from jobs.core.kernels import codes
-from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Row, Skipped, Truncated
 from jobs.core.values.json_text import describe, read_json
-from jobs.core.values.json_values import TimestampFormat
 from schemas import limits
 from schemas.types.sql_types import Kind
 
@@ -66,46 +62,33 @@ _Reader = Callable[[object], Decoded]
 class CanalDecoder(DecoderFrame):
     """Decodes canal-json for one source."""
 
-    format = "canal"
-
-    def __init__(
-        self,
-        columns: tuple[Column, ...],
-        used: tuple[Column, ...],
-        database: str | None = None,
-        table: str | None = None,
-        timestamp_format: TimestampFormat = "sql",
-        missing_is_null: bool = False,
-        *,
-        binary: BinaryForm = "latin1",
-        bytes_max: int = limits.MESSAGE_BYTES_MAX,
-    ) -> None:
-        super().__init__(TableFilter(database, table), bytes_max)
-        self._timestamp_format = timestamp_format
-        self._fields = RowFields(
-            columns, used, text_converter(timestamp_format, binary), missing_is_null=missing_is_null
+    def _make_fields(self) -> RowFields:
+        convert = text_converter(self._rules.timestamp_format, self._rules.binary)
+        return RowFields(
+            self._columns, self._used, convert, missing_is_null=self._rules.missing_is_null
         )
-        self._has_texts = any(column.type.kind is Kind.STRING for column in columns)
-        cached = lru_cache(limits.MESSAGE_SCHEMAS_MAX)
-        self._with_labels = cached(self._make_fields)
-        self._reader_of = cached(self._make_reader)
-        self.decode: Decode = self.explain
-        if self._fields.nameable:
-            self.decode = self._fast_decode()
+
+    @cached_property
+    def _with_labels(self) -> Callable[[tuple[Labels | None, ...]], RowFields]:
+        return lru_cache(limits.MESSAGE_SCHEMAS_MAX)(self._label)
+
+    @property
+    def _has_texts(self) -> bool:
+        return any(column.type.kind is Kind.STRING for column in self._columns)
 
     def _labelled_fields(self, mysql_type: object) -> RowFields:
         labels = labels_of(mysql_type, self._fields.columns)
         size = sum(len(each.column_type) for each in labels if each is not None)
         large = size > limits.CACHED_TYPES_CHARACTERS_MAX
-        return self._make_fields(labels) if large else self._with_labels(labels)
+        return self._label(labels) if large else self._with_labels(labels)
 
-    def _make_fields(self, labels: tuple[Labels | None, ...]) -> RowFields:
+    def _label(self, labels: tuple[Labels | None, ...]) -> RowFields:
         return LabelledFields(self._fields, labels) if labels else self._fields
 
     def make_scanner(self) -> MessageScanner | None:
         """Return a scanner with the same rules; None if it does not know a column's type."""
         return self._make_scanner(
-            codes.CANAL, self._fields, timestamp_format=self._timestamp_format
+            codes.CANAL, self._fields, timestamp_format=self._rules.timestamp_format
         )
 
     # --- the exact path ---------------------------------------------------------------------
@@ -160,9 +143,9 @@ class CanalDecoder(DecoderFrame):
 
     def _fast_decode(self) -> Decode:
         read_envelope = msgspec.json.Decoder(self._envelope()).decode
-        names = self._fields.names() | {"weights": WEIGHTS, "reader_of": self._reader_of}
-        decode: Decode = self._generate(read_envelope, self._lines(), names)
-        return decode
+        reader_of = lru_cache(limits.MESSAGE_SCHEMAS_MAX)(self._make_reader)
+        names = self._fields.names() | {"weights": WEIGHTS, "reader_of": reader_of}
+        return self._generate(read_envelope, self._lines(), names)
 
     def _lines(self) -> Iterator[str]:
         yield from self._tables.lines("message")

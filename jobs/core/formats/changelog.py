@@ -22,11 +22,9 @@ from jobs.core.formats.row_fields import (
     parse_time_ms,
     rejection,
 )
-from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Op
 from jobs.core.values.json_text import describe
 from jobs.core.values.json_values import parser
-from schemas import limits
 
 WEIGHTS = {str(op): op.weight for op in Op}
 
@@ -34,19 +32,10 @@ WEIGHTS = {str(op): op.weight for op in Op}
 class ChangelogDecoder(DecoderFrame):
     """Decodes changelog-json for one source."""
 
-    format = "changelog"
-
-    def __init__(
-        self,
-        columns: tuple[Column, ...],
-        used: tuple[Column, ...],
-        missing_is_null: bool = False,
-        *,
-        bytes_max: int = limits.MESSAGE_BYTES_MAX,
-    ) -> None:
-        super().__init__(None, bytes_max)
-        self._fields = RowFields(columns, used, parser, missing_is_null=missing_is_null)
-        self.decode: Decode = self._fast_decode() if self._fields.nameable else self.explain
+    def _make_fields(self) -> RowFields:
+        return RowFields(
+            self._columns, self._used, parser, missing_is_null=self._rules.missing_is_null
+        )
 
     def _decode_json(self, root: object) -> Decoded:
         message = self._require_object(root)
@@ -60,13 +49,12 @@ class ChangelogDecoder(DecoderFrame):
         row = self._fields.make_struct("Row", partial=False)
         fields: list[Any] = [("op", str), ("row", row), ("time", Int64 | None, None)]
         envelope = msgspec.defstruct("Envelope", fields, gc=False)
-        decode: Decode = self._generate(
+        return self._generate(
             msgspec.json.Decoder(envelope).decode,
             self._lines(),
             self._fields.names() | {"weights": WEIGHTS},
             unexpected=(*UNEXPECTED, KeyError),
         )
-        return decode
 
     def _lines(self) -> Iterator[str]:
         yield "weight = weights[message.op]"

@@ -10,34 +10,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
 
 from jobs.core.formats.frame import DecoderFrame
 from jobs.core.formats.row_fields import TOMBSTONE, Decode, Memo, RowFields, indent, rejection
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Value
-from jobs.core.values.json_values import Converter, TimestampFormat, converter
+from jobs.core.values.json_values import Converter, converter
 from schemas import limits
+from schemas.spec.event_formats import CsvEvents
 from schemas.types.sql_types import SqlType
 
 _BYTE_ORDER_MARK = "\ufeff"
 _LINE_ENDS = re.compile(r"[\r\n]")
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}  # as Jackson reads them
-
-
-@dataclass(frozen=True, slots=True)
-class CsvLayout:
-    """How a line is written."""
-
-    fields: tuple[str, ...] = ()  # the names of all fields; empty: the declared columns
-    delimiter: str = ","
-    quote: str = '"'  # empty: none
-    escape: str = ""  # empty: none
-    null_literal: str | None = None
-
-
-DEFAULT_LAYOUT = CsvLayout()
 
 
 class CsvError(ValueError):
@@ -47,7 +32,7 @@ class CsvError(ValueError):
 class CsvSplitter:
     """Splits a line into its fields."""
 
-    def __init__(self, layout: CsvLayout) -> None:
+    def __init__(self, layout: CsvEvents) -> None:
         delimiter, quote, escape = map(re.escape, (layout.delimiter, layout.quote, layout.escape))
         self._delimiter = layout.delimiter
         self._quote = layout.quote
@@ -134,37 +119,22 @@ class CsvFields(RowFields):
 class CsvDecoder(DecoderFrame):
     """Decodes CSV events for one source."""
 
-    format = "csv"
-
-    def __init__(
-        self,
-        columns: tuple[Column, ...],
-        used: tuple[Column, ...],
-        layout: CsvLayout,
-        timestamp_format: TimestampFormat = "sql",
-        *,
-        bytes_max: int = limits.MESSAGE_BYTES_MAX,
-    ) -> None:
-        super().__init__(None, bytes_max)
+    def _make_fields(self) -> CsvFields:
+        layout, convert = self._rules.csv, self._convert
         self._splitter = CsvSplitter(layout)
-        self._null_literal = layout.null_literal
-        self._names = layout.fields or tuple(column.name for column in columns)
-        entries_max = max(1, limits.MEMO_ENTRIES_MAX // max(1, len(columns)))
-        self._columns = [
-            (
-                self._names.index(column.name),
-                Memo(converter(column.type, timestamp_format), entries_max),
-            )
-            for column in columns
-        ]
-        positions = [at for at, _ in self._columns]
-        convert = partial(converter, timestamp_format=timestamp_format)
-        self._fields = CsvFields(columns, used, positions, convert)
-        self.decode: Decode = self._generate(
-            self._splitter.split_plain,
-            self._lines(),
-            self._fields.names() | {"null": self._null_literal},
-        )
+        self._names = layout.fields or tuple(column.name for column in self._columns)
+        positions = [self._names.index(column.name) for column in self._columns]
+        entries_max = max(1, limits.MEMO_ENTRIES_MAX // max(1, len(positions)))
+        memos = [Memo(convert(column.type), entries_max) for column in self._columns]
+        self._memos = list(zip(positions, memos, strict=True))
+        return CsvFields(self._columns, self._used, positions, convert)
+
+    def _convert(self, sql_type: SqlType) -> Converter:
+        return converter(sql_type, self._rules.timestamp_format)
+
+    def _fast_decode(self) -> Decode:
+        names = self._fields.names() | {"null": self._rules.csv.null_literal}
+        return self._generate(self._splitter.split_plain, self._lines(), names)
 
     def explain(self, value: bytes | None, key: bytes | None = None) -> Decoded:
         if not value:
@@ -182,10 +152,10 @@ class CsvDecoder(DecoderFrame):
         if len(fields) != len(self._names):
             return rejection(f"the line has {len(fields)} fields; it needs {len(self._names)}")
         row: list[Value] = []
-        for at, memo in self._columns:
+        for at, memo in self._memos:
             field = fields[at]
             try:
-                row.append(None if field == self._null_literal else memo[field])
+                row.append(None if field == self._rules.csv.null_literal else memo[field])
             except ValueError as error:
                 reason = str(error)
                 if not field:

@@ -14,18 +14,17 @@ the last image of each row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from jobs.core.formats.debezium_fields import (
-    DEFAULT_MODES,
     UNAVAILABLE,
     UNAVAILABLE_BASE64,
     DebeziumFields,
     Encoding,
-    Modes,
     default_encodings,
     schema_encodings,
 )
@@ -41,9 +40,7 @@ from jobs.core.formats.row_fields import (
     parse_time_ms,
     rejection,
 )
-from jobs.core.formats.table_filter import TableFilter
 from jobs.core.kernels import codes
-from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Rejected, Row, Skipped, Truncated
 from jobs.core.values.json_text import describe, read_json
 from schemas import limits
@@ -64,54 +61,49 @@ _Reader = Callable[[object], Decoded]
 class DebeziumDecoder(DecoderFrame):
     """Decodes debezium-json for one source."""
 
-    format = "debezium"
+    table_keys = _KEYS
 
-    def __init__(
-        self,
-        columns: tuple[Column, ...],
-        used: tuple[Column, ...],
-        database: str | None = None,
-        table: str | None = None,
-        modes: Modes = DEFAULT_MODES,
-        missing_is_null: bool = False,
-        *,
-        last_images: bool = False,  # the job keeps the row before an update
-        bytes_max: int = limits.MESSAGE_BYTES_MAX,
-    ) -> None:
-        super().__init__(TableFilter(database, table, _KEYS), bytes_max)
-        self._last_images = last_images
-        self._columns, self._used, self._modes = columns, used, modes
-        self._missing_is_null = missing_is_null
-        self._defaults = default_encodings(columns, modes)
-        self._known: dict[tuple[Encoding, ...], DebeziumFields] = {}
+    @cached_property
+    def _defaults(self) -> tuple[Encoding, ...]:
+        return default_encodings(self._columns, self._rules.modes)
+
+    @cached_property
+    def _known(self) -> dict[tuple[Encoding, ...], DebeziumFields]:
+        return {}
+
+    @cached_property
+    def _decode_header(self) -> Callable[[bytes], Any]:
         source = msgspec.defstruct("Filtered", self._tables.fields(), gc=False)
         payload = msgspec.defstruct("Inner", [("source", source | None, None)], gc=False)
         outer = [("source", source | None, None), ("payload", payload | None, None)]
         header: Any = msgspec.json.Decoder(msgspec.defstruct("Header", outer))
-        self._decode_header = header.decode
-        nameable = self._fields(self._defaults).nameable
-        self.decode: Decode = self._fast_decode() if nameable else self.explain
+        decode: Callable[[bytes], Any] = header.decode
+        return decode
 
-    def _fields(self, encodings: tuple[Encoding, ...]) -> DebeziumFields:
+    def _make_fields(self) -> DebeziumFields:
+        return self._fields_of(self._defaults)
+
+    def _fields_of(self, encodings: tuple[Encoding, ...]) -> DebeziumFields:
         if encodings not in self._known:
             if len(self._known) >= limits.MESSAGE_SCHEMAS_MAX:
                 self._known.clear()
+            missing_is_null = self._rules.missing_is_null
             self._known[encodings] = DebeziumFields(
-                self._columns, self._used, encodings, missing_is_null=self._missing_is_null
+                self._columns, self._used, encodings, missing_is_null=missing_is_null
             )
         return self._known[encodings]
 
     def _encodings(self, schema: object) -> tuple[Encoding, ...]:
-        return schema_encodings(schema, self._columns, self._modes) or self._defaults
+        return schema_encodings(schema, self._columns, self._rules.modes) or self._defaults
 
     def make_scanner(self) -> MessageScanner | None:
         """Return a scanner of messages without a schema; None if it does not know a type."""
         return self._make_scanner(
             codes.DEBEZIUM,
-            self._fields(self._defaults),
+            self._fields,
             names=(_KEYS["database"], _KEYS["table"]),
             encodings=self._defaults,
-            last_images=self._last_images,
+            last_images=self._rules.last_images,
         )
 
     # --- the exact path ---------------------------------------------------------------------
@@ -125,7 +117,7 @@ class DebeziumDecoder(DecoderFrame):
         source = message.get("source")
         stamps = source if isinstance(source, dict) else {}
         self._tables.check(stamps, f"{path}.source")
-        outcome = self._changes(message, self._fields(encodings), path)
+        outcome = self._changes(message, self._fields_of(encodings), path)
         times = parse_time_ms(stamps.get("ts_ms")), parse_time_ms(message.get("ts_ms"))
         if isinstance(outcome, list):
             return Changes(outcome, *times)
@@ -142,7 +134,7 @@ class DebeziumDecoder(DecoderFrame):
             return [(1, fields.pick(fields.parse_row(message.get("after"), after)))]
         if op == "u":
             new = fields.pick(fields.parse_row(message.get("after"), after))
-            if message.get("before") is None and self._last_images:
+            if message.get("before") is None and self._rules.last_images:
                 return [(1, new)]
             node = _require_before(message, before, "an update")
             return [(-1, fields.pick(fields.parse_row(node, before))), (1, new)]
@@ -161,7 +153,7 @@ class DebeziumDecoder(DecoderFrame):
     # --- the fast path ----------------------------------------------------------------------
 
     def _fast_decode(self) -> Decode:
-        row = self._fields(self._defaults).make_struct("Row", partial=False)
+        row = self._fields.make_struct("Row", partial=False)
         stamps = [*self._tables.fields(), ("ts_ms", Int64 | None, None)]
         source = msgspec.defstruct("Source", stamps, gc=False)
         members: list[tuple[str, object, object]] = [
@@ -194,17 +186,14 @@ class DebeziumDecoder(DecoderFrame):
         }
         unexpected = (*UNEXPECTED, AttributeError)  # AttributeError: a missing image
         read_envelope = msgspec.json.Decoder(envelope).decode
-        decode: Decode = self._generate(
-            read_envelope, lines, names, guard=guard, unexpected=unexpected
-        )
-        return decode
+        return self._generate(read_envelope, lines, names, guard=guard, unexpected=unexpected)
 
     def _reader_of_schema(self, schema: bytes) -> _Reader:
         return self._reader(self._encodings(read_json(schema, len(schema))))
 
     def _reader(self, encodings: tuple[Encoding, ...]) -> _Reader:
         """Return a function from the payload to its changes, for columns in these encodings."""
-        fields = self._fields(encodings)
+        fields = self._fields_of(encodings)
         names = fields.names() | self._tables.names() | {"Changes": Changes}
         reader: _Reader = compile_decoder(self._reader_lines(fields), names)
         return reader
@@ -228,7 +217,9 @@ class DebeziumDecoder(DecoderFrame):
             "    if op != 'u': raise ValueError('op')",
             "    old = message.before",
         )
-        without_old = f"return Changes([(1, {row})], es, ts)" if self._last_images else _NO_IMAGE
+        without_old = (
+            f"return Changes([(1, {row})], es, ts)" if self._rules.last_images else _NO_IMAGE
+        )
         yield f"    if old is None: {without_old}"
         yield from indent(4, fields.read_lines("old", "before"))
         yield f"    return Changes([(-1, {before}), (1, {row})], es, ts)"

@@ -14,20 +14,22 @@ of code between the envelope and the changes for the generated one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.core.formats.row_fields import (
     TOMBSTONE,
     UNEXPECTED,
+    Decode,
     RefusedError,
     RowFields,
     compile_decoder,
     indent,
     rejection,
 )
+from jobs.core.formats.rules import FormatRules
 from jobs.core.formats.table_filter import FILTERED, OtherTableError, TableFilter
+from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Filtered
 from jobs.core.values.json_text import UnreadableError, describe, is_acceptable, read_json
 from schemas.limits import MESSAGE_BYTES_MAX, SHORT_MESSAGE_BYTES_MAX
@@ -41,21 +43,31 @@ class DecoderFrame:
 
     A decoder can be pickled: the copy generates its code again from the same arguments."""
 
-    format: ClassVar[str]  # its name without -json
-    parameters: ClassVar[str] = "value"  # of the generated function
-    _rebuild: Callable[[], DecoderFrame]
+    table_keys: ClassVar[Mapping[str, str]] = {}  # the format's names of database and table
 
-    def __new__(cls, *arguments: Any, **options: Any) -> Self:
-        self = super().__new__(cls)
-        self._rebuild = partial(cls, *arguments, **options)
-        return self
-
-    def __init__(self, tables: TableFilter | None, bytes_max: int = MESSAGE_BYTES_MAX) -> None:
-        self._tables = tables or TableFilter(None, None)
-        self._bytes_max = bytes_max
+    def __init__(
+        self,
+        rules: FormatRules,
+        columns: tuple[Column, ...],
+        used: tuple[Column, ...],
+        bytes_max: int = MESSAGE_BYTES_MAX,
+    ) -> None:
+        self._arguments = rules, columns, used, bytes_max
+        self._rules, self._columns, self._used, self._bytes_max = self._arguments
+        self._tables = TableFilter(rules.database, rules.table, self.table_keys)
+        self._fields = self._make_fields()
+        self.decode: Decode = self._fast_decode() if self._fields.nameable else self.explain
 
     def __reduce__(self) -> tuple[object, ...]:
-        return self._rebuild, ()
+        return type(self), self._arguments
+
+    def _make_fields(self) -> RowFields:
+        """Return the columns as a normal message has them."""
+        raise NotImplementedError
+
+    def _fast_decode(self) -> Decode:
+        """Return the generated function."""
+        raise NotImplementedError
 
     def make_scanner(self) -> MessageScanner | None:
         """Return a scanner with the same rules; None if it does not know a column's type."""
@@ -103,7 +115,7 @@ class DecoderFrame:
         """Return an object of the message; raise RefusedError for any other JSON value."""
         if not isinstance(node, dict):
             raise RefusedError(
-                rejection(f"{describe(node)} is not a {self.format}-json object", path)
+                rejection(f"{describe(node)} is not a {self._rules.format} object", path)
             )
         return node
 
@@ -117,15 +129,15 @@ class DecoderFrame:
         *,
         guard: Iterable[str] = (),
         unexpected: tuple[type[Exception], ...] = UNEXPECTED,
-    ) -> Any:
+    ) -> Decode:
         """Return the function `decode`: `lines` return the outcome of the envelope `message`.
 
         Lines of `guard` run before the bytes are parsed. A short ASCII message cannot be too large
         or too deep, so only other messages are checked first."""
-        call = f"explain({self.parameters})"
+        call = "explain(value, key)"
         table = "filtered_table(value) or " if self._tables else ""
         source = (
-            f"def decode({self.parameters}):",
+            "def decode(value, key=None):",
             f"    if not value: return {call}",
             f"    if len(value) > {SHORT_MESSAGE_BYTES_MAX} or not value.isascii():",
             f"        if not is_acceptable(value, bytes_max): return {call}",
@@ -145,7 +157,8 @@ class DecoderFrame:
             "read_envelope": read_envelope,
             "unexpected": unexpected,
         }
-        return compile_decoder(source, own | self._tables.names() | names)
+        decode: Decode = compile_decoder(source, own | self._tables.names() | names)
+        return decode
 
     def _filtered_table(self, value: bytes) -> Filtered | None:
         """Return FILTERED for a message of another table, whose rows may have other columns."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -27,8 +28,7 @@ from jobs.core.formats.row_fields import (
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Value
 from jobs.core.values.json_text import describe
-from jobs.core.values.json_values import Converter, TimestampFormat, converter
-from schemas import limits
+from jobs.core.values.json_values import Converter, converter
 from schemas.spec.event_formats import PATH_STEP
 from schemas.types.sql_types import SqlType
 
@@ -46,27 +46,15 @@ def parse_path(path: str) -> Steps:
 class JsonEventDecoder(DecoderFrame):
     """Decodes plain JSON events for one source."""
 
-    format = "json"
-
-    def __init__(
-        self,
-        columns: tuple[Column, ...],
-        used: tuple[Column, ...],
-        paths: Mapping[str, str],
-        timestamp_format: TimestampFormat = "sql",
-        missing_is_null: bool = True,
-        *,
-        bytes_max: int = limits.MESSAGE_BYTES_MAX,
-    ) -> None:
-        super().__init__(None, bytes_max)
-        self._fields = EventFields(
-            columns,
-            used,
-            paths,
-            lambda sql_type: converter(sql_type, timestamp_format),
-            missing_is_null=missing_is_null,
+    def _make_fields(self) -> EventFields:
+        rules = self._rules
+        return EventFields(
+            self._columns,
+            self._used,
+            dict(rules.paths),
+            partial(converter, timestamp_format=rules.timestamp_format),
+            missing_is_null=rules.missing_is_null,
         )
-        self.decode: Decode = self._fast_decode() if self._fields.nameable else self.explain
 
     def _decode_json(self, root: object) -> Decoded:
         events = enumerate(root) if isinstance(root, list) else [(None, root)]
@@ -78,10 +66,8 @@ class JsonEventDecoder(DecoderFrame):
 
     def _fast_decode(self) -> Decode:
         event = self._fields.make_struct("Event", partial=False)
-        decode: Decode = self._generate(
-            msgspec.json.Decoder(event).decode, self._lines(), self._fields.names()
-        )
-        return decode
+        read = msgspec.json.Decoder(event).decode
+        return self._generate(read, self._lines(), self._fields.names())
 
     def _lines(self) -> Iterator[str]:
         yield from self._fields.read_lines("message", "value")

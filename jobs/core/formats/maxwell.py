@@ -10,6 +10,7 @@ messages that start and end a bootstrap are skipped.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -20,17 +21,15 @@ from jobs.core.formats.row_fields import (
     UNEXPECTED,
     Decode,
     NumberFields,
+    RowFields,
     indent,
     parse_time_ms,
     rejection,
 )
-from jobs.core.formats.table_filter import TableFilter
 from jobs.core.kernels import codes
-from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Skipped
 from jobs.core.values.json_text import describe
-from jobs.core.values.json_values import TimestampFormat, converter
-from schemas import limits
+from jobs.core.values.json_values import converter
 
 if TYPE_CHECKING:
     from jobs.core.formats.message_scanner import MessageScanner
@@ -50,33 +49,17 @@ _Seconds = Annotated[int, msgspec.Meta(ge=-_SECONDS_MAX, le=_SECONDS_MAX)]
 class MaxwellDecoder(DecoderFrame):
     """Decodes maxwell-json for one source."""
 
-    format = "maxwell"
-
-    def __init__(
-        self,
-        columns: tuple[Column, ...],
-        used: tuple[Column, ...],
-        database: str | None = None,
-        table: str | None = None,
-        timestamp_format: TimestampFormat = "sql",
-        missing_is_null: bool = False,
-        *,
-        bytes_max: int = limits.MESSAGE_BYTES_MAX,
-    ) -> None:
-        super().__init__(TableFilter(database, table), bytes_max)
-        self._timestamp_format = timestamp_format
-        self._fields = NumberFields(
-            columns,
-            used,
-            lambda sql_type: converter(sql_type, timestamp_format),
-            missing_is_null=missing_is_null,
+    def _make_fields(self) -> RowFields:
+        rules = self._rules
+        convert = partial(converter, timestamp_format=rules.timestamp_format)
+        return NumberFields(
+            self._columns, self._used, convert, missing_is_null=rules.missing_is_null
         )
-        self.decode: Decode = self._fast_decode() if self._fields.nameable else self.explain
 
     def make_scanner(self) -> MessageScanner | None:
         """Return a scanner with the same rules; None if it does not know a column's type."""
         return self._make_scanner(
-            codes.MAXWELL, self._fields, timestamp_format=self._timestamp_format
+            codes.MAXWELL, self._fields, timestamp_format=self._rules.timestamp_format
         )
 
     def _decode_json(self, root: object) -> Decoded:
@@ -114,13 +97,12 @@ class MaxwellDecoder(DecoderFrame):
             ],
             gc=False,
         )
-        decode: Decode = self._generate(
+        return self._generate(
             msgspec.json.Decoder(envelope).decode,
             self._lines(),
             fields.names() | {"weights": WEIGHTS},
             unexpected=(*UNEXPECTED, AttributeError),  # a missing row
         )
-        return decode
 
     def _lines(self) -> Iterator[str]:
         fields = self._fields

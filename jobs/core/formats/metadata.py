@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from jobs.core.formats.row_fields import UNEXPECTED, Decode, rejection
+from jobs.core.formats.frame import DecoderFrame
+from jobs.core.formats.row_fields import UNEXPECTED, rejection
 from jobs.core.formats.scanned import Array, Scanned, ScannedColumn, Scanner
 from jobs.core.kernels.codes import GOOD, NO_TIME
 from jobs.core.plan.tree import Column
@@ -33,15 +34,6 @@ _to_text = converter(STRING)
 Names = tuple[str | None, str | None]  # of the database and the table
 
 
-class _Decoder(Protocol):
-    @property
-    def decode(self) -> Decode: ...
-
-    def explain(self, value: bytes | None) -> Decoded: ...
-
-    def make_scanner(self) -> Scanner | None: ...
-
-
 def without_metadata(columns: Sequence[Column], format: str) -> tuple[Column, ...]:
     """Return the columns that are members of row objects.
 
@@ -54,7 +46,7 @@ def without_metadata(columns: Sequence[Column], format: str) -> tuple[Column, ..
 class MetadataDecoder:
     """A decoder whose rows have metadata among their columns."""
 
-    def __init__(self, inner: _Decoder, format: str, used: tuple[Column, ...]) -> None:
+    def __init__(self, inner: DecoderFrame, format: str, used: tuple[Column, ...]) -> None:
         self._arguments = inner, format, used
         self._inner, self._used = inner, used
         self._header = _Header(format)
@@ -62,12 +54,12 @@ class MetadataDecoder:
     def __reduce__(self) -> tuple[object, ...]:
         return MetadataDecoder, self._arguments
 
-    def decode(self, value: bytes | None) -> Decoded:
-        return self._complete(self._inner.decode(value), value)
+    def decode(self, value: bytes | None, key: bytes | None = None) -> Decoded:
+        return self._complete(self._inner.decode(value, key), value)
 
-    def explain(self, value: bytes | None) -> Decoded:
+    def explain(self, value: bytes | None, key: bytes | None = None) -> Decoded:
         """Decode any message; slower than `decode`, with the same result."""
-        return self._complete(self._inner.explain(value), value)
+        return self._complete(self._inner.explain(value, key), value)
 
     def make_scanner(self) -> Scanner | None:
         """Return a scanner with the same rules; None if it does not know a column's type."""

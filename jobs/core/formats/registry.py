@@ -1,4 +1,4 @@
-"""The source formats by name, and the interfaces of their decoders.
+"""The source formats by name, and their decoders.
 
 canal-json       signed rows; an update has only the changed columns of the old row
 maxwell-json     the same, with one row in each message
@@ -10,77 +10,47 @@ upsert-json      the last image of a row; the key of the record identifies the r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, get_args, runtime_checkable
+from typing import get_args
 
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.formats.changelog import ChangelogDecoder
-from jobs.core.formats.csv_events import DEFAULT_LAYOUT, CsvDecoder, CsvLayout
+from jobs.core.formats.csv_events import CsvDecoder
 from jobs.core.formats.debezium import DebeziumDecoder
 from jobs.core.formats.debezium_fields import DEFAULT_MODES, Modes
+from jobs.core.formats.frame import DecoderFrame
 from jobs.core.formats.json_events import JsonEventDecoder
 from jobs.core.formats.maxwell import MaxwellDecoder
 from jobs.core.formats.metadata import MetadataDecoder, without_metadata
-from jobs.core.formats.mysql_values import BinaryForm, text_converter
-from jobs.core.formats.row_fields import Decode, KeyedDecode
+from jobs.core.formats.mysql_values import text_converter
+from jobs.core.formats.rules import FormatRules
 from jobs.core.formats.upsert import UpsertDecoder
 from jobs.core.plan.tree import Column
-from jobs.core.values.change import Decoded
-from jobs.core.values.json_values import Converter, TimestampFormat
+from jobs.core.values.json_values import Converter
 from schemas import limits
 from schemas.spec.event_formats import CsvEvents, JsonEvents
 from schemas.spec.job import JobSpec
 from schemas.spec.source import FORMATS_WITH_KEY_CHANGES, FORMATS_WITHOUT_TABLES, SourceFormat
-from schemas.spec.source_rows import OnTruncate
 from schemas.types.sql_types import SqlType
 
 FORMATS = get_args(SourceFormat)
-_RowDecoder = (
-    CanalDecoder
-    | MaxwellDecoder
-    | DebeziumDecoder
-    | ChangelogDecoder
-    | CsvDecoder
-    | JsonEventDecoder
-    | UpsertDecoder
-)
-
-
-class MessageDecoder(Protocol):
-    """Turns the value of a Kafka record into its changes; never raises for invalid values."""
-
-    @property
-    def decode(self) -> Decode: ...
-
-    def explain(self, value: bytes | None) -> Decoded: ...
-
-
-@runtime_checkable
-class KeyedDecoder(MessageDecoder, Protocol):
-    """A decoder that needs the key of the record as well."""
-
-    decode_keyed: KeyedDecode
-
-    def explain_keyed(self, value: bytes | None, key: bytes | None) -> Decoded: ...
+_DECODERS: Mapping[str, type[DecoderFrame]] = {
+    "canal-json": CanalDecoder,
+    "maxwell-json": MaxwellDecoder,
+    "debezium-json": DebeziumDecoder,
+    "changelog-json": ChangelogDecoder,
+    "csv": CsvDecoder,
+    "json": JsonEventDecoder,
+    "upsert-json": UpsertDecoder,
+}
+# Turns a Kafka record into its changes; never raises for invalid values.
+MessageDecoder = DecoderFrame | MetadataDecoder
 
 
 @dataclass(frozen=True, slots=True)
-class MessageRules:
-    """The keys of a job spec that concern the messages of its source."""
-
-    format: str
-    database: str | None = None
-    table: str | None = None
-    timestamp_format: TimestampFormat = "sql"
-    missing_is_null: bool = False
-    modes: Modes = DEFAULT_MODES
-    primary_key: tuple[str, ...] = ()
-    last_images: bool = False  # the job keeps the last image of each row
-    paths: tuple[tuple[str, str], ...] = ()  # of json: column and path
-    csv: CsvLayout = DEFAULT_LAYOUT
-    binary: BinaryForm = "latin1"  # of canal-json
-    on_truncate: OnTruncate = "stop"
+class MessageRules(FormatRules):
+    """The keys of a job spec that concern its messages, and the decoder that follows them."""
 
     @classmethod
     def of(cls, spec: JobSpec) -> MessageRules:
@@ -101,13 +71,7 @@ class MessageRules:
             last_images=spec.dedupe is not None,
             paths=tuple(json_events.paths.items()),
             # The plan may have the columns in another order.
-            csv=CsvLayout(
-                csv.fields or tuple(spec.columns),
-                csv.delimiter,
-                csv.quote,
-                csv.escape,
-                csv.null_literal,
-            ),
+            csv=csv.model_copy(update={"fields": csv.fields or tuple(spec.columns)}),
             binary="latin1" if source.canal is None else source.canal.binary,
             on_truncate=spec.on_truncate,
         )
@@ -132,50 +96,14 @@ class MessageRules:
         """Return the decoder of the source; raise ValueError for rules that the format lacks.
 
         `used` may have metadata of the message, which is not among the declared columns."""
-        own = without_metadata(used, self.format)
-        rows = self._row_decoder(without_metadata(columns, self.format), own, bytes_max)
-        return rows if own == used else MetadataDecoder(rows, self.format, used)
-
-    def _row_decoder(
-        self, columns: tuple[Column, ...], used: tuple[Column, ...], bytes_max: int
-    ) -> _RowDecoder:
-        if self.format not in FORMATS:
+        if self.format not in _DECODERS:
             raise ValueError(f"unknown format {self.format!r}; use one of {', '.join(FORMATS)}")
         filters = self.database, self.table
-        if self.format in FORMATS_WITHOUT_TABLES:
-            if filters != (None, None):
-                raise ValueError(f"{self.format} has no database or table; remove the filters")
-            if self.format == "csv":
-                return CsvDecoder(
-                    columns, used, self.csv, self.timestamp_format, bytes_max=bytes_max
-                )
-            if self.format == "json":
-                return JsonEventDecoder(
-                    columns,
-                    used,
-                    dict(self.paths),
-                    self.timestamp_format,
-                    self.missing_is_null,
-                    bytes_max=bytes_max,
-                )
-            if self.format == "changelog-json":
-                return ChangelogDecoder(columns, used, self.missing_is_null, bytes_max=bytes_max)
-            if not self.primary_key:
-                raise ValueError("upsert-json needs a primary key; add primary_key and dedupe: pk")
-            return UpsertDecoder(
-                columns, used, self.primary_key, self.missing_is_null, bytes_max=bytes_max
-            )
-        if self.format == "debezium-json":
-            return DebeziumDecoder(
-                columns,
-                used,
-                *filters,
-                self.modes,
-                self.missing_is_null,
-                last_images=self.last_images,
-                bytes_max=bytes_max,
-            )
-        options = *filters, self.timestamp_format, self.missing_is_null
-        if self.format == "maxwell-json":
-            return MaxwellDecoder(columns, used, *options, bytes_max=bytes_max)
-        return CanalDecoder(columns, used, *options, binary=self.binary, bytes_max=bytes_max)
+        if self.format in FORMATS_WITHOUT_TABLES and filters != (None, None):
+            raise ValueError(f"{self.format} has no database or table; remove the filters")
+        if self.format == "upsert-json" and not self.primary_key:
+            raise ValueError("upsert-json needs a primary key; add primary_key and dedupe: pk")
+        own = without_metadata(used, self.format)
+        columns = without_metadata(columns, self.format)
+        rows = _DECODERS[self.format](self, columns, own, bytes_max)
+        return rows if own == used else MetadataDecoder(rows, self.format, used)

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -28,9 +28,6 @@ from schemas import limits
 from schemas.limits import MEMO_TEXT_CHARACTERS_MAX
 from schemas.types.sql_types import Kind, SqlType, integer_range
 
-Decode = Callable[[bytes | None], Decoded]
-KeyedDecode = Callable[[bytes | None, bytes | None], Decoded]  # value and key of a record
-
 TOMBSTONE = Skipped("tombstone")
 DDL = Skipped("ddl")
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -40,6 +37,12 @@ UNEXPECTED = (ValueError, TypeError, RecursionError)
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 UNNAMEABLE = re.compile(r'[\\"\x00-\x1f]')  # msgspec does not allow these in a field's name
+
+
+class Decode(Protocol):
+    """Returns the outcome of a record from its value, and from its key if the format needs it."""
+
+    def __call__(self, value: bytes | None, key: bytes | None = None, /) -> Decoded: ...
 
 
 class RefusedError(Exception):

@@ -18,6 +18,7 @@ from schemas.limits import FILTERED_TABLES_CACHED_MAX
 from schemas.spec.name_pattern import name_matcher
 
 FILTERED = Filtered()
+_SAME_NAMES: Mapping[str, str] = {}
 
 
 class OtherTableError(Exception):
@@ -31,12 +32,11 @@ class TableFilter:
         self,
         database: str | None,
         table: str | None,
-        keys: Mapping[str, str] | None = None,  # the format's names of these fields
+        keys: Mapping[str, str] = _SAME_NAMES,  # the format's names of these fields
     ) -> None:
         patterns = {"database": database, "table": table}
-        keys = keys or {"database": "database", "table": "table"}
         self._matches = {
-            keys[name]: _compile_pattern(pattern)
+            keys.get(name, name): _compile_pattern(pattern)
             for name, pattern in patterns.items()
             if pattern is not None
         }

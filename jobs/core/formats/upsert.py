@@ -11,56 +11,36 @@ reads back exactly what retally publishes as upsert-json.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import msgspec
 
 from jobs.core.formats.frame import DecoderFrame
-from jobs.core.formats.row_fields import KeyedDecode, RefusedError, RowFields, rejection
-from jobs.core.plan.tree import Column
+from jobs.core.formats.row_fields import Decode, RefusedError, RowFields, rejection
 from jobs.core.values.change import Changes, Decoded
 from jobs.core.values.json_text import UnreadableError, describe, read_json
 from jobs.core.values.json_values import parser
-from schemas import limits
 
 
 class UpsertDecoder(DecoderFrame):
     """Decodes upsert-json for one source; a tombstone needs the key of its record as well."""
 
-    format = "upsert"
-    parameters = "value, key"
+    def _make_fields(self) -> RowFields:
+        missing_is_null = self._rules.missing_is_null
+        return RowFields(self._columns, self._used, parser, missing_is_null=missing_is_null)
 
-    def __init__(
-        self,
-        columns: tuple[Column, ...],
-        used: tuple[Column, ...],
-        primary_key: tuple[str, ...],
-        missing_is_null: bool = False,
-        *,
-        bytes_max: int = limits.MESSAGE_BYTES_MAX,
-    ) -> None:
-        super().__init__(None, bytes_max)
-        self._fields = RowFields(columns, used, parser, missing_is_null=missing_is_null)
-        key = tuple(column for column in columns if column.name in primary_key)
-        self._key = RowFields(key, key, parser, missing_is_null=False)
-        self._key_indexes = {column.name: index for index, column in enumerate(key)}
-        self._used = used
-        fast = self._fields.nameable
-        self.decode_keyed: KeyedDecode = self._fast_decode() if fast else self.explain_keyed
-
-    def decode(self, value: bytes | None) -> Decoded:
-        """Decode a record without its key, which suffices for all but tombstones."""
-        return self.decode_keyed(value, None)
-
-    def explain_keyed(self, value: bytes | None, key: bytes | None) -> Decoded:
-        """Decode any record; slower than `decode_keyed`, with the same result."""
-        return self.explain(value, key)
+    @cached_property
+    def _key(self) -> RowFields:
+        key = tuple(each for each in self._columns if each.name in self._rules.primary_key)
+        return RowFields(key, key, parser, missing_is_null=False)
 
     def _decode_json(self, root: object) -> Decoded:
         return Changes([(1, self._fields.pick(self._fields.parse_row(root, "$")))])
 
     def _decode_tombstone(self, key: bytes | None) -> Decoded:
         """Return the retraction of a deleted row, of which only the primary key is known."""
-        names = ", ".join(self._key_indexes)
+        indexes = {column.name: index for index, column in enumerate(self._key.columns)}
+        names = ", ".join(indexes)
         if not key:
             raise _refuse_key(f"a tombstone has no key; its key must name {names}")
         try:
@@ -69,19 +49,17 @@ class UpsertDecoder(DecoderFrame):
             raise _refuse_key(f"the key is {error}") from None
         if not isinstance(node, dict):
             raise _refuse_key(f"the key is {describe(node)}; it must be a JSON object of {names}")
-        missing = [name for name in self._key_indexes if name not in node]
+        missing = [name for name in indexes if name not in node]
         if missing:
             raise _refuse_key(f"the key of a tombstone lacks {missing[0]} of the primary key")
         values = self._key.parse_row(node, "key")
-        indexes = (self._key_indexes.get(column.name) for column in self._used)
-        return Changes([(-1, tuple(None if i is None else values[i] for i in indexes))])
+        found = (indexes.get(column.name) for column in self._used)
+        return Changes([(-1, tuple(None if i is None else values[i] for i in found))])
 
-    def _fast_decode(self) -> KeyedDecode:
+    def _fast_decode(self) -> Decode:
         row = self._fields.make_struct("Row", partial=False)
-        decode: KeyedDecode = self._generate(
-            msgspec.json.Decoder(row).decode, self._lines(), self._fields.names()
-        )
-        return decode
+        read = msgspec.json.Decoder(row).decode
+        return self._generate(read, self._lines(), self._fields.names())
 
     def _lines(self) -> Iterator[str]:
         yield from self._fields.read_lines("message", "value")

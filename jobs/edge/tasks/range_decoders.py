@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from jobs.core.formats.frame import DecoderFrame
-from jobs.core.formats.metadata import MetadataDecoder
-from jobs.core.formats.registry import KeyedDecoder, MessageDecoder, MessageRules
+from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.formats.scanned import Scanner
 from jobs.core.job.time_rules import TimeRules
 from jobs.core.plan.tree import Column
@@ -40,14 +38,10 @@ def scanner_of(
     rules: TopicRules, columns: tuple[Column, ...], used: tuple[Column, ...]
 ) -> Scanner | None:
     """Return the scanner of the source; None for a format or a type that it does not know."""
-    decoder = decoder_of(rules, columns, used)
-    return decoder.make_scanner() if isinstance(decoder, DecoderFrame | MetadataDecoder) else None
+    return decoder_of(rules, columns, used).make_scanner()
 
 
 def decode_each(decoder: MessageDecoder, records: Records) -> Iterator[tuple[Decoded, Record]]:
     """Decode each record, with its key if the format needs it; yield it with its record."""
     for record in records:
-        if isinstance(decoder, KeyedDecoder):
-            yield decoder.decode_keyed(record.value, record.key), record
-        else:
-            yield decoder.decode(record.value), record
+        yield decoder.decode(record.value, record.key), record

@@ -17,7 +17,7 @@ from typing import Any
 
 from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.laws import BrokenLaw
-from jobs.core.formats.registry import KeyedDecoder, MessageRules
+from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.job.in_memory import Event, InMemoryJob, RowExpander, list_evaluated_rows
 from jobs.core.job.inputs import JobInputs
 from jobs.core.job.window_rules import closing_of
@@ -129,14 +129,11 @@ class _NoChangelog(Exception):
     """The trial cannot compute a changelog; the message is the reason."""
 
 
-def _decode(decoder: Any, sample: Sample) -> Decoded:
+def _decode(decoder: MessageDecoder, sample: Sample) -> Decoded:
     if sample.cut:
         size = SAMPLE_BYTES_MAX // 1024**2
         return Skipped(f"the message is longer than {size} MiB, so a trial run leaves it out")
-    if isinstance(decoder, KeyedDecoder):
-        return decoder.explain_keyed(sample.value, sample.key)
-    found: Decoded = decoder.explain(sample.value)
-    return found
+    return decoder.explain(sample.value, sample.key)
 
 
 def _describe(

@@ -23,7 +23,7 @@ import pytest
 from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Key
-from jobs.core.formats.canal import CanalDecoder
+from jobs.core.formats.registry import MessageRules
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import Consolidation, group_indexes
 from jobs.core.rows.projection import Projected, row_projection
@@ -60,7 +60,9 @@ class Reader:
     """Decodes messages and holds them against what the history says of them."""
 
     def __init__(self, plan: Plan) -> None:
-        self.decode = CanalDecoder(plan.columns, plan.used, DATABASE, TABLE).decode
+        self.decode = (
+            MessageRules("canal-json", DATABASE, TABLE).decoder(plan.columns, plan.used).decode
+        )
         names = list(COLUMNS)
         self.places = [names.index(column.name) for column in plan.used]
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.core.formats.canal import CanalDecoder
 from jobs.core.formats.ddl import find_lost_columns
+from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.formats.row_fields import Memo
 from jobs.core.formats.table_filter import FILTERED
 from jobs.core.plan.tree import Column
@@ -43,8 +43,8 @@ def message(**members: Any) -> bytes:
     return json.dumps(envelope | members, ensure_ascii=False).encode()
 
 
-def decoder(**options: Any) -> CanalDecoder:
-    return CanalDecoder(COLUMNS, USED, **options)
+def decoder(bytes_max: int = limits.MESSAGE_BYTES_MAX, **rules: Any) -> MessageDecoder:
+    return MessageRules("canal-json", **rules).decoder(COLUMNS, USED, bytes_max=bytes_max)
 
 
 def decode(value: bytes | None, **options: Any) -> Decoded:
@@ -125,16 +125,16 @@ def test_column_names_are_told_apart_by_case_and_may_be_anything() -> None:
     names = ("CNT", "cnt", "Größe 1", 'a"b', "a.b", "class", "$")
     odd = tuple(Column(name, SqlType.parse("INT")) for name in names)
     for some in (odd, tuple(column for column in odd if '"' not in column.name)):
-        made = CanalDecoder(some, some)
+        made = MessageRules("canal-json").decoder(some, some)
         value = message(data=[{column.name: str(place) for place, column in enumerate(some)}])
         expected = Changes([(1, tuple(range(len(some))))], 1_000, 2_000)
         assert made.decode(value) == made.explain(value) == expected
 
 
 def test_a_query_may_use_no_column_at_all() -> None:
-    made = CanalDecoder(COLUMNS, ())
+    made = MessageRules("canal-json").decoder(COLUMNS, ())
     assert made.decode(message()) == Changes([(1, ())], 1_000, 2_000)
-    made = CanalDecoder(COLUMNS, COLUMNS[:1])
+    made = MessageRules("canal-json").decoder(COLUMNS, COLUMNS[:1])
     assert made.decode(message(type="UPDATE", old=[{"id": "0"}])) == Changes(
         [(-1, (0,)), (1, (1,))], 1_000, 2_000
     )
@@ -181,7 +181,7 @@ def test_every_type_takes_the_fast_way() -> None:
         1.5,
         -5,
     )
-    made = CanalDecoder(every, every)
+    made = MessageRules("canal-json").decoder(every, every)
     made.explain = None  # type: ignore[assignment]
     decoded = made.decode(value)
     assert isinstance(decoded, Changes)
@@ -341,7 +341,7 @@ def test_a_bad_message_names_the_field(members: dict[str, Any], path: str, reaso
 
 def test_a_path_quotes_names_that_are_no_identifiers() -> None:
     odd = (Column("a b", SqlType.parse("INT")),)
-    decoded = CanalDecoder(odd, odd).decode(message(data=[{"a b": "x"}]))
+    decoded = MessageRules("canal-json").decoder(odd, odd).decode(message(data=[{"a b": "x"}]))
     assert isinstance(decoded, Rejected) and decoded.path == '$.data[0]["a b"]'
 
 
@@ -373,7 +373,7 @@ def test_a_reason_is_short_and_printable_whatever_the_message_holds() -> None:
     rejected = rejection(rb'{"type":"\ud800","data":[]}')
     rejected.reason.encode()
     name = (Column("n" * 10_000, SqlType.parse("INT")),)
-    decoded = CanalDecoder(name, name).decode(message())
+    decoded = MessageRules("canal-json").decoder(name, name).decode(message())
     assert isinstance(decoded, ColumnGone)
     assert len(decoded.why) <= limits.REASON_CHARACTERS_MAX
 
@@ -460,7 +460,7 @@ def test_the_last_of_duplicate_keys_counts() -> None:
 
 def test_numbers_are_exact_or_refused() -> None:
     def with_id(number: str, **types: str) -> Decoded:
-        made = CanalDecoder(columns(**types), columns(**types))
+        made = MessageRules("canal-json").decoder(columns(**types), columns(**types))
         value = b'{"type":"INSERT","data":[{"n":%s}]}' % number.encode()
         decoded = made.decode(value)
         assert decoded == made.explain(value)
@@ -484,7 +484,9 @@ def test_numbers_are_exact_or_refused() -> None:
 
 
 def test_a_decoder_travels_in_a_pickle() -> None:
-    made = CanalDecoder(COLUMNS, USED, "shop", None, "iso", True, bytes_max=300)
+    made = MessageRules("canal-json", "shop", None, "iso", True).decoder(
+        COLUMNS, USED, bytes_max=300
+    )
     again = pickle.loads(pickle.dumps(made))
     for value in (message(database="shop"), message(database="x"), message(), b"x" * 301):
         assert again.decode(value) == made.decode(value)
@@ -499,7 +501,7 @@ def test_a_memo_is_bounded_and_does_not_keep_long_texts() -> None:
 
 def test_values_that_python_takes_for_equal_stay_apart() -> None:
     both = columns(n="INT", b="BOOLEAN", d="DOUBLE")
-    made = CanalDecoder(both, both)
+    made = MessageRules("canal-json").decoder(both, both)
     for row in ({"n": 1, "b": True, "d": 1.0}, {"n": "1", "b": "1", "d": "1"}):
         decoded = made.decode(message(data=[row]))
         assert isinstance(decoded, Changes)
@@ -532,7 +534,9 @@ _DECODERS = [decoder(), decoder(missing_is_null=True), decoder(database="shop")]
 
 @examples(250)
 @given(_MESSAGE, st.sampled_from(_DECODERS))
-def test_the_fast_way_and_the_exact_way_agree(members: dict[str, Any], made: CanalDecoder) -> None:
+def test_the_fast_way_and_the_exact_way_agree(
+    members: dict[str, Any], made: MessageDecoder
+) -> None:
     value = json.dumps(members).encode()
     decoded = made.decode(value)
     assert decoded == made.explain(value)
@@ -545,7 +549,7 @@ def test_the_fast_way_and_the_exact_way_agree(members: dict[str, Any], made: Can
 
 @examples(250)
 @given(st.binary(max_size=60), st.data(), st.sampled_from(_DECODERS))
-def test_no_bytes_ever_raise(noise: bytes, data: st.DataObject, made: CanalDecoder) -> None:
+def test_no_bytes_ever_raise(noise: bytes, data: st.DataObject, made: MessageDecoder) -> None:
     made.decode(noise)
     whole = message(type="UPDATE", old=[{"cnt": "2"}], database="shop")
     start = data.draw(st.integers(0, len(whole)))

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.core.formats.changelog import ChangelogDecoder
+from jobs.core.formats.registry import MessageRules
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Op, Rejected, Row, Skipped
 from jobs.core.values.float_values import NAN, canonical_float
 from jobs.core.values.json_values import renderer
+from schemas import limits
 from schemas.types.sql_types import SqlType
 from tests.support.examples import examples
 
@@ -30,8 +31,8 @@ def record(**members: Any) -> bytes:
     return json.dumps({"op": "+I", "row": ROW, "epoch": 7, "seq": 3} | members).encode()
 
 
-def decode(value: bytes | None, **options: Any) -> Decoded:
-    made = ChangelogDecoder(COLUMNS, COLUMNS, **options)
+def decode(value: bytes | None, bytes_max: int = limits.MESSAGE_BYTES_MAX, **rules: Any) -> Decoded:
+    made = MessageRules("changelog-json", **rules).decoder(COLUMNS, COLUMNS, bytes_max=bytes_max)
     decoded = made.decode(value)
     assert decoded == made.explain(value)
     return decoded
@@ -43,7 +44,7 @@ def test_each_record_is_one_signed_row(op: Op) -> None:
 
 
 def test_only_used_columns_are_in_the_row_and_the_others_are_checked() -> None:
-    made = ChangelogDecoder(COLUMNS, COLUMNS[2:])
+    made = MessageRules("changelog-json").decoder(COLUMNS, COLUMNS[2:])
     assert made.decode(record()) == Changes([(1, (3,))])
     bad = made.decode(record(row=ROW | {"total": "x"}))
     assert isinstance(bad, Rejected) and bad.path == "$.row.total"
@@ -87,7 +88,9 @@ def test_what_is_no_record_is_rejected(value: bytes) -> None:
 
 
 def test_a_decoder_travels_in_a_pickle() -> None:
-    again = pickle.loads(pickle.dumps(ChangelogDecoder(COLUMNS, COLUMNS, True)))
+    again = pickle.loads(
+        pickle.dumps(MessageRules("changelog-json", missing_is_null=True).decoder(COLUMNS, COLUMNS))
+    )
     assert again.decode(record(row={})) == Changes([(1, (None, None, None))])
 
 
@@ -111,7 +114,7 @@ EVERY = columns(
 def test_what_one_job_publishes_the_next_one_reads(row: Row) -> None:
     pairs = zip(EVERY, row, strict=True)
     rendered = {column.name: renderer(column.type)(value) for column, value in pairs}
-    decoded = ChangelogDecoder(EVERY, EVERY).decode(record(row=rendered))
+    decoded = MessageRules("changelog-json").decoder(EVERY, EVERY).decode(record(row=rendered))
     assert isinstance(decoded, Changes)
     ((_, back),) = decoded.changes
     assert [type(value) for value in back] == [type(value) for value in row]
@@ -122,14 +125,14 @@ def test_what_one_job_publishes_the_next_one_reads(row: Row) -> None:
 @examples(100)
 @given(st.binary(max_size=60), st.integers(0, 100))
 def test_no_bytes_ever_raise(noise: bytes, cut: int) -> None:
-    made = ChangelogDecoder(COLUMNS, COLUMNS)
+    made = MessageRules("changelog-json").decoder(COLUMNS, COLUMNS)
     for value in (noise, record()[:cut], record()[:cut] + noise + record()[cut + 3 :]):
         made.decode(value)
 
 
 def test_the_time_of_a_window_is_read_as_the_time_of_the_message() -> None:
     columns = (Column("n", SqlType.parse("INT")),)
-    decoder = ChangelogDecoder(columns, columns)
+    decoder = MessageRules("changelog-json").decoder(columns, columns)
     for time, decoded in (("59999", 59_999), ("null", None), ('"noon"', None)):
         value = b'{"op": "+I", "row": {"n": 3}, "epoch": 1, "seq": 2, "time": %s}' % time.encode()
         for decode in (decoder.decode, decoder.explain):

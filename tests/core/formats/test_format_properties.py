@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.core.formats.csv_events import CsvError, CsvLayout, CsvSplitter
+from jobs.core.formats.csv_events import CsvError, CsvSplitter
 from jobs.core.formats.debezium_fields import Modes
-from jobs.core.formats.registry import KeyedDecoder, MessageDecoder, MessageRules
+from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Rejected, Skipped
+from schemas.spec.event_formats import CsvEvents
 from schemas.spec.source import METADATA_TYPES
 from schemas.types.sql_types import SqlType
 from tests.support.examples import examples
@@ -50,7 +51,7 @@ DECODERS = [
     MessageRules("json", missing_is_null=True),
     MessageRules("json", paths=(("id", "after.id"), ("name", "$.source.db"), ("x", "after.x"))),
     MessageRules("json", missing_is_null=True, paths=(("p", "data.p"), ("f", "data.f"))),
-    MessageRules("csv", csv=CsvLayout(escape="\\", null_literal="")),
+    MessageRules("csv", csv=CsvEvents(escape="\\", null_literal="")),
 ]
 
 SCALARS = st.one_of(
@@ -153,10 +154,7 @@ SCHEMAS = st.none() | st.fixed_dictionaries(
 
 
 def both_ways(decoder: MessageDecoder, value: bytes | None, key: bytes | None = None) -> Decoded:
-    if isinstance(decoder, KeyedDecoder):
-        decoded, exactly = decoder.decode_keyed(value, key), decoder.explain_keyed(value, key)
-    else:
-        decoded, exactly = decoder.decode(value), decoder.explain(value)
+    decoded, exactly = decoder.decode(value, key), decoder.explain(value, key)
     assert repr(decoded) == repr(exactly)  # the repr: NaN is itself, and True is not 1
     return decoded
 
@@ -256,7 +254,7 @@ def test_what_pythons_writer_of_csv_writes_is_read_back(
     columns = tuple(Column(f"c{index}", SqlType.parse("STRING")) for index in range(len(fields)))
     text = io.StringIO()
     csv.writer(text, delimiter=delimiter, quotechar=quote, quoting=csv.QUOTE_ALL).writerow(fields)
-    rules = MessageRules("csv", csv=CsvLayout(delimiter=delimiter, quote=quote))
+    rules = MessageRules("csv", csv=CsvEvents(delimiter=delimiter, quote=quote))
     decoded = both_ways(rules.decoder(columns, columns), text.getvalue().encode())
     assert decoded == Changes([(1, tuple(fields))])
 
@@ -265,7 +263,7 @@ def test_what_pythons_writer_of_csv_writes_is_read_back(
 @given(line=st.text(st.sampled_from('ab ,;"\\n'), max_size=12))
 def test_a_line_of_csv_has_the_fields_that_pythons_reader_finds(line: str) -> None:
     """Where Python is stricter (it merges text after a closing quote) the line is refused."""
-    splitter = CsvSplitter(CsvLayout())
+    splitter = CsvSplitter(CsvEvents())
     try:
         found = splitter.split(line)
     except CsvError:
@@ -287,6 +285,6 @@ def test_a_message_of_several_lines_is_refused(text: str) -> None:
 
 def test_a_line_of_eight_mebibytes_is_split_in_time() -> None:
     columns = (Column("a", SqlType.parse("STRING")),)
-    decoder = MessageRules("csv", csv=CsvLayout(escape="\\")).decoder(columns, columns)
+    decoder = MessageRules("csv", csv=CsvEvents(escape="\\")).decoder(columns, columns)
     for line in ('"' + 'a""' * 2_500_000, '"' + "\\n" * 4_000_000, "a" * 8_000_000 + '"'):
         assert not isinstance(both_ways(decoder, line.encode()), Skipped)

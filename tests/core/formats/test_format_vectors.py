@@ -14,11 +14,8 @@ from typing import Any
 
 import pytest
 
-from jobs.core.formats.csv_events import CsvLayout
 from jobs.core.formats.debezium_fields import Modes
-from jobs.core.formats.frame import DecoderFrame
-from jobs.core.formats.metadata import MetadataDecoder
-from jobs.core.formats.registry import FORMATS, KeyedDecoder, MessageDecoder, MessageRules
+from jobs.core.formats.registry import FORMATS, MessageDecoder, MessageRules
 from jobs.core.kernels.codes import GOOD, NO_TIME
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import (
@@ -31,6 +28,7 @@ from jobs.core.values.change import (
     Truncated,
 )
 from jobs.core.values.json_values import renderer
+from schemas.spec.event_formats import CsvEvents
 from schemas.types.sql_types import SqlType
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "formats"
@@ -56,7 +54,7 @@ class Vector:
         if "paths" in given:
             given["paths"] = tuple(given["paths"].items())
         if "csv" in given:
-            given["csv"] = CsvLayout(**given["csv"])
+            given["csv"] = CsvEvents(**given["csv"])
         return MessageRules(self.format, **given).decoder(self.columns, self.columns)
 
 
@@ -107,16 +105,9 @@ def test_a_message_is_what_its_vector_says(vector: Vector) -> None:
 
 
 def ways(decoder: MessageDecoder, vector: Vector) -> Iterator[Decoded]:
-    if isinstance(decoder, KeyedDecoder):
-        yield decoder.decode_keyed(vector.message, vector.key)
-        yield decoder.explain_keyed(vector.message, vector.key)
-    else:
-        yield decoder.decode(vector.message)
-        yield decoder.explain(vector.message)
-    if (
-        isinstance(decoder, DecoderFrame | MetadataDecoder)
-        and (scanner := decoder.make_scanner()) is not None
-    ):
+    yield decoder.decode(vector.message, vector.key)
+    yield decoder.explain(vector.message, vector.key)
+    if (scanner := decoder.make_scanner()) is not None:
         scanned = scanner.scan([vector.message])
         if scanned.outcomes[0] == GOOD:
             times = (each[0].item() for each in (scanned.es, scanned.ts))

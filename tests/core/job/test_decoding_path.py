@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.core.formats.canal import CanalDecoder
+from jobs.core.formats.registry import MessageRules
 from jobs.core.job.decoding_path import describe_decoding_path
 from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.tree import Column
@@ -55,5 +55,5 @@ def test_a_decoder_without_a_scanner_for_its_columns_has_none(columns: dict[str,
     declared = plan_of(spec).columns
 
     more = tuple(Column(name, SqlType.parse(kind)) for name, kind in columns.items())
-    assert CanalDecoder(declared, declared).make_scanner() is not None
-    assert CanalDecoder((*declared, *more), declared).make_scanner() is None
+    assert MessageRules("canal-json").decoder(declared, declared).make_scanner() is not None
+    assert MessageRules("canal-json").decoder((*declared, *more), declared).make_scanner() is None

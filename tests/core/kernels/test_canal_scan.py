@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.core.formats.canal import CanalDecoder
 from jobs.core.formats.metadata import MetadataDecoder
 from jobs.core.formats.registry import MessageRules
 from jobs.core.kernels.codes import FILTERED, GOOD, UNUSUAL
@@ -187,7 +186,7 @@ def test_labels_behind_an_escape_go_to_the_decoder(plain: str, escaped_text: str
 def test_labels_of_columns_that_are_no_text_do_not_matter() -> None:
     numbers = tuple(each for each in COLUMNS if each.name in ("id", "cnt"))
     labelled = canal_message(mysqlType={"id": "enum('a')", "cnt": "set('a')", "name": "enum('a')"})
-    assert not check(CanalDecoder(numbers, numbers), [labelled]).unusual
+    assert not check(MessageRules("canal-json").decoder(numbers, numbers), [labelled]).unusual
 
 
 @settings(deadline=None)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.core.formats.debezium import DebeziumDecoder
 from jobs.core.formats.debezium_fields import UNAVAILABLE, Modes
+from jobs.core.formats.registry import MessageRules
 from jobs.core.kernels.codes import FILTERED, GOOD, UNUSUAL
 from jobs.core.plan.tree import Column
 from schemas.types.sql_types import SqlType
@@ -194,13 +194,15 @@ def test_values_are_read_by_the_modes_of_the_connector(name: str, modes: Modes) 
     values: list[bytes | None] = [
         debezium_message(after={name: value}) for value in [*numbers, *texts]
     ]
-    scanned = check(DebeziumDecoder((column,), (column,), modes=modes), values)
+    scanned = check(
+        MessageRules("debezium-json", modes=modes).decoder((column,), (column,)), values
+    )
     assert 0 < len(scanned.unusual) < len(values)
 
 
 def test_a_time_of_day_of_debezium_is_left_to_the_decoder() -> None:
     columns = (*DEBEZIUM_COLUMNS, Column("noon", SqlType.parse("TIME")))
-    assert DebeziumDecoder(columns, columns).make_scanner() is None
+    assert MessageRules("debezium-json").decoder(columns, columns).make_scanner() is None
 
 
 @pytest.mark.parametrize("source_format", ["debezium", "maxwell"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobs.core.formats.canal import CanalDecoder
+from jobs.core.formats.registry import MessageRules
 from jobs.core.plan.tree import Column
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Rejected, Skipped
@@ -38,7 +38,7 @@ def shop() -> tuple[Shop, list[tuple[int, Decoded]]]:
     kinds = load_spec(ITEMS).columns
     columns = tuple(Column(name, kind) for name, kind in kinds.items())
     used = tuple(Column(name, kinds[name]) for name in COLUMNS)
-    decoder = CanalDecoder(columns, used, "shop", "product")
+    decoder = MessageRules("canal-json", "shop", "product").decoder(columns, used)
     shop = Shop(seed=3, partitions=4)
     messages = [*shop.insert_stock(NOW_MS), *(shop.change(NOW_MS) for _ in range(CHANGES))]
     return shop, [(partition, decoder.explain(value)) for partition, value in messages]

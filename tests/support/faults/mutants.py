@@ -196,7 +196,9 @@ MUTANTS = [
     Mutant("formats/mysql_values.py", "names[number - 1]", "names[number - 2]", EVENTS),
     Mutant("formats/metadata.py", "_ES: decoded.es", "_ES: decoded.ts", EVENTS),
     Mutant("formats/csv_events.py", "if len(fields) != len(self._names):", "if False:", EVENTS),
-    Mutant("formats/csv_events.py", "None if field == self._null_literal else ", "", EVENTS),
+    Mutant(
+        "formats/csv_events.py", "None if field == self._rules.csv.null_literal else ", "", EVENTS
+    ),
     Mutant(
         "formats/csv_events.py",
         "            elif _LINE_ENDS.search(bare):",
