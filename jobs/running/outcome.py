@@ -24,7 +24,7 @@ from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.join import JoinReport
 from jobs.edge.tasks.range_report import RangeReport
 from schemas import limits
-from schemas.table.epoch import DEDUPE_ERRORS, EpochRow, SourceRepeat, memory_name
+from schemas.table.epoch import DEDUPE_ERRORS, EpochRow, SourceRepeat, name_topic
 
 _RANGE_COUNTERS = (
     "read",
@@ -168,7 +168,7 @@ class Outcome:
             if report.order is None:
                 continue
             topic, partition = report.topic or "", report.partition
-            name = memory_name(report.source, topic, partition)
+            name = f"{name_topic(report.source, topic)}/{partition}"
             order = report.order.follow(memory.get(name))
             memory[name] = order.memory
             if order.repeats_from is not None:

@@ -49,8 +49,8 @@ from jobs.edge.table.due_changes import write_sorted
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.file_writer import AddedFile, by_part, file_name
 from jobs.edge.tasks.decode import DecodeTask
+from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.decode_sources import SourcesDecode
-from jobs.edge.tasks.decode_views import ViewInputs
 from jobs.edge.tasks.dedupe import DedupeTask
 from jobs.edge.tasks.fold import OUTPUT_SCHEMA, FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport

@@ -23,10 +23,9 @@ from jobs.edge.kafka.offset_ranges import OffsetRange, split_ranges
 from jobs.edge.rows.late_rows import Deadline
 from jobs.edge.rows.weighted_rows import parcelling_of
 from jobs.edge.state.bucket_states import CommittedEpoch
-from jobs.edge.tasks.decode_views import ViewInputs
+from jobs.edge.tasks.decode_inputs import SourceRules, ViewInputs
 from jobs.edge.tasks.join import JoinTask, SideState
 from jobs.edge.tasks.parcel_task import ParcelTask
-from jobs.edge.tasks.range_reading import SourceRules
 from jobs.running.views import RunningView, recent_epochs_of
 from jobs.table.files import LiveFile
 from schemas.spec.job import JobSpec

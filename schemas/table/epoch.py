@@ -45,9 +45,9 @@ class TopicIdentity(msgspec.Struct, frozen=True):
     partitions: int
 
 
-def memory_name(source: str, topic: str, partition: int) -> str:
-    """Return the name of what is remembered of a partition; a topic may be of two sources."""
-    return f"{source}:{topic}/{partition}" if source else f"{topic}/{partition}"
+def name_topic(source: str, topic: str) -> str:
+    """Return the name of a topic as one source reads it: two sources may read a topic."""
+    return f"{source}:{topic}" if source else topic
 
 
 class SeenMessage(NamedTuple):
@@ -139,7 +139,8 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
         self, source: str, partitions: Iterable[TopicPartition]
     ) -> tuple[SourceMemory | None, ...]:
         """Return what is remembered of the messages of each partition."""
-        return tuple(self.source_memory.get(memory_name(source, *each)) for each in partitions)
+        names = (f"{name_topic(source, each.topic)}/{each.partition}" for each in partitions)
+        return tuple(map(self.source_memory.get, names))
 
     @property
     def messages_one_by_one(self) -> int:

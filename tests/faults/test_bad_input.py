@@ -35,8 +35,7 @@ from jobs.edge.process.broker import Broker
 from jobs.edge.rows.weighted_rows import REPORT, WEIGHT, parcelling_of, unpack_parcels
 from jobs.edge.tasks import decode as decode_task
 from jobs.edge.tasks.decode import DecodeTask
-from jobs.edge.tasks.decode_views import ViewInputs
-from jobs.edge.tasks.range_reading import SourceRules
+from jobs.edge.tasks.decode_inputs import SourceRules, ViewInputs
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.input_limits import InputLimits
 from jobs.running.outcome import InputRefused, Outcome

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
-from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Records
 from schemas.table.epoch import TopicPartition
 
@@ -25,13 +24,3 @@ class PollResult(NamedTuple):
 
     records: Sequence[tuple[TopicPartition, Records]]
     problems: Sequence[Problem]
-
-
-class RangeClient(Protocol):
-    """A consumer of some partitions from given offsets on."""
-
-    def assign(self, planned: Sequence[OffsetRange]) -> None: ...
-
-    def unassign(self) -> None: ...
-
-    def poll(self, count: int, seconds: float) -> PollResult: ...

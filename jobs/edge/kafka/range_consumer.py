@@ -19,7 +19,6 @@ from confluent_kafka import KafkaError
 from jobs.edge.kafka.array_client import ArrayClient, can_read_arrays
 from jobs.edge.kafka.message_client import MessageClient
 from jobs.edge.kafka.offset_ranges import OffsetRange
-from jobs.edge.kafka.poll_result import RangeClient
 from jobs.edge.kafka.records import Records
 from schemas import limits
 
@@ -48,6 +47,7 @@ TEMPORARY = (
 )
 _RECORDS_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
+RangeClient = ArrayClient | MessageClient
 _clients: dict[tuple[object, ...], RangeClient] = {}
 
 
@@ -137,9 +137,7 @@ def _require_temporary(error: KafkaError, planned: OffsetRange) -> KafkaError:
     raise RangeUnreadable(f"{planned}: {error.str()}")
 
 
-def _open_client(
-    connection: Mapping[str, str], kind: type[ArrayClient] | type[MessageClient]
-) -> RangeClient:
+def _open_client(connection: Mapping[str, str], kind: type[RangeClient]) -> RangeClient:
     """Return this process's client for a connection; a fork does not use its parent's."""
     key = (os.getpid(), kind, *sorted(connection.items()))
     client = _clients.get(key)

@@ -20,18 +20,16 @@ from __future__ import annotations
 import time
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import RUNNING_BITS, Booleans
 from jobs.core.rows.dedupe import key_indexes, select_changes
 from jobs.core.rows.truncations import Truncation
-from jobs.core.time.rows_in_order import PartitionStart
 from jobs.core.values.change import RejectCode, Rejected
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut, RangeUnreadable, read_ranges
@@ -49,46 +47,18 @@ from jobs.edge.rows.weighted_rows import (
     image_schema,
     report_parcel,
 )
-from jobs.edge.tasks.decode_views import ViewInputs, ViewRows
-from jobs.edge.tasks.range_reading import RangeReader, RangeTooLarge, SourceRules
+from jobs.edge.tasks.decode_inputs import DecodeInputs, ViewInputs
+from jobs.edge.tasks.decode_views import ViewRows
+from jobs.edge.tasks.range_reading import RangeReader, RangeTooLarge
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.edge.tasks.reject_writer import RejectWriter, ViewRejects
-from schemas.limits import TASK_BYTES_MAX
-from schemas.table.epoch import SourceMemory, TopicPartition
-from schemas.table.object_path import TablePath
+from schemas.table.epoch import TopicPartition
 from schemas.types.arrow_types import arrow_type
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeTask:
+class DecodeTask(DecodeInputs):
     """Decodes one source; a value, so that Spark can send it to the workers."""
-
-    plan: Plan  # has the columns of all views
-    rules: SourceRules
-    connection: Mapping[str, str] = field(repr=False)  # librdkafka's options, with secrets
-    ranges: tuple[OffsetRange, ...]
-    root: TablePath
-    epoch: int
-    uuid: str
-    durable: bool = False
-    # By topic: a row with a later time is quarantined.
-    horizons: Mapping[str, int] = field(default_factory=dict)
-    bytes_max: int = TASK_BYTES_MAX
-    drop_early: bool = False  # the fold drops retractions before the first row of a group
-    touches_groups: bool = False  # under a TTL, rows that cancel keep their group alive
-    starts: tuple[PartitionStart | None, ...] = ()  # of each range whose rows are checked in order
-    memories: tuple[SourceMemory | None, ...] = ()  # of the messages before each range
-    now_ms: int = 0  # the driver's clock
-    key_buckets: int = 0  # with dedupe: each of them gets the TRUNCATEs of the epoch
-    views: tuple[ViewInputs, ...] = ()
-    images: int = 0  # with dedupe: the number of who reads the images
-    targets: int = 1  # tasks that read them
-    joins: bool = False  # some views are sides of joins
-
-    @property
-    def needs_messages(self) -> bool:
-        """Whether the message of each row must be known."""
-        return any(view.can_fail or view.deadline is not None for view in self.views)
 
     @property
     def refuses_for_all(self) -> bool:

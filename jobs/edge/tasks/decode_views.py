@@ -10,15 +10,12 @@ view refuses the whole message.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from jobs.core.fold.window_closing import Late
-from jobs.core.plan.tree import Plan
-from jobs.core.plan.walk import plan_can_fail
 from jobs.core.rows.consolidate import (
     RUNNING_BITS,
     Booleans,
@@ -29,30 +26,10 @@ from jobs.core.rows.consolidate import (
 from jobs.edge.rows.evaluated_rows import EvaluatedRows, evaluate_rows
 from jobs.edge.rows.late_rows import Deadline, late_rows
 from jobs.edge.rows.range_rows import RangeRows
-from jobs.edge.rows.weighted_rows import Parcelling
+from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.range_reading import RangeReader
 from schemas.limits import REASON_CHARACTERS_MAX
-from schemas.table.object_path import TablePath
 from schemas.types.arrow_values import from_arrow
-
-
-@dataclass(frozen=True, slots=True)
-class ViewInputs:
-    """Who reads rows, for the tasks that make them: a view, or a side of a join.
-
-    "" is the job's own query."""
-
-    number: int  # among all readers; parcels for it have the targets from `number * targets` on
-    name: str
-    plan: Plan
-    root: TablePath
-    indexes: tuple[int, ...]  # of its columns among those of all views
-    deadline: Deadline | None
-    parcelling: Parcelling
-
-    @property
-    def can_fail(self) -> bool:
-        return plan_can_fail(self.plan)
 
 
 class ViewRows:

@@ -76,7 +76,7 @@ from jobs.edge.table.file_writer import (
     file_name,
     write_file,
 )
-from jobs.edge.tasks.decode_views import ViewInputs
+from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.deduped_rows import (
     Bucket,
     Derived,

@@ -29,7 +29,7 @@ from jobs.core.fold.columnar.query import why_not_columnar
 from jobs.core.fold.fold import ChangelogRow, Counters, FoldContext, FoldResult
 from jobs.core.fold.laws import well_formed
 from jobs.core.fold.program import Delta
-from jobs.core.fold.sessions import fold_of, fold_time_of
+from jobs.core.fold.sessions import fold_bundle, fold_due
 from jobs.core.fold.state import Clock, Key, State
 from jobs.core.rows.consolidate import Integers
 from jobs.core.values.order_key import encoder
@@ -212,24 +212,21 @@ class _Fold:
         """Fold the due timers of these buckets; with `release`, emit withheld changes."""
         task = self.task
 
-        def fold_due(view: State) -> FoldResult:
-            return fold_time_of(self.program)(self.program, view, self.context, release=release)
+        def fold(view: State) -> FoldResult:
+            return fold_due(self.program, view, self.context, release=release)
 
         fired: dict[Clock, int | None] = {
             Clock.PROCESSING: task.now_ms if task.rules.ttl_ms else None,
             Clock.EVENT: task.watermark if task.rules.closing else None,
         }
         for bucket in sorted(buckets):
-            self._take(bucket, fold_due, fired)
+            self._take(bucket, fold, fired)
 
     def _fold_bucket(self, bucket: int, columns: Sequence[list[Any]]) -> None:
         gathered: dict[Any, Delta] = self.program.gather(*columns)
         deltas = {self.keys[number]: delta for number, delta in gathered.items()}
 
-        def fold_deltas(view: State) -> FoldResult:
-            return fold_of(self.program)(self.program, view, deltas, self.context)
-
-        self._take(bucket, fold_deltas)
+        self._take(bucket, lambda view: fold_bundle(self.program, view, deltas, self.context))
 
     def _take(
         self,

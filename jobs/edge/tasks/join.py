@@ -56,7 +56,7 @@ from jobs.edge.state.hot_state import HotState
 from jobs.edge.state.stored_arrangement import StoredArrangement
 from jobs.edge.table.epoch_files import layout_of
 from jobs.edge.table.file_writer import AddedFile, file_name, write_file
-from jobs.edge.tasks.decode_views import ViewInputs
+from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.table.parts import ACCUMULATORS, GROUP_STATE, MULTISETS
 from schemas.limits import (
     HOT_STATE_CHUNK_RECORDS,

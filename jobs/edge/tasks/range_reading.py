@@ -7,20 +7,19 @@ records ─┬ usual ones, scanned together ──┬─► signed rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from jobs.core.formats.registry import MessageDecoder, MessageRules
+from jobs.core.formats.registry import MessageDecoder
 from jobs.core.formats.scanned import Array, Scanned, Scanner
-from jobs.core.job.time_rules import MessagesInOrder, TimeRules
+from jobs.core.job.time_rules import MessagesInOrder
 from jobs.core.kernels.codes import GOOD, NO_TIME, UNUSUAL
 from jobs.core.kernels.foreign_messages import NO_STAMP
-from jobs.core.plan.tree import Column, Plan
+from jobs.core.plan.tree import Column
 from jobs.core.rows.consolidate import RUNNING_BITS
 from jobs.core.rows.dedupe import number_partition
 from jobs.core.rows.row_time import TimeReader
@@ -45,75 +44,20 @@ from jobs.edge.process.generator_class import make_allowed
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
+from jobs.edge.tasks.decode_inputs import DecodeInputs
 from jobs.edge.tasks.range_decoders import TopicRules, decode_each, decoder_of, scanner_of
 from jobs.edge.tasks.range_report import RangeReport
-from jobs.edge.tasks.reject_writer import RejectWriter, WriteTarget
+from jobs.edge.tasks.reject_writer import RejectWriter
 from schemas.limits import (
     PIECE_MESSAGES,
     SCAN_BYTES_MAX,
     SCAN_UNUSUAL_PART_MAX,
 )
-from schemas.spec.job import JobSpec
 from schemas.spec.source import FORMATS_WITHOUT_TABLES
-from schemas.table.epoch import SourceMemory
+from schemas.table.epoch import name_topic
 
 _MICROS_A_MILLISECOND = 1_000
 NEVER, FOR_EVER = -(1 << 63) - 1, 1 << 63
-
-
-@dataclass(frozen=True, slots=True)
-class SourceRules:
-    """The rules of the job spec for reading the records of a source."""
-
-    messages: MessageRules
-    times: Mapping[str, TimeRules]  # of each topic
-
-    @classmethod
-    def of(cls, spec: JobSpec, plan: Plan) -> SourceRules:
-        times = {topic: TimeRules.of(spec, topic, plan.columns) for topic in spec.source.topics}
-        return cls(MessageRules.of(spec), times)
-
-    def of_topic(self, topic: str) -> TopicRules:
-        return TopicRules(self.messages, self.times[topic])
-
-    @property
-    def in_order(self) -> bool:
-        """Whether rows of some topic are checked one by one."""
-        return any(each.in_order for each in self.times.values())
-
-
-class RangeTask(WriteTarget, Protocol):
-    """The ranges of a task and the rules for reading them."""
-
-    @property
-    def rules(self) -> SourceRules: ...
-
-    @property
-    def ranges(self) -> tuple[OffsetRange, ...]: ...
-
-    @property
-    def horizons(self) -> Mapping[str, int]: ...
-
-    @property
-    def needs_messages(self) -> bool: ...
-
-    @property
-    def drop_early(self) -> bool: ...
-
-    @property
-    def touches_groups(self) -> bool: ...
-
-    @property
-    def bytes_max(self) -> int: ...
-
-    @property
-    def starts(self) -> tuple[PartitionStart | None, ...]: ...
-
-    @property
-    def memories(self) -> tuple[SourceMemory | None, ...]: ...
-
-    @property
-    def now_ms(self) -> int: ...
 
 
 class RangeTooLarge(Exception):
@@ -124,7 +68,7 @@ class RangeTooLarge(Exception):
 class RangeReader:
     """Decodes the records of one range."""
 
-    task: RangeTask
+    task: DecodeInputs
     number: int
     writer: str
     rules: TopicRules = field(init=False)
@@ -155,8 +99,7 @@ class RangeReader:
     @property
     def partition_number(self) -> int:
         """The number of the partition; each source has its own, also of a topic that two read."""
-        source = self.range.source
-        topic = f"{source}:{self.range.topic}" if source else self.range.topic
+        topic = name_topic(self.range.source, self.range.topic)
         return number_partition(topic, self.range.partition)
 
     def take(self, records: Records) -> None:
@@ -360,7 +303,7 @@ def _time_of(
     return times.message_time(rules.row(used))
 
 
-def _in_order(task: RangeTask, rules: TopicRules, start: PartitionStart) -> MessagesInOrder:
+def _in_order(task: DecodeInputs, rules: TopicRules, start: PartitionStart) -> MessagesInOrder:
     """Return what gives the rows of a range to the generator of its partition."""
     generator = make_allowed(rules.times.watermark)
     row = rules.row(task.plan.image)

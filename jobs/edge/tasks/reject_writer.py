@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
 
-from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Rejected
 from jobs.edge.kafka.records import Record
 from jobs.edge.table.epoch_files import (
@@ -19,31 +17,12 @@ from jobs.edge.table.file_writer import (
     file_name,
     write_file,
 )
+from jobs.edge.tasks.decode_inputs import DecodeInputs
 from jobs.table.parts import QUARANTINE
 from schemas.limits import QUARANTINE_BYTES_MAX, QUARANTINE_FILE_BYTES, REASON_CHARACTERS_MAX
 from schemas.table.epoch import TopicPartition
-from schemas.table.object_path import TablePath
 
 _TIME_MS_MAX = 253_402_300_799_999  # the end of the year 9999
-
-
-class WriteTarget(Protocol):
-    """The epoch and the table that a task writes for."""
-
-    @property
-    def plan(self) -> Plan: ...
-
-    @property
-    def root(self) -> TablePath: ...
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def uuid(self) -> str: ...
-
-    @property
-    def durable(self) -> bool: ...
 
 
 class ViewRejects(msgspec.Struct, array_like=True):
@@ -59,7 +38,7 @@ class ViewRejects(msgspec.Struct, array_like=True):
 class RejectWriter:
     """Writes rejected messages; starts a new file once the last is large enough."""
 
-    target: WriteTarget
+    target: DecodeInputs
     writer: str
     files: list[AddedFile] = field(default_factory=list)
     first: str | None = None  # where the first rejected message is, and why it was refused

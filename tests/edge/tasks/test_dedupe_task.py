@@ -43,7 +43,7 @@ from jobs.edge.state.image_states import ImageRecords
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.tasks import dedupe
-from jobs.edge.tasks.decode_views import ViewInputs
+from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.dedupe import DedupeReport, DedupeTask
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.outcome import Outcome

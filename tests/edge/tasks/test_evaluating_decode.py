@@ -31,8 +31,7 @@ from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import BUCKET, REPORT, TARGET, parcelling_of, unpack_parcels
 from jobs.edge.tasks import decode
 from jobs.edge.tasks.decode import DecodeTask
-from jobs.edge.tasks.decode_views import ViewInputs
-from jobs.edge.tasks.range_reading import SourceRules
+from jobs.edge.tasks.decode_inputs import SourceRules, ViewInputs
 from jobs.edge.tasks.range_report import RangeReport
 from schemas.spec.file import load_spec
 from schemas.types.arrow_values import from_arrow

@@ -17,7 +17,8 @@ from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Record, Records
 from jobs.edge.tasks import range_decoders, range_reading
 from jobs.edge.tasks.decode import DecodeTask
-from jobs.edge.tasks.range_reading import RangeReader, SourceRules
+from jobs.edge.tasks.decode_inputs import SourceRules
+from jobs.edge.tasks.range_reading import RangeReader
 from schemas.spec.file import load_spec
 from tests.support.faults.bad_messages import COLUMNS, good_message, kinds
 from tests.support.message_scans import (

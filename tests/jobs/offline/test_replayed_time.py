@@ -19,7 +19,8 @@ from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Records
 from jobs.edge.rows.late_rows import deadline_of
 from jobs.edge.tasks.decode import DecodeTask
-from jobs.edge.tasks.range_reading import RangeReader, SourceRules
+from jobs.edge.tasks.decode_inputs import SourceRules
+from jobs.edge.tasks.range_reading import RangeReader
 from jobs.offline.replay import replay
 from jobs.running.clock import JobClock
 from schemas.spec.file import load_spec

@@ -1,0 +1,92 @@
+"""What a decode task gets: ranges, rules for reading them, and who reads the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jobs.core.formats.registry import MessageRules
+from jobs.core.job.time_rules import TimeRules
+from jobs.core.plan.tree import Plan
+from jobs.core.plan.walk import plan_can_fail
+from jobs.core.time.rows_in_order import PartitionStart
+from jobs.edge.kafka.offset_ranges import OffsetRange
+from jobs.edge.rows.late_rows import Deadline
+from jobs.edge.rows.weighted_rows import Parcelling
+from jobs.edge.tasks.range_decoders import TopicRules
+from schemas.limits import TASK_BYTES_MAX
+from schemas.spec.job import JobSpec
+from schemas.table.epoch import SourceMemory
+from schemas.table.object_path import TablePath
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRules:
+    """The rules of the job spec for reading the records of a source."""
+
+    messages: MessageRules
+    times: Mapping[str, TimeRules]  # of each topic
+
+    @classmethod
+    def of(cls, spec: JobSpec, plan: Plan) -> SourceRules:
+        times = {topic: TimeRules.of(spec, topic, plan.columns) for topic in spec.source.topics}
+        return cls(MessageRules.of(spec), times)
+
+    def of_topic(self, topic: str) -> TopicRules:
+        return TopicRules(self.messages, self.times[topic])
+
+    @property
+    def in_order(self) -> bool:
+        """Whether rows of some topic are checked one by one."""
+        return any(each.in_order for each in self.times.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ViewInputs:
+    """Who reads rows, for the tasks that make them: a view, or a side of a join.
+
+    "" is the job's own query."""
+
+    number: int  # among all readers; parcels for it have the targets from `number * targets` on
+    name: str
+    plan: Plan
+    root: TablePath
+    indexes: tuple[int, ...]  # of its columns among those of all views
+    deadline: Deadline | None
+    parcelling: Parcelling
+
+    @property
+    def can_fail(self) -> bool:
+        return plan_can_fail(self.plan)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeInputs:
+    """The ranges of an epoch, how to read them, and who gets the rows."""
+
+    plan: Plan  # has the columns of all views
+    rules: SourceRules
+    connection: Mapping[str, str] = field(repr=False)  # librdkafka's options, with secrets
+    ranges: tuple[OffsetRange, ...]
+    root: TablePath
+    epoch: int
+    uuid: str
+    durable: bool = False
+    # By topic: a row with a later time is quarantined.
+    horizons: Mapping[str, int] = field(default_factory=dict)
+    bytes_max: int = TASK_BYTES_MAX
+    drop_early: bool = False  # the fold drops retractions before the first row of a group
+    touches_groups: bool = False  # under a TTL, rows that cancel keep their group alive
+    starts: tuple[PartitionStart | None, ...] = ()  # of each range whose rows are checked in order
+    memories: tuple[SourceMemory | None, ...] = ()  # of the messages before each range
+    now_ms: int = 0  # the driver's clock
+    key_buckets: int = 0  # with dedupe: each of them gets the TRUNCATEs of the epoch
+    views: tuple[ViewInputs, ...] = ()
+    images: int = 0  # with dedupe: the number of who reads the images
+    targets: int = 1  # tasks that read them
+    joins: bool = False  # some views are sides of joins
+
+    @property
+    def needs_messages(self) -> bool:
+        """Whether the message of each row must be known."""
+        return any(view.can_fail or view.deadline is not None for view in self.views)
