@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from jobs.core.job.plan_nodes import PlanNode
 from schemas.directory.quarantine import Quarantined
 from schemas.table.explanation import Change, Explained
 from schemas.types.json_types import JsonObject
@@ -151,13 +152,6 @@ class SqlAnswer(msgspec.Struct, frozen=True):
     epochs: dict[str, int]  # of each table that the statement read
     columns: list[ResultColumn]
     rows: list[Row]
-
-
-class PlanNode(msgspec.Struct, frozen=True):
-    id: str
-    type: str
-    predecessors: list[str]
-    attributes: JsonObject
 
 
 class JobPlan(msgspec.Struct, frozen=True):

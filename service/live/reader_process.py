@@ -19,6 +19,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import NoReturn
@@ -51,12 +52,7 @@ _PIECE_CHANGES = 1_000  # decoded at once, so that a large epoch delays no reque
 class _EpochHeader(msgspec.Struct, frozen=True, tag=True):
     """An epoch without its changes, which follow in pieces."""
 
-    epoch: int
-    table: str
-    committed_at: int
-    watermark: int | None
-    status: str
-    columns: dict[str, str] | None
+    epoch: EpochChanges
     expired: list[bytes]
     pieces: int
 
@@ -140,22 +136,12 @@ class ReaderProcess:
             event = _decode(received())
             if not isinstance(event, _EpochHeader):
                 return event
-            changes: list[Change] = []
             for _ in range(event.pieces):
-                changes += _decode_changes(received())
+                event.epoch.changes += _decode_changes(received())
         except (EOFError, OSError):
             self._pid = None
             raise ReaderEnded from None
-        epoch = EpochChanges(
-            event.epoch,
-            event.table,
-            event.committed_at,
-            event.watermark,
-            event.status,
-            changes,
-            event.columns,
-        )
-        return EpochRead(epoch, event.expired)
+        return EpochRead(event.epoch, event.expired)
 
     def request_index(self, column: str) -> None:
         """Ask the reader for an index on a column."""
@@ -187,16 +173,7 @@ class _ServiceConnection:
             return
         epoch = event.changes
         pieces = list(_split(epoch.changes))
-        header = _EpochHeader(
-            epoch.epoch,
-            epoch.table,
-            epoch.committed_at,
-            epoch.watermark,
-            epoch.status,
-            epoch.columns,
-            event.expired,
-            len(pieces),
-        )
+        header = _EpochHeader(replace(epoch, changes=[]), event.expired, len(pieces))
         self._connection.send_bytes(_encode(header))
         for piece in pieces:
             self._connection.send_bytes(_encode(piece))

@@ -12,7 +12,7 @@ import threading
 from array import array
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
@@ -57,8 +57,10 @@ class EpochChanges:
     changes: list[Change]
     # The columns of rows from this epoch on, by name; None if they did not change.
     columns: dict[str, str] | None = None
-    _events: bytes | None = field(default=None, repr=False)
-    _once: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:  # these do not travel with the epoch
+        self._events: bytes | None = None
+        self._once = threading.Lock()
 
     @cached_property
     def _chains(self) -> tuple[dict[bytes, int], array[int]]:

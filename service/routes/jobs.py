@@ -11,7 +11,6 @@ from fastapi.responses import Response
 
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.plan_nodes import list_nodes
-from jobs.core.plan.tree import Plan
 from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
 from service.access.requirements import require_role
 from service.access.tokens import Role
@@ -76,7 +75,10 @@ async def validate(request: Request) -> Response:
     runtime = runtime_of(request)
     body = await request.body()
     checked = await runtime.check_spec(body)
-    columns = {view: _list_columns(plan) for view, plan in checked.plans.items()}
+    columns = {
+        view: [ResultColumn(name, str(plan.types[name])) for name in plan.output]
+        for view, plan in checked.plans.items()
+    }
     document = Valid(
         valid=True,
         columns=columns.pop("", []),
@@ -85,12 +87,6 @@ async def validate(request: Request) -> Response:
         spec=checked.spec.document(),
     )
     return answer(document)
-
-
-def _list_columns(plan: Plan) -> list[ResultColumn]:
-    types = {named.name: str(named.type) for named in plan.group}
-    types |= {name: str(kind) for name, kind in plan.results}
-    return [ResultColumn(name, types[name]) for name in plan.output]
 
 
 @router.get("/jobs", dependencies=[_viewer], responses=describe_responses(Jobs, JOBS))
@@ -177,7 +173,7 @@ async def get_plan(request: Request, name: str) -> Response:
     nodes = await run_in_threadpool(
         lambda: {view: list_nodes(own, plan_of(own)) for view, own in spec.view_specs.items()}
     )
-    return answer({"nodes": nodes.pop("", []), "views": nodes})
+    return answer(JobPlan(nodes.pop("", []), nodes))
 
 
 @router.delete(

@@ -171,9 +171,7 @@ def _describe_plan(checked: CheckedSpec, spec: JobSpec) -> Context:
 
 
 def _list_columns(plan: Plan) -> list[ResultColumn]:
-    types = {named.name: str(named.type) for named in plan.group}
-    types |= {name: str(kind) for name, kind in plan.results}
     expressions = {named.name: expression_sql(named.expression) for named in plan.group}
     expressions |= {each.name: aggregate_sql(plan, each) for each in plan.aggregates}
     expressions |= {named.name: expression_sql(named.expression, plan) for named in plan.computed}
-    return [ResultColumn(name, types[name], expressions[name]) for name in plan.output]
+    return [ResultColumn(name, str(plan.types[name]), expressions[name]) for name in plan.output]
