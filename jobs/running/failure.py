@@ -27,14 +27,14 @@ from jobs.edge.table.delta_epochs import Fenced
 from jobs.edge.table.epoch_files import now_ms
 from jobs.running.outcome import InputRefused
 from jobs.table.files import FormatTooNew, FormatTooOld
-from schemas.directory.failure import Failure, write_failure
+from schemas.directory.failure import Failure, failure_kinds, write_failure
 from schemas.limits import REASON_CHARACTERS_MAX, STACK_CHARACTERS_MAX
 from schemas.spec.broker_address import AddressRefused
 from schemas.spec.connections import UnknownConnectionError
 from schemas.table.parquet_file import TableDamaged
 
-UNKNOWN, DISK_REFUSED, NO_EXECUTORS = "failed", "disk-refused", "no-executors"
-OVERTAKEN = "overtaken"
+UNKNOWN = "failed"
+_KINDS = failure_kinds()  # read now: later the disk may be the failure
 
 
 class SpecMisfit(Exception):
@@ -45,7 +45,7 @@ class Overtaken(Exception):
     """Another driver committed before each claim of this one; the next start tries again."""
 
 
-_PERMANENT: dict[type[Exception], str] = {
+_CODES: dict[type[Exception], str] = {
     SpecMisfit: "spec-misfit",
     SourceChanged: "source-changed",
     InputRefused: "input-refused",
@@ -60,42 +60,30 @@ _PERMANENT: dict[type[Exception], str] = {
     Fenced: "fenced",
     ZombieTask: "hot-state-ahead",
     GeneratorFailed: "generator-failed",
+    Overtaken: "overtaken",
+    NoExecutors: "no-executors",
+    DiskRefused: "disk-refused",
 }
 _SAME_IN_PUBLISHER = ("fenced", "history-missing")  # the others are publisher-CODE
-# Codes of the publisher; its other codes are temporary.
-_PUBLISHER_PERMANENT = frozenset(
-    [
-        "fenced",
-        "refused",
-        "address_refused",
-        "sink_taken",
-        "sink_changed",
-        "gap",
-        "history_missing",
-        "broken_changelog",
-    ]
-)
 
 
 def classify(error: BaseException) -> tuple[str, bool]:
     """Return the code of a failure, and whether another start may succeed."""
+    code = _find_code(error)
+    kind = _KINDS.get(code)
+    return code, kind is None or kind.again
+
+
+def _find_code(error: BaseException) -> str:
     if isinstance(error, PublisherFailed):
         code = error.fatal.code.replace("_", "-")
-        name = code if code in _SAME_IN_PUBLISHER else f"publisher-{code}"
-        return name, error.fatal.code not in _PUBLISHER_PERMANENT
-    for kind, code in _PERMANENT.items():
-        if isinstance(error, kind):
-            return code, False
-    if isinstance(error, Overtaken):
-        return OVERTAKEN, True
-    if isinstance(error, NoExecutors):
-        return NO_EXECUTORS, True
-    return (DISK_REFUSED if isinstance(error, DiskRefused) else UNKNOWN), True
+        return code if code in _SAME_IN_PUBLISHER else f"publisher-{code}"
+    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), UNKNOWN)
 
 
 def name_disk(error: Exception, paths: Sequence[Path]) -> Exception:
     """Return a DiskRefused if a disk of the job caused the failure, or else the failure itself."""
-    refused = find_refusal(error, paths) if classify(error)[0] == UNKNOWN else None
+    refused = find_refusal(error, paths) if _find_code(error) == UNKNOWN else None
     if refused is None:
         return error
     refused.__cause__ = error

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import IO
 
 import msgspec
+import msgspec.yaml
 
 from schemas.limits import FAILURE_BYTES_MAX
 
@@ -23,6 +25,20 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     failed_at: int  # milliseconds since 1970
     stack: str = ""  # of the exception, the end of a long one
+
+
+class FailureKind(msgspec.Struct, frozen=True):
+    """What a code means: whether another start may succeed, and what a person does."""
+
+    again: bool
+    advice: str | None = None
+
+
+@cache
+def failure_kinds() -> dict[str, FailureKind]:
+    """Return the catalogue of failures by code."""
+    text = Path(__file__).with_name("failures.yaml").read_bytes()
+    return msgspec.yaml.decode(text, type=dict[str, FailureKind])
 
 
 def forget_failure(path: Path) -> None:

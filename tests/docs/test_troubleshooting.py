@@ -19,6 +19,7 @@ from jobs.core.publish.protocol import Fatal
 from jobs.core.values.change import Rejected, Truncated
 from jobs.edge.publisher.handle import PublisherFailed
 from jobs.running import failure
+from schemas.directory.failure import failure_kinds
 from schemas.types.sql_types import SqlType
 from service.problems import TITLES
 from tests.docs.documents import rows_of, text
@@ -39,9 +40,6 @@ def cells(heading: str) -> dict[str, list[str]]:
     return {row[0].strip("`"): row[1:] for row in rows}
 
 
-_PASSING = (failure.UNKNOWN, failure.DISK_REFUSED, failure.NO_EXECUTORS, failure.OVERTAKEN)
-
-
 # --- codes ----------------------------------------------------------------------------------------
 
 
@@ -52,8 +50,8 @@ def publisher_codes() -> set[str]:
 
 
 def test_every_failure_of_a_job_is_there_with_whether_it_is_tried_again() -> None:
-    passing = dict.fromkeys(_PASSING, True)
-    codes = {**passing, **dict.fromkeys(failure._PERMANENT.values(), False)}
+    kinds = failure_kinds()
+    codes = {code: kinds[code].again for code in (failure.UNKNOWN, *failure._CODES.values())}
     for word in publisher_codes():
         code, again = failure.classify(PublisherFailed(Fatal(word, "why")))
         codes[code] = again
@@ -61,6 +59,7 @@ def test_every_failure_of_a_job_is_there_with_whether_it_is_tried_again() -> Non
     for code, again in re.findall(r'return "([a-z-]+)", (True|False)', of_supervisor):
         codes[code] = again == "True"
     codes["out-of-memory"] = True
+    assert codes == {code: kind.again for code, kind in kinds.items()}
     told = cells("## Why a job ended")
     assert set(told) == set(codes)
     assert {code: row[0] == "yes" for code, row in told.items()} == codes

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.running import failure
+from schemas.directory.failure import failure_kinds
 from service.console.explanations.advice import advise
 
 GENERAL = advise(None, retried=False)
-FOR_GOOD = {
-    *failure._PERMANENT.values(),
-    *(f"publisher-{each.replace('_', '-')}" for each in failure._PUBLISHER_PERMANENT),
-    "spec-refused",
-} - {f"publisher-{code}" for code in failure._SAME_IN_PUBLISHER}
+FOR_GOOD = [code for code, kind in failure_kinds().items() if not kind.again]
 
 
-@pytest.mark.parametrize("code", sorted(FOR_GOOD))
+@pytest.mark.parametrize("code", FOR_GOOD)
 def test_a_failure_for_good_has_advice_of_its_own(code: str) -> None:
     assert advise(code, retried=False) != GENERAL
 
 
 def test_a_disk_that_is_full_has_advice_too() -> None:
-    assert "Free space" in advise(failure.DISK_REFUSED, retried=True)
+    assert "Free space" in advise("disk-refused", retried=True)
 
 
 def test_what_is_tried_again_says_so() -> None:
