@@ -123,7 +123,7 @@ class Service:
     def read_results(self, wanted: Wanted) -> Results:
         job = self._client.job(self._job)
         plan = _read_plan(job)
-        wanted.parse_listing(_list_types(plan))  # raises as the tables do
+        wanted.parse_listing(plan.types)  # raises as the tables do
         at = job.epoch if wanted.epoch is None else wanted.epoch
         if wanted.time_ms is not None:  # with one row, to learn the epoch
             at = self._client.epoch_at(self._job, wanted.time_ms)
@@ -139,7 +139,7 @@ class Service:
             rows = list(found if wanted.limit is None else islice(found, wanted.limit))
         else:
             rows = self._find_group(_parse_group(wanted.key, plan), options)
-        types = _list_types(plan)
+        types = plan.types
         read = _make_reader(types)
         return Results(
             at,
@@ -164,7 +164,7 @@ class Service:
         newest = None if follow else job.epoch
         if newest is not None and (since or 0) >= newest:
             return
-        read = _make_reader(_list_types(_read_plan(job)))
+        read = _make_reader(_read_plan(job).types)
         for change in self._stream_changes(since, group):
             if isinstance(change, _library.Progress):
                 if newest is not None and change.epoch >= newest:
@@ -189,7 +189,7 @@ class Service:
     def compare_epochs(self, first: int, last: int | None) -> tuple[int, list[JsonObject]]:
         job = self._client.job(self._job)
         to = job.epoch if last is None else last
-        read = _make_reader(_list_types(_read_plan(job)))
+        read = _make_reader(_read_plan(job).types)
         found = [
             msgspec.to_builtins(each) for each in self._client.difference(self._job, first, to)
         ]
@@ -198,7 +198,7 @@ class Service:
     def explain(self, key: str | None) -> Explained:
         plan = _read_plan(self._client.job(self._job))
         found: Explained = self._client.explain(self._job, _parse_group(key, plan))
-        read = _make_reader(_list_types(plan))
+        read = _make_reader(plan.types)
         types = {argument.name: argument.type for argument in plan.arguments}
         for argument in found.arguments:
             for entry in argument.get("multiset", ()):
@@ -297,10 +297,6 @@ class Service:
 
 def _read_plan(job: Any) -> Plan:
     return plan_of(load_spec(job.spec))
-
-
-def _list_types(plan: Plan) -> dict[str, SqlType]:
-    return {named.name: named.type for named in plan.group} | dict(plan.results)
 
 
 def _parse_group(text: str | None, plan: Plan) -> JsonObject:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,10 @@ from jobs.core.job.views import find_type_conflicts, plans_of
 from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Op, Rejected, Row, Truncated
-from jobs.core.values.json_values import Json, renderer
+from jobs.core.values.json_values import renderer
 from jobs.offline.replay_time import ReplayTime, has_strategy
 from jobs.offline.steps import Lines, Output, print_run, read_steps, read_whole, require_true
+from jobs.table.row_shape import RowShape
 from schemas.spec.file import Problem, SpecError, load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import TopicPartition
@@ -143,7 +144,7 @@ class _Replay:
         self.rows = RowExpander(self.plan)
         self._time: ReplayTime | None = None
         self.refused: Mapping[tuple[TopicPartition, int], Rejected] = {}  # by another view
-        self._render = _make_row_renderer(self.plan)
+        self._shape = RowShape(self.plan)
         self._columns = [(column.name, renderer(column.type)) for column in self.plan.used]
 
     def run(self, steps: Lines) -> Iterator[Output]:
@@ -264,7 +265,7 @@ class _Replay:
                 row = {name: render(value) for (name, render), value in named}
                 return {"late": {"row": row, "weight": event.weight, **self._locate(event)}}
         op, key, result = event
-        return {"op": str(op), "row": self._render(key, result)}
+        return {"op": str(op), "row": self._shape.row(key, result)}
 
 
 def _make_time(spec: JobSpec, plan: Plan, steps: list[Step]) -> ReplayTime | None:
@@ -284,24 +285,6 @@ def _list_changes(step: Step) -> list[tuple[int, Row]]:
     if isinstance(step, Arrival) and isinstance(step.decoded, Changes):
         return step.decoded.changes
     return []
-
-
-def _make_row_renderer(plan: Plan) -> Callable[[Row, Row], dict[str, Json]]:
-    """Return a function that renders a changelog row: SELECT columns by name, as typed JSON."""
-    indexes: dict[str, tuple[bool, int, Callable[[Any], Json]]] = {}
-    for index, column in enumerate(plan.group):
-        indexes[column.name] = (True, index, renderer(column.type))
-    for index, (name, kind) in enumerate(plan.results):
-        indexes[name] = (False, index, renderer(kind))
-    picked = [(name, *indexes[name]) for name in plan.output]
-
-    def render_row(key: Row, result: Row) -> dict[str, Json]:
-        return {
-            name: render((key if of_group else result)[index])
-            for name, of_group, index, render in picked
-        }
-
-    return render_row
 
 
 # --- steps ----------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class RowShape:
         self.group = plan.key
         self.results = list(plan.results)
         # Every column of a row, hidden group columns too: what conditions may name.
-        self.columns = dict([*self.group, *self.results])
+        self.columns = plan.types
         self.names = list(plan.output)
         self.types = {name: self.columns[name] for name in plan.output}
         self.key_bytes = encoder(tuple(kind for _, kind in self.group))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jobs.core.fold.fold import FoldContext
-from jobs.core.fold.sessions import fold_of
+from jobs.core.fold.sessions import fold_bundle
 from jobs.core.fold.state import Upserts
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.rows.consolidate import Consolidation
@@ -189,7 +189,7 @@ def folded(world: World, view: SimulatedView, task: FoldTask, rows: list[Weighte
         state: Any = states.catch_up(bucket)
         with state.view(task.base) as seen:
             context = FoldContext(encode, task.rules, task.now_ms, task.watermark)
-            done = fold_of(program)(program, seen, deltas, context)
+            done = fold_bundle(program, seen, deltas, context)
             state.remember(task.epoch, task.uuid, done.upserts)
         first = bucket << SEQ_BUCKET_BITS
         changelog += [

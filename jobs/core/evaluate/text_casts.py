@@ -12,7 +12,8 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from jobs.core.values.float_values import canonical_float, round_to_float32, round_to_odd
+from jobs.core.values.exact_numbers import to_float32
+from jobs.core.values.float_values import canonical_float, round_to_odd
 from jobs.core.values.rounding import EvaluationError, check_integer_range, fit_decimal
 from schemas.limits import NUMBER_CHARACTERS_MAX
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType
@@ -113,7 +114,7 @@ def _to_double(text: str) -> float | None:
 
 
 def _to_float(text: str) -> float | None:
-    return _to_floating(text, lambda digits: round_to_float32(round_to_odd(digits)))
+    return _to_floating(text, lambda digits: to_float32(round_to_odd(digits)))
 
 
 def _to_floating(text: str, nearest: Callable[[str], float]) -> float | None:

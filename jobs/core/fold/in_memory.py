@@ -18,7 +18,7 @@ from jobs.core.fold.fold import FoldContext, FoldResult
 from jobs.core.fold.laws import repeats_the_last_row, well_formed
 from jobs.core.fold.program import Program
 from jobs.core.fold.rules import DEFAULT_RULES, Rules
-from jobs.core.fold.sessions import fold_of, fold_time_of
+from jobs.core.fold.sessions import fold_bundle, fold_due
 from jobs.core.fold.state import Clock, Key, MemoryState
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import Consolidation
@@ -86,11 +86,8 @@ class MemoryFold:
     ) -> FoldResult:
         """Fold one bundle and apply its changes to the state."""
         deltas = self.program.gather(*self.weigh(ranges))
-        return self._apply(
-            fold_of(self.program)(
-                self.program, self.state, deltas, self._context(now_ms, watermark)
-            )
-        )
+        context = self._context(now_ms, watermark)
+        return self._apply(fold_bundle(self.program, self.state, deltas, context))
 
     def pass_time(
         self, now_ms: int = 0, *, release: bool = False, watermark: int | None = None
@@ -100,11 +97,8 @@ class MemoryFold:
         The work is windows to complete or close and groups whose TTL has passed; with `release`,
         also withheld results.
         """
-        return self._apply(
-            fold_time_of(self.program)(
-                self.program, self.state, self._context(now_ms, watermark), release=release
-            )
-        )
+        context = self._context(now_ms, watermark)
+        return self._apply(fold_due(self.program, self.state, context, release=release))
 
     def _context(self, now_ms: int, watermark: int | None) -> FoldContext:
         return FoldContext(self._order, self._rules, now_ms, watermark)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from jobs.core.fold.fold import FoldContext, FoldResult, empty_multisets, fold, fold_time
 from jobs.core.fold.program import FIRST_CELL, ROW_COUNT, Delta, Program
@@ -86,25 +86,20 @@ class SessionKeys:
         return tuple(values)
 
 
-class TimeFold(Protocol):
-    """The signature of `fold_time`."""
-
-    def __call__(
-        self, program: Program, state: State, context: FoldContext, *, release: bool = False
-    ) -> FoldResult: ...
-
-
-BundleFold = Callable[[Program, State, Mapping[Key, Delta], FoldContext], FoldResult]
+def fold_bundle(
+    program: Program, state: State, deltas: Mapping[Key, Delta], context: FoldContext
+) -> FoldResult:
+    """Fold a bundle of any query."""
+    of_query = fold if SessionKeys.of(program.plan) is None else fold_sessions
+    return of_query(program, state, deltas, context)
 
 
-def fold_of(program: Program) -> BundleFold:
-    """Return the function that folds the bundles of a query."""
-    return fold if SessionKeys.of(program.plan) is None else fold_sessions
-
-
-def fold_time_of(program: Program) -> TimeFold:
-    """Return the function that folds the work which time alone makes due."""
-    return fold_time if SessionKeys.of(program.plan) is None else fold_time_sessions
+def fold_due(
+    program: Program, state: State, context: FoldContext, *, release: bool = False
+) -> FoldResult:
+    """Fold the work of any query which time alone makes due."""
+    of_query = fold_time if SessionKeys.of(program.plan) is None else fold_time_sessions
+    return of_query(program, state, context, release=release)
 
 
 def fold_sessions(

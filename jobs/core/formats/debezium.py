@@ -14,7 +14,7 @@ the last image of each row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -68,10 +68,6 @@ class DebeziumDecoder(DecoderFrame):
         return default_encodings(self._columns, self._rules.modes)
 
     @cached_property
-    def _known(self) -> dict[tuple[Encoding, ...], DebeziumFields]:
-        return {}
-
-    @cached_property
     def _decode_header(self) -> Callable[[bytes], Any]:
         source = msgspec.defstruct("Filtered", self._tables.fields(), gc=False)
         payload = msgspec.defstruct("Inner", [("source", source | None, None)], gc=False)
@@ -83,15 +79,11 @@ class DebeziumDecoder(DecoderFrame):
     def _make_fields(self) -> DebeziumFields:
         return self._fields_of(self._defaults)
 
-    def _fields_of(self, encodings: tuple[Encoding, ...]) -> DebeziumFields:
-        if encodings not in self._known:
-            if len(self._known) >= limits.MESSAGE_SCHEMAS_MAX:
-                self._known.clear()
-            missing_is_null = self._rules.missing_is_null
-            self._known[encodings] = DebeziumFields(
-                self._columns, self._used, encodings, missing_is_null=missing_is_null
-            )
-        return self._known[encodings]
+    @cached_property
+    def _fields_of(self) -> Callable[[tuple[Encoding, ...]], DebeziumFields]:
+        missing_is_null = self._rules.missing_is_null
+        make = partial(DebeziumFields, self._columns, self._used, missing_is_null=missing_is_null)
+        return lru_cache(limits.MESSAGE_SCHEMAS_MAX)(make)
 
     def _encodings(self, schema: object) -> tuple[Encoding, ...]:
         return schema_encodings(schema, self._columns, self._rules.modes) or self._defaults
@@ -175,12 +167,12 @@ class DebeziumDecoder(DecoderFrame):
             "if payload is UNSET: return read_default(message)",
             "schema = message.schema",
             "if schema is UNSET: return read_default(payload)",
-            "return readers[bytes(schema)](payload)",
+            "return reader_of(bytes(schema))(payload)",
         )
         names: dict[str, object] = {
             "UNSET": UNSET,
             "read_default": self._reader(self._defaults),
-            "readers": _Readers(self._reader_of_schema),
+            "reader_of": lru_cache(limits.MESSAGE_SCHEMAS_MAX)(self._reader_of_schema),
             "unavailable": UNAVAILABLE.encode(),
             "unavailable_base64": UNAVAILABLE_BASE64.encode(),
         }
@@ -238,17 +230,3 @@ def _require_before(message: dict[str, object], path: str, what: str) -> object:
         )
         raise RefusedError(rejection(reason, path))
     return node
-
-
-class _Readers(dict[bytes, _Reader]):
-    """The reader of each schema, by the bytes of the schema, which every message repeats."""
-
-    def __init__(self, make: Callable[[bytes], _Reader]) -> None:
-        super().__init__()
-        self._make = make
-
-    def __missing__(self, schema: bytes) -> _Reader:
-        if len(self) >= limits.MESSAGE_SCHEMAS_MAX:
-            self.clear()
-        self[schema] = reader = self._make(schema)
-        return reader

@@ -392,6 +392,11 @@ class Plan:
         return tuple(each for each in kept if each[0] in self.output)
 
     @property
+    def types(self) -> dict[str, SqlType]:
+        """The type of each published column, hidden group columns too."""
+        return dict([*self.key, *self.results])
+
+    @property
     def kept_results(self) -> tuple[tuple[str, SqlType], ...]:
         """Name and type of the results in the state: all aggregates, then computed columns."""
         aggregates = [(each.name, each.type) for each in self.aggregates]

@@ -144,14 +144,6 @@ def _read_not(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     return Not(typing_rules.require_condition(read(node.this), "NOT"), BOOLEAN)
 
 
-def _read_negation(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    return typing_rules.make_negation(read(node.this))
-
-
-def _read_concat(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    return functions.make_call("CONCAT", [read(node.this), read(node.expression)])
-
-
 def _read_is(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     """Read IS NULL, IS TRUE or IS FALSE, which are never unknown."""
     query.require_only(node, "this", "expression", "negate")
@@ -259,14 +251,6 @@ def _read_hex(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
         raise TypeProblem("X'...' needs pairs of hexadecimal digits", "X'00FF'") from None
 
 
-def _read_boolean(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    return Constant(bool(node.this), BOOLEAN)
-
-
-def _read_null(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    return Constant(None, UNTYPED)
-
-
 def _read_function(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     query.require_only(node, "this", "expressions")
     name = function_name(node)
@@ -359,8 +343,10 @@ READERS: dict[type[exp.Expr], Callable[[RowQuery, exp.Expr, Read], Expression]] 
     exp.And: _read_logical,
     exp.Or: _read_logical,
     exp.Not: _read_not,
-    exp.Neg: _read_negation,
-    exp.DPipe: _read_concat,
+    exp.Neg: lambda _, node, read: typing_rules.make_negation(read(node.this)),
+    exp.DPipe: lambda _, node, read: functions.make_call(
+        "CONCAT", [read(node.this), read(node.expression)]
+    ),
     exp.Is: _read_is,
     exp.Between: _read_between,
     exp.In: _read_in,
@@ -371,8 +357,8 @@ READERS: dict[type[exp.Expr], Callable[[RowQuery, exp.Expr, Read], Expression]] 
     exp.TryCast: _read_cast,
     exp.Literal: _read_literal,
     exp.HexString: _read_hex,
-    exp.Boolean: _read_boolean,
-    exp.Null: _read_null,
+    exp.Boolean: lambda _, node, read: Constant(bool(node.this), BOOLEAN),
+    exp.Null: lambda _, node, read: Constant(None, UNTYPED),
     exp.Anonymous: _read_function,
     exp.Substring: _read_substring,
     exp.Trim: _read_trim,

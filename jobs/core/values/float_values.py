@@ -6,6 +6,8 @@ import math
 import struct
 from decimal import Decimal
 
+from jobs.core.values.exact_numbers import to_float32
+
 # The only NaN object: a dict finds NaN only by identity.
 NAN = math.nan
 
@@ -34,19 +36,10 @@ def round_to_odd(text: str) -> float:
     return float(odd)
 
 
-def round_to_float32(number: float) -> float:
-    """Return the nearest 32-bit float, or an infinity beyond its range."""
-    try:
-        (rounded,) = struct.unpack("<f", struct.pack("<f", number))
-    except OverflowError:
-        return math.copysign(math.inf, number)
-    return canonical_float(rounded)
-
-
 def shortest_float(value: float) -> float:
     """Return the double with the fewest digits that rounds to this 32-bit float."""
     for digits in range(1, _FLOAT_DIGITS_MAX + 1):
         short = float(f"{value:.{digits}g}")
-        if round_to_float32(short) == value:
+        if to_float32(short) == value:
             return short
     return value

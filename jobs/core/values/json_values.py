@@ -27,10 +27,10 @@ from typing import Any, Literal
 
 from jobs.core.values.change import Value
 from jobs.core.values.composite_values import array_renderer, refusing_converter, row_renderer
+from jobs.core.values.exact_numbers import to_float32
 from jobs.core.values.float_values import (
     NAN,
     canonical_float,
-    round_to_float32,
     round_to_odd,
     shortest_float,
 )
@@ -214,7 +214,7 @@ def _to_double(field: object) -> float:
 def _to_float(field: object) -> float:
     # As in Flink, a JSON number becomes a double first.
     to_double = float if _is_number(field) else round_to_odd
-    return _parse_floating(field, "FLOAT", lambda text: round_to_float32(to_double(text)))
+    return _parse_floating(field, "FLOAT", lambda text: to_float32(to_double(text)))
 
 
 def _parse_floating(field: object, sql_type: str, nearest: Callable[[str], float]) -> float:

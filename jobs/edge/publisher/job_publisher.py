@@ -269,11 +269,9 @@ def _published_watermark(row: EpochRow, views: Sequence[str]) -> int | None:
 
 def result_columns(plan: Plan) -> ResultColumns:
     """Return the columns of the key, and of the row in SELECT order."""
-    types = {named.name: str(named.type) for named in plan.group}
-    types.update({name: str(kind) for name, kind in plan.results})
     return ResultColumns(
         group=[(named.name, str(named.type)) for named in plan.group],
-        output=[(name, types[name]) for name in plan.output],
+        output=[(name, str(plan.types[name])) for name in plan.output],
         window_end=next(
             (
                 (named.name, str(named.type))

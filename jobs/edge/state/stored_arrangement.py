@@ -11,7 +11,7 @@ from typing import Any
 
 from jobs.core.fold.fold import FoldContext
 from jobs.core.fold.program import Program
-from jobs.core.fold.sessions import fold_of
+from jobs.core.fold.sessions import fold_bundle
 from jobs.core.fold.state import Upserts
 from jobs.core.join.arrangement import WeightedRow, Weights
 from jobs.core.values.change import Row
@@ -58,4 +58,4 @@ class StoredArrangement:
         keys, rows, weights = zip(*self._changes, strict=True)
         arguments = [rows] if self._keeps_rows else []
         deltas = self._program.gather(keys, *arguments, [0] * len(keys), weights)
-        return fold_of(self._program)(self._program, self._view, deltas, self._context).upserts
+        return fold_bundle(self._program, self._view, deltas, self._context).upserts
