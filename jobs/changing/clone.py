@@ -29,6 +29,7 @@ from jobs.core.job.views import fingerprints_of, reading_plan
 from jobs.core.plan.tree import Plan
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.fence import WriterLock
+from jobs.edge.rows.columns import conform
 from jobs.edge.table import pins
 from jobs.edge.table.compaction import current_rows
 from jobs.edge.table.delta_epochs import EpochTable
@@ -334,7 +335,7 @@ def write_part(
             if writer is None:
                 writer = FileWriter(root, name, schema, durable=durable)
             epochs = pa.repeat(pa.scalar(epoch, pa.int64()), table.num_rows)
-            writer.write(table.set_column(at, schema.field(at), epochs).select(schema.names))
+            writer.write(conform(table.set_column(at, schema.field(at), epochs), schema))
     finally:
         if writer is not None:
             writer.__exit__(None)

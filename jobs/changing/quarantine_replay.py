@@ -24,7 +24,7 @@ from uuid import uuid4
 import msgspec
 import pyarrow.compute as pc
 
-from jobs.core.job.refused_message import job_decoders, why_refused
+from jobs.core.job.refused_message import find_taker, job_decoders, why_refused
 from jobs.core.values.change import RejectCode
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.records import Record
@@ -78,6 +78,12 @@ def replay(
     known = {topic: table.newest.topics[topic]} if topic in table.newest.topics else {}
     require_same_topics(admin, known)
     original = read_record(connection, topic, partition, offset)
+    kept = row.raw if original is None else original.value
+    if taker := find_taker(whole, topic, row.quarantine_source, kept or b""):
+        raise CannotReplay(
+            f"source {row.quarantine_source!r} refused this message, and {taker!r} has counted it; "
+            "sent again, it would count there twice"
+        )
     value = fixed if fixed is not None else _read_bytes(identity, row, original)
     refused = why_refused(job_decoders(whole, topic), value)
     if refused is not None:

@@ -208,7 +208,7 @@ def _drop_taken(file: LiveFile, rows: pa.Table, columns: Sequence[str] | None) -
         return rows
     of_query = pc.equal(rows[_CODE], pa.scalar(RejectCode.EXPRESSION.value))
     rows = rows.filter(pc.invert(pc.fill_null(of_query, False)))
-    return rows if columns is None else rows.select(list(columns))
+    return rows if columns is None or _CODE in columns else rows.drop_columns([_CODE])
 
 
 def at_newest(root: TablePath, read: Callable[[TableVersion], Answer]) -> Answer:

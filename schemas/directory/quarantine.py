@@ -44,6 +44,7 @@ class QuarantineRow(msgspec.Struct, frozen=True, kw_only=True):
     raw: bytes | None = None
     raw_bytes: int = 0
     quarantine_code: str | None = None
+    quarantine_source: str | None = None
 
     @property
     def position(self) -> MessagePosition:
@@ -61,6 +62,7 @@ class Resent(msgspec.Struct, frozen=True):
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     epoch: int
+    source: str | UnsetType = UNSET  # its name, if the job has several
     topic: str
     partition: int
     offset: int
@@ -81,6 +83,7 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             id=identity_of(row.position),
             epoch=row.epoch,
+            source=row.quarantine_source or UNSET,
             topic=row.topic,
             partition=row.partition,
             offset=row.offset,

@@ -28,7 +28,7 @@ from service.problems import Problem
 
 _POSITION = ("epoch", "topic", "partition", "offset")
 _DESCRIBED = (*_POSITION, "reason", "path")
-_ALL = (*_DESCRIBED, "time", "raw", "raw_bytes")
+_ALL = (*_DESCRIBED, "time", "raw", "raw_bytes", "quarantine_source")
 _ELLIPSIS = "\u2026"
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w.])")
@@ -144,18 +144,19 @@ def _read_documents(
     wanted: dict[str, list[_Found]] = {}
     for each in found:
         wanted.setdefault(each.file.path, []).append(each)
-    documents: dict[MessagePosition, Quarantined] = {}
+    documents: dict[MessagePosition, list[Quarantined]] = {}  # several sources may refuse one
     for mine in wanted.values():
-        left = {each.position for each in mine}
+        left = Counter(each.position for each in mine)
         for batch in table.batches(mine[0].file, _ALL, QUARANTINE_RAW_ROWS):
             for number, row in enumerate(_parse_rows(batch.select(list(_POSITION)))):
-                if row.position in left:
+                if left[row.position]:
                     (shown,) = _parse_rows(batch.slice(number, 1))
-                    documents[row.position] = Quarantined.of(shown, bytes_max)
-                    left.remove(row.position)
-            if not left:
+                    document = Quarantined.of(shown, bytes_max)
+                    documents.setdefault(row.position, []).append(document)
+                    left[row.position] -= 1
+            if not left.total():
                 break  # the rest of the file would be read for nothing
-    return [documents[each.position] for each in found]
+    return [documents[each.position].pop(0) for each in found]
 
 
 def _parse_rows(table: pa.Table) -> list[QuarantineRow]:

@@ -12,7 +12,7 @@ from jobs.cli.sources import open_source
 from schemas.limits import MESSAGE_BYTES_MAX
 from schemas.types.json_types import JsonObject
 
-_COLUMNS = [("message", False), ("reason", False), ("path", False), ("sent again as", True)]
+_COLUMNS = {"id": "message", "source": "source", "reason": "reason", "path": "path"}
 
 
 def run(options: argparse.Namespace) -> None:
@@ -26,11 +26,10 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(*found)
         return
-    rows = [
-        [each["id"], each["reason"], each["path"], (each["replayed"] or {}).get("offset")]
-        for each in found
-    ]
-    print_table(_COLUMNS, rows)
+    of_several = any("source" in each for each in found)
+    keys = [key for key in _COLUMNS if key != "source" or of_several]
+    rows = [[*map(each.get, keys), (each["replayed"] or {}).get("offset")] for each in found]
+    print_table([*((_COLUMNS[key], False) for key in keys), ("sent again as", True)], rows)
 
 
 def _replay(options: argparse.Namespace) -> None:

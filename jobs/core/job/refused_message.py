@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.job.inputs import JobInputs
@@ -13,25 +13,37 @@ from jobs.core.values.json_values import Json, render
 from schemas.spec.job import JobSpec
 
 
-def job_decoders(spec: JobSpec, topic: str) -> list[MessageDecoder]:
-    """Return the decoders of a topic, of each source that reads it; `spec` is of the whole job.
+def job_decoders(spec: JobSpec, topic: str) -> dict[str, MessageDecoder]:
+    """Return the decoder of each source that reads a topic; `spec` is of the whole job.
 
     All views share the decoded rows, so a message must fit the columns of each view.
     """
     specs = spec.source_specs
-    return [
-        MessageRules.of(specs[name]).decoder(plan.columns, plan.used)
+    return {
+        name: MessageRules.of(specs[name]).decoder(plan.columns, plan.used)
         for name, plan in JobInputs.of(spec, plans_of(spec)).sources.items()
         if spec.sources is None or topic in specs[name].source.topics
-    ]
+    }
 
 
-def why_refused(decoders: Sequence[MessageDecoder], value: bytes) -> tuple[str, str] | None:
+def find_taker(spec: JobSpec, topic: str, refusing: str | None, value: bytes) -> str | None:
+    """Return a source that counted a message which another source of its topic has refused.
+
+    A source with dedupe counts a message that is sent again once."""
+    decoders = {} if refusing is None else job_decoders(spec, topic)
+    for name, decoder in decoders.items():
+        counts_again = name != refusing and spec.source_specs[name].dedupe is None
+        if counts_again and isinstance(decoder.explain(value), Changes):
+            return name
+    return None
+
+
+def why_refused(decoders: Mapping[str, MessageDecoder], value: bytes) -> tuple[str, str] | None:
     """Return the reason and the path for which the job refuses a message; None if it accepts it.
 
     Expressions are not evaluated: a row on which one fails goes into quarantine again.
     """
-    found = [decoder.explain(value) for decoder in decoders]
+    found = [decoder.explain(value) for decoder in decoders.values()]
     of_concern = [each for each in found if not isinstance(each, Filtered)]
     return next(filter(None, map(_explain, of_concern or found[:1])), None)
 

@@ -8,7 +8,8 @@
     rows          bucket, epoch, tombstone, image_<column>, key_<..>: the last image of each row
     late          epoch, group columns, topic, partition, offset, late_weight, late_time_ms,
                   watermark_ms, late_row, late_became
-    quarantine    epoch, topic, partition, offset, time, reason, path, raw, raw_bytes, ..._code
+    quarantine    epoch, topic, partition, offset, time, reason, path, raw, raw_bytes, ..._code,
+                  ..._source
     epochs        epoch, uuid, generation, kind, committed_at, plan, ... (see schemas.table.epoch)
 
 State rows are upserts: the row with the newest epoch of a key counts. A tombstone deletes the key;
@@ -90,6 +91,7 @@ class Reject:
     raw: bytes | None
     raw_bytes: int
     code: RejectCode = RejectCode.MESSAGE
+    source: str | None = None  # its name, if the job has several
 
 
 class TableLayout:
@@ -166,6 +168,7 @@ class TableLayout:
                 "raw": pa.binary(),
                 "raw_bytes": pa.int64(),
                 "quarantine_code": pa.string(),
+                "quarantine_source": pa.string(),
             },
             EPOCHS: {
                 "epoch": pa.int64(),

@@ -57,8 +57,9 @@ class RejectWriter:
         # A producer may stamp anything, such as nanoseconds; no reader could show such a time.
         has_time = stamp is not None and 0 <= stamp <= _TIME_MS_MAX
         time_us = stamp * 1_000 if stamp is not None and has_time else None
+        source = self.target.plan.source or None
         self._pending.append(
-            Reject(*partition, offset, time_us, reason, why.path, raw, size, why.code)
+            Reject(*partition, offset, time_us, reason, why.path, raw, size, why.code, source)
         )
         self.count += 1
         self._bytes += min(size, QUARANTINE_BYTES_MAX)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, NamedTuple
@@ -98,7 +98,6 @@ async def quarantine_page(
         newest=_encode(reason, find),
         encode=_encode,
         on_error=str(live_table.spec.on_error),
-        sources_of=live_table.spec.sources_of,
     )
 
 
@@ -145,7 +144,7 @@ def _check_messages(spec: JobSpec, found: Sequence[Quarantined]) -> list[dict[st
     ]
 
 
-def _check_message(decoders: Sequence[MessageDecoder], found: Quarantined) -> str | None:
+def _check_message(decoders: Mapping[str, MessageDecoder], found: Quarantined) -> str | None:
     if found.cut:
         return "only its beginning was kept; resend it by itself"
     binary = read_binary(found)
@@ -205,7 +204,6 @@ class _Shown(NamedTuple):
     resends: list[Operation]
     counted: int | None  # the epoch that read it after it was resent
     deduped: bool
-    sources_of: Callable[[str], tuple[str, ...]]  # of a topic
     resending: bool  # the page refreshes itself until it can name the epoch that read it
     fixable: bool
 
@@ -223,7 +221,6 @@ def _describe(runtime: Runtime, live_table: LiveTable, stored: Quarantined) -> _
         resends=resends,
         counted=_find_counting_epoch(live_table, found.replayed),
         deduped=live_table.spec.dedupes(found.topic),
-        sources_of=live_table.spec.sources_of,
         resending=sending or _is_unread(live_table, found.replayed),
         fixable=text is not None and not found.cut and len(text) <= CONSOLE_RAW_BYTES,
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.core.job.job_plan import plan_of
-from jobs.core.job.refused_message import groups_of, job_decoders, why_refused
+from jobs.core.job.refused_message import find_taker, groups_of, job_decoders, why_refused
 from schemas.spec.file import load_spec, read_text, validate
 from schemas.spec.job import JobSpec
 
@@ -73,6 +73,29 @@ def test_a_message_of_a_topic_of_two_sources_must_fit_the_one_whose_table_it_is_
     assert refusal("orders", "7") is None
     assert refusal("items", "7") == ("'7' is not a valid DATE such as 2020-05-13", "$.data[0].id")
     assert refusal("others", "7") == ("the job does not read that database or table", "$")
+
+
+@pytest.mark.parametrize(
+    ("source", "dedupe", "value", "taker"),
+    [
+        ("items", None, "7", "orders"),
+        ("items", None, "x", None),
+        ("items", "pk", "7", None),
+        (None, None, "7", None),
+    ],
+    ids=["counted", "refused too", "counts once", "unknown"],
+)
+def test_a_message_that_another_source_of_its_topic_has_counted_would_count_twice(
+    source: str | None, dedupe: str | None, value: str, taker: str | None
+) -> None:
+    keyed = {} if dedupe is None else {"dedupe": dedupe, "primary_key": ["id"]}
+    sources = {
+        "orders": {"topic": "t", "columns": {"id": "INT"}, **keyed},
+        "items": {"topic": "t", "columns": {"id": "DATE"}},
+    }
+    spec = load_spec({"name": "j", "sources": sources, "query": JOINED})
+    message = {"type": "INSERT", "database": "d", "table": "t", "data": [{"id": value}]}
+    assert find_taker(spec, "t", source, json.dumps(message).encode()) == taker
 
 
 def test_the_groups_of_a_message_of_many_rows_take_one_pass() -> None:

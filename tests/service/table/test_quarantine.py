@@ -87,6 +87,20 @@ def test_pages_have_all_messages_in_order(table: TableVersion) -> None:
     assert first[0].reason == "bad number 0"
 
 
+def test_a_message_that_two_sources_refuse_is_listed_for_each(written: WrittenTable) -> None:
+    rejects = [
+        Reject("t", 0, 7, None, f"not for {source}", "$", b"{", 1, source=source)
+        for source in ("orders", "items")
+    ]
+    rows = written.layout.quarantine_table(1, rejects)
+    added = write_file(written.place.table, file_name(QUARANTINE, 1, "u", "w"), rows)
+    file = LiveFile(added.path, QUARANTINE, added.size, rows.num_rows, 1, 1)
+    found = list_oldest_messages(open_with(written, [file]), None, 10)
+    assert [(each.id, each.source, each.reason) for each in found] == [
+        ("1-t-0-7", source, f"not for {source}") for source in ("orders", "items")
+    ]
+
+
 def test_messages_are_found_by_reason_and_by_their_bytes(table: TableVersion) -> None:
     def of_reason(row: QuarantineRow) -> bool:
         return (row.raw, row.reason, row.path) == (None, "bad number 2", "$.v")

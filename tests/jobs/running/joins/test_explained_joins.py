@@ -20,10 +20,12 @@ def test_the_epochs_of_a_joined_group_have_what_each_topic_told_them(
     tables = JoinedTables.create(spark, broker.address, tmp_path, topic, [query])
     tables.send([("a", 1, (1, 1, 5)), ("c", 1, (2, 1, 7))])
     tables.job.epoch()
-    tables.send([("c", 1, (3, 1, 9))])
+    tables.send([("c", 1, (3, 1, 9)), ("c", 1, (4, 1, "x"))])
     tables.job.epoch()
     found = TableReader.open(tables.job.place.at_view("q0")).explain((5,))
     assert (found.row, found.row_count) == ({"v": 5, "s": 16, "m": 9}, 2)
     first, second = found.epochs
     assert set(first.offsets or ()) == set(tables.topics.values())
     assert set(second.offsets or ()) == {tables.topics["c"]}
+    (refused,) = tables.job.quarantine()
+    assert (refused["quarantine_source"], refused["topic"]) == ("c", tables.topics["c"])
