@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import sys
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,13 @@ from jobs.core.job.in_memory import (
     WatermarkEvent,
     list_evaluated_rows,
 )
+from jobs.core.job.inputs import sources_of
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.time_rules import TimeRules
 from jobs.core.job.views import find_type_conflicts, plans_of
 from jobs.core.job.window_rules import window_problems
+from jobs.core.join.inputs import JoinInputs
+from jobs.core.plan.relations import list_scans
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Op, Rejected, Row, Truncated
 from jobs.core.values.json_values import renderer
@@ -42,32 +46,35 @@ from schemas.spec.job import JobSpec
 from schemas.table.epoch import TopicPartition
 
 _KEYS = {  # the key of each kind of step -> its other keys
-    "message": {"key", "topic", "partition", "offset", "time"},
-    "op": {"row", "topic", "partition", "offset", "time"},
+    "message": {"key", "source", "topic", "partition", "offset", "time"},
+    "op": {"row", "source", "topic", "partition", "offset", "time"},
     "clock": set[str](),
     "watermark": {"topic"},
     "flush": set[str](),
 }
 
 
-_ONE_SOURCE = (
-    "a replay reads the steps of one source; run the job with --until-caught-up on a topic for each"
-)
-
-
 class ReplayError(Exception):
     """The job would stop here; the message says why."""
 
 
+Position = tuple[str, TopicPartition, int]  # source, partition, offset
+
+
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A decoded message, or a decoded row."""
+    """A decoded message, or a decoded row, of one source."""
 
+    source: str  # its name, if the job has several
     topic_partition: TopicPartition
     offset: int
     decoded: Decoded  # rows of the plan's columns
     timed: Changes | None = None  # the same with the columns of times and marks
     time: int | None = None
+
+    @property
+    def position(self) -> Position:
+        return self.source, self.topic_partition, self.offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +108,6 @@ def replay(spec: JobSpec | Mapping[str, Any] | Path | str, steps: Lines) -> Iter
     the outputs so far.
     """
     job = spec if isinstance(spec, JobSpec) else load_spec(spec)
-    if job.sources is not None:
-        raise SpecError("", [Problem("sources", _ONE_SOURCE)])
     if job.views is None:
         return _Replay(job).run(steps)
     return _replay_views(job, list(steps))
@@ -114,8 +119,11 @@ def _replay_views(spec: JobSpec, steps: list[Any]) -> Iterator[Output]:
     if conflicts:
         raise SpecError("", [Problem(f"views.{name}", why) for name, why in conflicts.items()])
     replays = {name: _Replay(view) for name, view in spec.view_specs.items()}
-    if spec.dedupe is not None:  # the views share the images, so they refuse the same messages
-        refused = ChainMap(*(each.list_refused(name, steps) for name, each in replays.items()))
+    joins = any(each.joins for each in replays.values())
+    shared = {name for name, each in spec.source_specs.items() if joins or each.dedupe}
+    if shared:  # views that share rows refuse the same messages
+        found = (each.list_refused(name, steps, shared) for name, each in replays.items())
+        refused = ChainMap(*found)
         for each in replays.values():
             each.refused = refused
     for name, each in replays.items():
@@ -143,16 +151,21 @@ class _Replay:
             raise SpecError("", problems)
         self.rows = RowExpander(self.plan)
         self._time: ReplayTime | None = None
-        self.refused: Mapping[tuple[TopicPartition, int], Rejected] = {}  # by another view
+        self.refused: Mapping[Position, Rejected] = {}  # by another view
+        self._plans, relation = sources_of(spec, self.plan), self.plan.relation
+        self.joins = None if relation is None else JoinInputs(self.plan, self._plans)
+        self._reads = {self.plan.source}
+        if relation is not None:
+            self._reads = {scan.source for scan in list_scans(relation)}
         self._shape = RowShape(self.plan)
         self._columns = [(column.name, renderer(column.type)) for column in self.plan.used]
 
     def run(self, steps: Lines) -> Iterator[Output]:
-        arrived: Iterable[Step] = StepReader(self.spec, self.plan).read(steps)
+        arrived: Iterable[Step] = StepReader(self.spec, self._plans).read(steps)
         time = None
         if has_strategy(self.spec):
             arrived = list(arrived)
-            time = self._time = _make_time(self.spec, self.plan, arrived)
+            time = self._time = _make_time(self.spec, self._plans, arrived)
         job = InMemoryJob(
             self.spec, self.plan, self.rows, bundle_rows=self.spec.minibatch.size, time=time
         )
@@ -164,15 +177,16 @@ class _Replay:
         match step:
             case Arrival():
                 if self._time is not None and step.timed is not None:
-                    self._time.arrive(step.topic_partition, step.timed, step.time)
-                why = self._find_reason(step)
-                if why is None:
+                    self._time.arrive(step.source, step.topic_partition, step.timed, step.time)
+                is_read = step.source in self._reads
+                why = self._find_reason(step) if is_read else None
+                if is_read and why is None:
                     decoded, at = step.decoded, (step.topic_partition, step.offset)
                     if isinstance(decoded, Truncated) and decoded.es is not None:
-                        return job.truncate(*at, decoded.es, decoded.ts)
+                        return job.truncate(*at, decoded.es, decoded.ts, step.source)
                     source_time = decoded.es if isinstance(decoded, Changes) else None
-                    return job.take(*at, _list_changes(step), source_time)
-                if self.spec.on_error == "fail":
+                    return job.take(*at, _list_changes(step), source_time, step.source)
+                if why is not None and self.spec.on_error == "fail":
                     raise ReplayError(
                         f"{_name_message(step)}: {why.reason} at {why.path}. The job stops "
                         "(on_error: fail)"
@@ -180,7 +194,8 @@ class _Replay:
                 if self._time is not None:  # a message that was decoded counts for the time
                     for sign, row in _list_changes(step):
                         self._time.take(sign, row)
-                job.reject(step.topic_partition, step.offset, why)
+                if why is not None:
+                    job.reject(step.topic_partition, step.offset, why, step.source)
                 return iter(())
             case PassedTime():
                 return job.pass_time(step.ms)
@@ -203,36 +218,40 @@ class _Replay:
         if isinstance(step.decoded, ColumnGone):
             self._stop_without(step.decoded, step)
         if isinstance(step.decoded, Truncated):
-            if self.spec.on_truncate == "quarantine":
+            rule = self.spec.source_specs[step.source].on_truncate
+            if rule == "quarantine":
                 return step.decoded.rejected
-            if self.spec.on_truncate == "stop":
+            if rule == "stop":
                 raise ReplayError(step.decoded.why_stopped(_name_message(step)))
             if step.decoded.es is None:
                 raise ReplayError(step.decoded.why_untimed(_name_message(step)))
             return None
         if isinstance(step.decoded, Rejected):
             return step.decoded
-        known = self.refused.get((step.topic_partition, step.offset))
+        known = self.refused.get(step.position)
         return known or self._find_failure(step)
 
     def list_refused(
-        self, view: str, steps: list[Any]
-    ) -> dict[tuple[TopicPartition, int], Rejected]:
-        """Return the messages on whose rows an expression fails, with the reasons."""
-        arrived = StepReader(self.spec, self.plan).read(steps)
-        found = ((step, self._find_failure(step)) for step in arrived if isinstance(step, Arrival))
+        self, view: str, steps: list[Any], sources: Collection[str]
+    ) -> dict[Position, Rejected]:
+        """Return the messages of sources on whose rows an expression fails, with the reasons."""
+        arrived = StepReader(self.spec, self._plans).read(steps)
+        arrivals = (each for each in arrived if isinstance(each, Arrival))
+        found = ((each, self._find_failure(each)) for each in arrivals if each.source in sources)
         named = f"view {view}: " if view else ""
         return {
-            (step.topic_partition, step.offset): Rejected(named + why.reason)
-            for step, why in found
-            if why is not None
+            step.position: Rejected(named + why.reason) for step, why in found if why is not None
         }
 
     def _find_failure(self, step: Arrival) -> Rejected | None:
         """Return why an expression fails on a row of a message, or None."""
-        for row in list_evaluated_rows(self.plan, _list_changes(step)):
-            if (reason := self.rows.failure(row)) is not None:
-                named = zip(self.plan.used, row, strict=True)
+        if step.source not in self._reads:
+            return None
+        plan, joins = self._plans[step.source], self.joins
+        for row in list_evaluated_rows(plan, _list_changes(step)):
+            reason = self.rows.failure(row) if joins is None else joins.failure(step.source, row)
+            if reason is not None:
+                named = zip(plan.used, row, strict=True)
                 shown = ", ".join(f"{column.name} = {value!r}" for column, value in named)
                 return Rejected(f"{reason}; the row is {shown}")
         return None
@@ -247,7 +266,7 @@ class _Replay:
 
     def _locate(self, event: RejectedMessage | LateRowEvent) -> dict[str, str | int]:
         """Return where a message is; with its topic if the job reads several."""
-        topic = {"topic": event.topic_partition.topic} if len(self.spec.source.topics) > 1 else {}
+        topic = {"topic": event.topic_partition.topic} if len(self.spec.topics) > 1 else {}
         return {**topic, "partition": event.topic_partition.partition, "offset": event.offset}
 
     def _convert(self, event: Event) -> Output:
@@ -259,7 +278,8 @@ class _Replay:
                 return {"flushed": event.rows}
             case RejectedMessage():
                 reason = {"reason": event.why.reason, "path": event.why.path}
-                return {"rejected": {**reason, **self._locate(event)}}
+                source = {"source": event.source} if event.source else {}
+                return {"rejected": {**reason, **source, **self._locate(event)}}
             case LateRowEvent():
                 named = zip(self._columns, event.row, strict=True)
                 row = {name: render(value) for (name, render), value in named}
@@ -268,12 +288,12 @@ class _Replay:
         return {"op": str(op), "row": self._shape.row(key, result)}
 
 
-def _make_time(spec: JobSpec, plan: Plan, steps: list[Step]) -> ReplayTime | None:
+def _make_time(spec: JobSpec, plans: Mapping[str, Plan], steps: list[Step]) -> ReplayTime | None:
     """Return the time of a replay; None if the steps themselves give the watermarks."""
     if any(isinstance(step, InputWatermark) and step.topic is None for step in steps):
         return None
     return ReplayTime(
-        spec, plan, {step.topic_partition for step in steps if isinstance(step, Arrival)}
+        spec, plans, {step.topic_partition for step in steps if isinstance(step, Arrival)}
     )
 
 
@@ -291,26 +311,35 @@ def _list_changes(step: Step) -> list[tuple[int, Row]]:
 
 
 class StepReader:
-    """Reads steps: checks keys and values, decodes messages and rows."""
+    """Reads steps: checks keys and values, decodes messages and rows.
 
-    def __init__(self, spec: JobSpec, plan: Plan) -> None:
-        self._columns = len(plan.image)
-        self._source, self._strategies = spec.source, spec.strategies
-        self._topics = {topic: _TopicReader(spec, plan, topic) for topic in spec.source.topics}
+    A message is one step for each source of its topic; `plans` are those for decoding the sources.
+    """
+
+    def __init__(self, spec: JobSpec, plans: Mapping[str, Plan]) -> None:
+        self._spec, self._strategies = spec, spec.strategies
+        self._columns = {name: len(plan.image) for name, plan in plans.items()}
+        specs = spec.source_specs
+        self._readers = {
+            (name, topic): _TopicReader(specs[name], plan, topic)
+            for name, plan in plans.items()
+            for topic in specs[name].source.topics
+        }
         self._next_offsets: dict[TopicPartition, int] = {}
 
     def read(self, steps: Lines) -> Iterator[Step]:
-        return (step for _, step in read_steps(steps, _KEYS, self._read_step))
+        found = (found for _, found in read_steps(steps, _KEYS, self._read_step))
+        return chain.from_iterable(found)
 
-    def _read_step(self, kind: str, step: Mapping[str, Any]) -> Step:
+    def _read_step(self, kind: str, step: Mapping[str, Any]) -> Sequence[Step]:
         if kind == "clock":
-            return PassedTime(read_whole(step, "clock", least=0))
+            return [PassedTime(read_whole(step, "clock", least=0))]
         if kind == "watermark":
             watermark = read_whole(step, "watermark", least=-(2**63))
-            return InputWatermark(watermark, self._read_followed(step))
+            return [InputWatermark(watermark, self._read_followed(step))]
         if kind == "flush":
             require_true(step, "flush")
-            return Flush()
+            return [Flush()]
         time = step.get("time")
         if time is not None:
             time = read_whole(step, "time", least=-(2**63))
@@ -318,21 +347,44 @@ class StepReader:
         partition = TopicPartition(topic, read_whole(step, "partition", least=0, default=0))
         offset = read_whole(step, "offset", least=0, default=self._next_offsets.get(partition, 0))
         self._next_offsets[partition] = offset + 1
-        reader = self._topics[topic]
-        decoded = reader.decode_message(step) if kind == "message" else reader.decode_row(step)
-        if not isinstance(decoded, Changes):
-            return Arrival(partition, offset, decoded)
-        changes = [(sign, row[: self._columns]) for sign, row in decoded.changes]
-        own = Changes(changes, decoded.es, decoded.ts)
-        return Arrival(partition, offset, own, decoded, time)
+        arrivals = []
+        for source in self._read_sources(step, topic, kind):
+            reader = self._readers[source, topic]
+            decoded = reader.decode_message(step) if kind == "message" else reader.decode_row(step)
+            if not isinstance(decoded, Changes):
+                arrivals.append(Arrival(source, partition, offset, decoded))
+                continue
+            columns = self._columns[source]
+            changes = [(sign, row[:columns]) for sign, row in decoded.changes]
+            own = Changes(changes, decoded.es, decoded.ts)
+            arrivals.append(Arrival(source, partition, offset, own, decoded, time))
+        return arrivals
 
     def _read_topic(self, step: Mapping[str, Any]) -> str:
-        """Return the topic of a step, the first one if it names none."""
-        topic = step.get("topic", self._source.topics[0])
-        if topic not in self._topics:
-            known = ", ".join(self._source.topics)
+        """Return the topic of a step; if it names none, the first one of its source or the job."""
+        topics, source = self._spec.topics, step.get("source")
+        if source is not None:
+            of_sources = self._spec.topics_by_source
+            if source not in of_sources or not source:
+                known = ", ".join(of_sources) or "no source, because the job has one"
+                raise ValueError(
+                    f"source is {source!r:.80}, which the job does not have; use {known}"
+                )
+            topics = of_sources[source]
+        topic = step.get("topic", topics[0])
+        if topic not in topics:
+            known = ", ".join(topics)
             raise ValueError(f"topic is {topic!r:.80}, which the job does not read; use {known}")
         return str(topic)
+
+    def _read_sources(self, step: Mapping[str, Any], topic: str, kind: str) -> Sequence[str]:
+        """Return the sources of a step: the one that it names, or all of its topic."""
+        if (source := step.get("source")) is not None:
+            return [source]
+        sources = self._spec.sources_of(topic)
+        if kind == "op" and len(sources) > 1:
+            raise ValueError(f"the row is of one source of topic {topic}; add source: {sources[0]}")
+        return sources
 
     def _read_followed(self, step: Mapping[str, Any]) -> str | None:
         """Return the topic whose job has the watermark of a step; None if it is the job's own."""

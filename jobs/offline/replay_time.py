@@ -10,7 +10,7 @@ meaning.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from jobs.core.job.time_rules import MessagesInOrder, TimeRules
@@ -37,6 +37,7 @@ class _Read:
 class _Message:
     """The message whose rows come next."""
 
+    source: str
     topic_partition: TopicPartition
     time: int | None  # of the message, or of the step
     rows: list[Row] = field(default_factory=list)  # with the columns of times and marks
@@ -61,35 +62,50 @@ class _Topic:
 
 def has_strategy(spec: JobSpec) -> bool:
     """Return whether the user has written a watermark section."""
-    topics = spec.source.topics
-    own = any(spec.source.watermark_of(topic) is not None for topic in topics)
-    return own or "watermark" in spec.model_fields_set
+    sources = [spec] if spec.sources is None else spec.sources.values()
+    return any("watermark" in each.model_fields_set for each in sources) or any(
+        alone.source.watermark_of(topic) is not None
+        for alone in spec.source_specs.values()
+        for topic in alone.source.topics
+    )
 
 
 class ReplayTime:
     """Follows the rows of a replay; gives the watermarks of a running job."""
 
-    def __init__(self, spec: JobSpec, plan: Plan, partitions: Collection[TopicPartition]) -> None:
-        """All partitions are known from the start, as in a running job; each topic has one."""
+    def __init__(
+        self, spec: JobSpec, plans: Mapping[str, Plan], partitions: Collection[TopicPartition]
+    ) -> None:
+        """All partitions are known from the start, as in a running job; each topic has one.
+
+        `plans` are those for decoding the sources."""
         for path, section in spec.sections.items():
             try:
                 require_allowed(section)
             except GeneratorRefused as refused:
                 problem = Problem(".".join((*path, "generator", "class")), str(refused))
                 raise SpecError("", [problem]) from refused
-        self._topics = {topic: _Topic(spec, plan, topic) for topic in spec.source.topics}
+        specs = spec.source_specs
+        self._topics = {
+            (name, topic): _Topic(specs[name], plan, topic)
+            for name, plan in plans.items()
+            for topic in specs[name].source.topics
+        }
         self._time = JobTime(spec.strategies, make=make_allowed)
-        silent = self._topics.keys() - {partition.topic for partition in partitions}
+        silent = set(spec.topics) - {partition.topic for partition in partitions}
         for partition in sorted({*partitions, *(TopicPartition(topic, 0) for topic in silent)}):
             self._time.add(*partition)
         self._time.pass_time(0)
         self._read: dict[TopicPartition, _Read] = {}
-        self._message = _Message(TopicPartition("", 0), None)
+        self._message = _Message("", TopicPartition("", 0), None)
 
-    def arrive(self, partition: TopicPartition, decoded: Changes, stamp: int | None) -> None:
+    def arrive(
+        self, source: str, partition: TopicPartition, decoded: Changes, stamp: int | None
+    ) -> None:
         """Begin a message; `stamp` is the time of its step, of a record or where it has no own."""
-        time = self._topics[partition.topic].read_time(decoded, stamp)
-        self._message = _Message(partition, time, [row for _, row in reversed(decoded.changes)])
+        time = self._topics[source, partition.topic].read_time(decoded, stamp)
+        rows = [row for _, row in reversed(decoded.changes)]
+        self._message = _Message(source, partition, time, rows)
         self._observe(partition).messages += 1
 
     def take(self, sign: int, row: Row) -> int | None:
@@ -97,7 +113,7 @@ class ReplayTime:
         message = self._message
         read, topic = (
             self._observe(message.topic_partition),
-            self._topics[message.topic_partition.topic],
+            self._topics[message.source, message.topic_partition.topic],
         )
         full = message.rows.pop()
         time = message.time if topic.row_time is None else topic.row_time(full)

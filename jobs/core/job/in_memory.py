@@ -1,7 +1,7 @@
 """Run one job in memory over signed rows, without Kafka, Spark and Delta.
 
     signed rows ──► last images (dedupe) ──► windows, grouping sets ──► WHERE ──► late? ──► Bundle
-                                                                                              │
+                        └─► scans ─► at the end of the bundle: joins ──► windows, sets ───────┤
               changelog rows, watermarks, late rows ◄── MemoryFold ◄── end of the bundle ◄─────────┘
 
 `retally replay` and the console's trial run use this module. A bundle has exactly
@@ -17,7 +17,9 @@ from typing import Protocol
 from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.rules import rules_of
+from jobs.core.job.inputs import sources_of
 from jobs.core.job.window_rules import closing_of
+from jobs.core.join.inputs import JoinInputs
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.dedupe import LastImages, number_partition
 from jobs.core.rows.projection import RowFailed, row_projection
@@ -51,6 +53,7 @@ class RejectedMessage:
     topic_partition: TopicPartition
     offset: int
     why: Rejected
+    source: str = ""  # its name, if the job has several
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class BundleEnd:
     rows: int
 
 
+_JOINED = TopicPartition("", 0)  # the place of joined rows in a bundle
 Event = ChangelogRow | WatermarkEvent | RejectedMessage | LateRowEvent | BundleEnd
 
 
@@ -146,8 +150,15 @@ class InMemoryJob:
         self._time = time
         self._rows = rows
         self._bundle_rows = bundle_rows
-        keys_change = spec.source.format in FORMATS_WITH_KEY_CHANGES
-        self._images = LastImages(plan, keys_change=keys_change) if plan.primary_key else None
+        specs, sources = spec.source_specs, sources_of(spec, plan)
+        self._joins = None if plan.relation is None else JoinInputs(plan, sources)
+        self._images = {
+            name: LastImages(
+                each, keys_change=specs[name].source.format in FORMATS_WITH_KEY_CHANGES
+            )
+            for name, each in sources.items()
+            if each.primary_key
+        }
         self._closing = closing_of(spec, plan)
         # A bundle of the event clock is kept as rows here, so the state withholds nothing.
         rules = rules_of(spec, closing=self._closing)
@@ -170,27 +181,41 @@ class InMemoryJob:
         offset: int,
         changes: Iterable[Signed],
         source_time: int | None = None,
+        source: str = "",
     ) -> Iterator[Event]:
         """Add the rows of a message to the bundle; the bundle may end between two of them.
 
         `source_time` is when the source changed the rows, for jobs with dedupe.
         """
-        yield from self._add(partition, offset, self._derive(partition, changes, source_time))
+        derived = self._derive(source, partition, changes, source_time)
+        yield from self._add(source, partition, offset, derived)
 
     def truncate(
-        self, partition: TopicPartition, offset: int, time: int, read_ms: int | None
+        self,
+        partition: TopicPartition,
+        offset: int,
+        time: int,
+        read_ms: int | None,
+        source: str = "",
     ) -> Iterator[Event]:
         """Take away the rows that a TRUNCATE removes, for jobs with `on_truncate: apply`."""
-        assert self._images is not None, "the spec requires dedupe: pk"
         found = Truncation.of(number_partition(*partition), time, read_ms, position=0)
-        gone = self._images.truncate(found)
-        yield from self._add(partition, offset, ((*each, self._watermark) for each in gone))
+        gone = self._images[source].truncate(found)
+        yield from self._add(source, partition, offset, ((*each, self._watermark) for each in gone))
 
     def _add(
-        self, partition: TopicPartition, offset: int, derived: Iterable[tuple[int, Row, int | None]]
+        self,
+        source: str,
+        partition: TopicPartition,
+        offset: int,
+        derived: Iterable[tuple[int, Row, int | None]],
     ) -> Iterator[Event]:
         """Add rows to the bundle, each with the watermark before it."""
         for weight, row, watermark in derived:
+            if self._joins is not None:
+                if self._joins.add(source, row, weight):
+                    yield from self._count_row()
+                continue
             expanded = self._rows.expand(row)
             if self._rows.project(expanded[0]) is None:
                 continue  # WHERE comes before the bundle, so its rows do not fill one
@@ -200,35 +225,53 @@ class InMemoryJob:
                     self._late.append(LateRowEvent(partition, offset, weight, row))
                     continue
             place = partition, offset
-            if self._images is not None:  # derived in the order of arrival, across partitions
+            if self._images:  # derived in the order of arrival, across partitions
                 place = TopicPartition("", 0), self._row_count
             self._bundle.add(*place, [(weight, each) for each in expanded])
-            self._row_count += 1
-            if self._row_count == self._bundle_rows:
-                yield from self.end_bundle()
+            yield from self._count_row()
 
-    def reject(self, partition: TopicPartition, offset: int, why: Rejected) -> None:
+    def _count_row(self) -> Iterator[Event]:
+        self._row_count += 1
+        if self._row_count == self._bundle_rows:
+            yield from self.end_bundle()
+
+    def reject(
+        self, partition: TopicPartition, offset: int, why: Rejected, source: str = ""
+    ) -> None:
         """Record a rejected message; `end_bundle` reports it."""
-        self._rejected.append(RejectedMessage(partition, offset, why))
+        self._rejected.append(RejectedMessage(partition, offset, why, source))
 
     def _derive(
-        self, partition: TopicPartition, changes: Iterable[Signed], source_time: int | None
+        self,
+        source: str,
+        partition: TopicPartition,
+        changes: Iterable[Signed],
+        source_time: int | None,
     ) -> Iterator[tuple[int, Row, int | None]]:
-        """Yield the rows to fold, each with the watermark before it."""
-        watermark = self._watermark
+        """Yield the rows to fold or to join, each with the watermark before it."""
+        watermark, images = self._watermark, self._images.get(source)
         signed = list(changes)
         for sign, row in signed:
             own = None if self._time is None else self._time.take(sign, row)
             watermark = latest_of(self._watermark, own)
-            if self._images is None:
+            if images is None:
                 yield sign, row, watermark
-        if self._images is not None:  # windows do not close, so no row is late
+        if images is not None:  # windows do not close, so no row is late
             number = number_partition(*partition)
-            for weight, row in self._images.derive(signed, source_time, number):
+            for weight, row in images.derive(signed, source_time, number):
                 yield weight, row, watermark
+
+    def _join(self) -> None:
+        """Join the changes of the bundle; joined rows that fail count for nothing."""
+        for batch in () if self._joins is None else self._joins.join():
+            for row, weight in batch:
+                if self._rows.failure(row) is None:
+                    expanded = self._rows.expand(row)
+                    self._bundle.add(_JOINED, 0, [(weight, each) for each in expanded])
 
     def end_bundle(self) -> Iterator[Event]:
         """Fold the rows of the bundle."""
+        self._join()
         bundle, self._bundle = self._bundle, Bundle()
         row_count, self._row_count = self._row_count, 0
         rejected, self._rejected = self._rejected, []

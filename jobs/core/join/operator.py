@@ -40,7 +40,8 @@ def raise_failure(failed: RowFailed, weight: int) -> NoReturn:
 class JoinOperator:
     """One join, with the rows of both of its sides.
 
-    `on_failure` gets each pair, with its weight, on which the condition fails: it does not match.
+    `on_failure` gets each row, with its weight, on which a key fails, and each pair on which the
+    condition fails: they do not match.
     """
 
     def __init__(
@@ -67,12 +68,9 @@ class JoinOperator:
     def advance(
         self, left: Iterable[WeightedRow], right: Iterable[WeightedRow]
     ) -> Iterator[WeightedRow]:
-        """Take changes of both sides and yield those of the join; a row may come several times.
-
-        Raise RowFailed for a row on which a key fails.
-        """
+        """Take changes of both sides and yield those of the join; a row may come several times."""
         return self.advance_keys(
-            _group_by_key(left, self._left_key), _group_by_key(right, self._right_key)
+            self._group_by_key(left, self._left_key), self._group_by_key(right, self._right_key)
         )
 
     def advance_keys(self, left: ByKey, right: ByKey) -> Iterator[WeightedRow]:
@@ -122,6 +120,19 @@ class JoinOperator:
         left.add(key, left_changes)
         right.add(key, right_changes)
 
+    def _group_by_key(
+        self, changes: Iterable[WeightedRow], key_of: Callable[[Row], Row | None]
+    ) -> ByKey:
+        by_key: ByKey = {}
+        for row, weight in changes:
+            try:
+                rows = by_key.setdefault(key_of(row), {})
+            except RowFailed as failed:
+                self._on_failure(failed, weight)
+                continue
+            rows[row] = rows.get(row, 0) + weight
+        return by_key
+
     def _match(self, pairs: Iterable[tuple[WeightedRow, WeightedRow]]) -> Iterator[WeightedRow]:
         matches, select = self._matches, self._select
         for (left, left_weight), (right, right_weight) in pairs:
@@ -168,14 +179,6 @@ def _change_alone(
     if are_there != were_there:
         sign = 1 if are_there else -1
         yield from ((row, sign * weight) for row, weight in rows())
-
-
-def _group_by_key(changes: Iterable[WeightedRow], key_of: Callable[[Row], Row | None]) -> ByKey:
-    by_key: ByKey = {}
-    for row, weight in changes:
-        rows = by_key.setdefault(key_of(row), {})
-        rows[row] = rows.get(row, 0) + weight
-    return by_key
 
 
 def _compile_key(

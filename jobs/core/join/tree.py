@@ -11,13 +11,13 @@ each other out, or fall together, mostly do so before they are sent on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from jobs.core.join.arrangement import Arrangement, MemoryArrangement, WeightedRow
-from jobs.core.join.operator import JoinOperator
+from jobs.core.join.operator import JoinOperator, raise_failure
 from jobs.core.plan.relations import list_joins, list_scans
-from jobs.core.plan.tree import Column, Relation, Scan
-from jobs.core.rows.projection import compile_row
+from jobs.core.plan.tree import Relation
+from jobs.core.rows.projection import RowFailed
 from jobs.core.values.change import Row
 from schemas.limits import JOIN_BATCH_ROWS
 
@@ -28,11 +28,16 @@ class JoinedRows:
     """The rows of a tree of joins, of which only the changes leave it."""
 
     def __init__(
-        self, relation: Relation, arrange: Callable[[], Arrangement] = MemoryArrangement
+        self,
+        relation: Relation,
+        arrange: Callable[[], Arrangement] = MemoryArrangement,
+        on_failure: Callable[[RowFailed, int], None] = raise_failure,
     ) -> None:
         self._scans = [scan.alias for scan in list_scans(relation)]
         joins = list_joins(relation)
-        self._operators = [JoinOperator(join, arrange(), arrange()) for join in joins]
+        self._operators = [
+            JoinOperator(join, arrange(), arrange(), on_failure=on_failure) for join in joins
+        ]
 
     def advance(
         self, changes: Mapping[str, Iterable[WeightedRow]], rows_max: int = JOIN_BATCH_ROWS
@@ -71,18 +76,3 @@ def make_batches(changes: Iterable[WeightedRow], rows_max: int) -> Iterator[Batc
 def _list_changes(rows: Mapping[Row, int]) -> Iterator[Batch]:
     if batch := [(row, weight) for row, weight in rows.items() if weight]:
         yield batch
-
-
-def compile_scan(scan: Scan, columns: Sequence[Column]) -> Callable[[Row], Row | None]:
-    """Return the function from a row of a source to one of the scan; None if WHERE removes it.
-
-    The function raises RowFailed for a row on which an expression fails."""
-    where = None if scan.where is None else compile_row(scan.where, columns).evaluate
-    outputs = [compile_row(each.expression, columns).evaluate for each in scan.outputs]
-
-    def project(row: Row) -> Row | None:
-        if where is not None and where(row) is not True:
-            return None
-        return tuple([output(row) for output in outputs])
-
-    return project

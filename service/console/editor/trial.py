@@ -80,6 +80,7 @@ def run_trial(spec: JobSpec, plan: Plan, samples: Sequence[Sample]) -> Trial:
     if plan.relation is not None:
         return _decode_sources(spec, plan, samples)
     spec = spec.source_specs[plan.source]
+    plan = replace(plan, source="")
     samples = [each for each in samples if each.topic in spec.source.topics]
     decoder = MessageRules.of(spec).decoder(plan.columns, plan.image)
     renderers = [(column.name, renderer(column.type)) for column in plan.image]

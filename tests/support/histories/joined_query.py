@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from jobs.core.fold.fold import FoldResult
 from jobs.core.fold.in_memory import MemoryFold
 from jobs.core.fold.state import Key
-from jobs.core.join.arrangement import MemoryArrangement, WeightedRow
-from jobs.core.join.tree import JoinedRows, compile_scan
-from jobs.core.plan.relations import list_scans
-from jobs.core.plan.tree import Column
+from jobs.core.join.arrangement import MemoryArrangement
+from jobs.core.join.inputs import JoinInputs
+from jobs.core.plan.tree import Column, Plan
 from jobs.core.rows.consolidate import Consolidation
 from jobs.core.rows.projection import row_projection
 from jobs.core.sql.select import parse_joins
@@ -26,20 +25,15 @@ class JoinedQuery:
 
     def __init__(self, sql: str, tables: Mapping[str, Mapping[str, SqlType]]) -> None:
         self.plan = parse_joins(sql, tables)
-        relation = self.plan.relation
-        assert relation is not None
         self.arrangements: list[MemoryArrangement] = []
         self.table: dict[Key, Row] = {}
         self.joined: dict[Row, int] = {}  # all joined rows, for tests
-        self._rows = JoinedRows(relation, self._arrange)
+        sources = {}
+        for name, types in tables.items():
+            columns = tuple(Column(*each) for each in types.items())
+            sources[name] = Plan(columns, columns, None, (), (), (), ())
+        self._inputs = JoinInputs(self.plan, sources, self._arrange)
         self._fold = MemoryFold(self.plan, row_projection(self.plan))
-        self._scans = [
-            (
-                scan,
-                compile_scan(scan, [Column(*each) for each in tables[scan.source].items()]),
-            )
-            for scan in list_scans(relation)
-        ]
 
     def _arrange(self) -> MemoryArrangement:
         self.arrangements.append(MemoryArrangement())
@@ -47,14 +41,10 @@ class JoinedQuery:
 
     def run_epoch(self, changes: Iterable[Change], rows_max: int = 1_000) -> FoldResult:
         """Join and fold the changes of an epoch."""
-        by_alias: dict[str, list[WeightedRow]] = {}
         for table, weight, row in changes:
-            for scan, project in self._scans:
-                projected = project(row) if scan.source == table else None
-                if projected is not None:
-                    by_alias.setdefault(scan.alias, []).append((projected, weight))
+            self._inputs.add(table, row, weight)
         consolidation = Consolidation(0)
-        for batch in self._rows.advance(by_alias, rows_max):
+        for batch in self._inputs.join(rows_max):
             assert 0 < len(batch) <= rows_max
             consolidation.add((weight, row) for row, weight in batch)
             for row, weight in batch:
