@@ -23,8 +23,8 @@ QUERY = "SELECT name, SUM(cnt) AS total, MAX(cnt) AS top, COUNT(*) AS n FROM pro
 class ResultRow(msgspec.Struct, frozen=True, gc=False):
     name: str
     total: int
-    top: int
     n: int
+    top: int = 0  # not of a join
 
     @property
     def values(self) -> tuple[int, int, int]:

@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -148,6 +149,16 @@ def one_row_each(groups: int) -> Shape:
 def in_motion(groups: int) -> Shape:
     """Return the shape of later changes: random groups, and a constant number of rows."""
     return Shape(live_rows=groups, groups=groups, skew=None)
+
+
+class Changing(Protocol):
+    """What a steady stream needs of a table; `sequence` is the number of its changes so far."""
+
+    sequence: int
+
+    def changes(self, count: int, now_ms: int | None = None) -> Batches: ...
+
+    def probe(self, now_ms: int) -> tuple[str, int, bytes]: ...
 
 
 @dataclass(slots=True)
@@ -349,7 +360,7 @@ class Tick:
     probes: list[str]
 
 
-def steady(table: ShopTable, *, rate: float, seconds: float, probe_rate: float = 0.0) -> list[Tick]:
+def steady(table: Changing, *, rate: float, seconds: float, probe_rate: float = 0.0) -> list[Tick]:
     """Return the ticks of a steady stream.
 
     All of them are generated in advance: at 20,000 changes a second this takes half of a core,

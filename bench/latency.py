@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from bench.generator import ShopTable, pace, steady
+from bench.generator import Changing, pace, steady
 from bench.outcome import BenchFailed
-from bench.topic import hand_over, producer, read_committed
+from bench.topic import Topics, hand_over, producer, read_committed
 
 PROBES_PER_SECOND = 50
 # Probes of the first seconds do not count, because the engine has just worked off its backlog.
@@ -62,7 +62,7 @@ class _Reader:
 
 
 def probe_latency(
-    brokers: str, topic: str, sink_topic: str, table: ShopTable, *, rate: float, seconds: float
+    brokers: str, topic: Topics, sink_topic: str, table: Changing, *, rate: float, seconds: float
 ) -> Latency:
     """Send a steady stream to `topic`, and time its probes until they are in `sink_topic`."""
     ticks = steady(table, rate=rate, seconds=SETTLE_SECONDS + seconds, probe_rate=PROBES_PER_SECOND)

@@ -21,7 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.generator import ShopTable, Tick, pace, steady
+from bench.generator import Changing, Tick, pace, steady
 
 # Messages that are produced before a poll; the queue of the client has room for a few times more.
 PRODUCE_LINES = 10_000
@@ -30,6 +30,10 @@ QUEUE_MESSAGES_MAX = 200_000
 CONSUME_MESSAGES = 10_000
 POLL_SECONDS = 1.0
 TOPIC_SECONDS_MAX = 30.0
+
+# A topic, or topics of PARTITIONS each; batches are numbered over the partitions of all of them.
+Topics = str | tuple[str, ...]
+PARTITIONS = 4
 
 
 class Record(NamedTuple):
@@ -62,7 +66,7 @@ def producer(brokers: str, linger_ms: int) -> Producer:
 
 
 def send_steadily(
-    client: Producer, topic: str, table: ShopTable, *, rate: int, seconds: float
+    client: Producer, topic: Topics, table: Changing, *, rate: int, seconds: float
 ) -> None:
     """Send the table's next changes at this rate."""
     for tick in pace(steady(table, rate=rate, seconds=seconds)):
@@ -70,18 +74,26 @@ def send_steadily(
     client.flush()
 
 
-def hand_over(client: Producer, topic: str, tick: Tick) -> None:
-    for partition, batch in enumerate(tick.batches):
+def hand_over(client: Producer, topics: Topics, tick: Tick) -> None:
+    for number, batch in enumerate(tick.batches):
+        topic, partition = _place_of(topics, number)
         for message in batch:
             client.produce(topic, message, partition=partition)
     client.poll(0)
 
 
-def fill(brokers: str, topic: str, batches: Iterable[tuple[int, list[bytes]]]) -> float:
+def _place_of(topics: Topics, number: int) -> tuple[str, int]:
+    if isinstance(topics, str):
+        return topics, number
+    return topics[number // PARTITIONS], number % PARTITIONS
+
+
+def fill(brokers: str, topics: Topics, batches: Iterable[tuple[int, list[bytes]]]) -> float:
     """Write all batches, each to its partition; return the seconds that it took."""
     begin = time.monotonic()
     client = producer(brokers, linger_ms=20)
-    for partition, lines in batches:
+    for number, lines in batches:
+        topic, partition = _place_of(topics, number)
         for line in lines:
             while True:
                 try:

@@ -56,6 +56,7 @@ class FlinkJob:
     latency: str = "5 s"
     checkpoints: str = "10 s"
     tuned: bool = False
+    jvm: tuple[str, ...] = JVM
     normalized: bool = False  # the source may repeat changes, as canal does after a restart
     columns: dict[str, str] = field(default_factory=lambda: dict(COLUMNS))
     query: str = QUERY
@@ -159,7 +160,7 @@ class FlinkJob:
         return FlinkProcess(
             self.script(bounded=bounded),
             self.configuration,
-            (*JVM, *(TUNED_JVM if self.tuned else ())),
+            (*self.jvm, *(TUNED_JVM if self.tuned else ())),
             self.out,
             self.directory,
             self.events,
@@ -171,11 +172,12 @@ def source_table(
     brokers: str,
     topic: str,
     *,
+    name: str = "product",
     bounded: bool,
     key: str | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Return the table `product` over a canal-json topic; `bounded`: up to its current end."""
+    """Return a table over a canal-json topic; `bounded`: up to its current end."""
     declared = ", ".join(f"{name} {kind}" for name, kind in columns.items())
     if key is not None:
         declared += f", PRIMARY KEY ({key}) NOT ENFORCED"
@@ -188,7 +190,7 @@ def source_table(
     }
     if bounded:
         source["scan.bounded.mode"] = "latest-offset"
-    return f"CREATE TABLE product ({declared}) WITH ({with_options({**source, **options})});\n"
+    return f"CREATE TABLE {name} ({declared}) WITH ({with_options({**source, **options})});\n"
 
 
 def with_options(options: Mapping[str, str]) -> str:

@@ -10,8 +10,10 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable
+from typing import Protocol
 
-from bench.frame import Bench, Figure, Loaded
+from bench.frame import Bench, Figure
+from bench.generator import Changing
 from bench.outcome import BenchFailed
 from bench.product import Epoch
 from bench.topic import fill
@@ -52,7 +54,14 @@ def run(bench: Bench) -> None:
     )
 
 
-def wait_until_processed(processed: Callable[[], int], loaded: Loaded) -> None:
+class Filled(Protocol):
+    """One or more topics with all changes of a table."""
+
+    @property
+    def table(self) -> Changing: ...
+
+
+def wait_until_processed(processed: Callable[[], int], loaded: Filled) -> None:
     """Wait for the last change; fail if nothing more is processed for READY_SECONDS_MAX."""
     most, give_up = -1, 0.0
     while (done := processed()) < loaded.table.sequence:
