@@ -21,11 +21,11 @@ from bench.frame import MIB, Bench, Figure
 from bench.latency import PROBES_PER_SECOND, SETTLE_SECONDS, Latency, probe_latency
 from bench.orders import CUSTOMERS, ORDERS, OrdersShape, OrdersTables
 from bench.outcome import Outcome, check
-from bench.product import RetallyJob
+from bench.product import MINIBATCH, RetallyJob
 from bench.topic import PARTITIONS, fill, producer, send_steadily
+from bench.workloads import latency
 from bench.workloads.backfill import WARM_SHARE
 from bench.workloads.epoch import wait_until_processed
-from bench.workloads.latency import MINIBATCH, WARM_UP_SECONDS
 
 TITLE = "joins"
 QUERY = (
@@ -37,6 +37,7 @@ LATENCY_CHANGES_MAX = 1_000_000
 CUSTOMERS_MAX, CHANGES_A_CUSTOMER, CHANGES_A_LIVE_ORDER = 200_000, 30, 6
 RATES_MIN: dict[State, float] = {"hashmap": 2.0, "rocksdb": 4.0}
 LATENCY_MAX = 0.7
+EPOCHS_MIN, EPOCH_ROWS_MAX = 8, 500_000
 MEMORY_SHARE_MAX = 0.5
 LARGE_JVM = ("-Xms1g", "-Xmx10g")  # for a state that does not fit into the heap of other workloads
 
@@ -59,7 +60,7 @@ def run(bench: Bench) -> None:
 
 
 def _backfills(bench: Bench) -> None:
-    filled = _fill(bench, _shape(bench, bench.options.changes))
+    filled = fill_tables(bench, _shape(bench, bench.options.changes))
     warm = int(filled.table.sequence * WARM_SHARE)
     ours = 0.0
     if bench.options.retally:
@@ -73,7 +74,7 @@ def _backfills(bench: Bench) -> None:
         job = _make_peer(bench, filled, state=state)
         with bench.measuring(f"{job.engine}: backfill of a join"):
             outcome = job.catch_up()
-        _check(bench, job, filled)
+        check_result(bench, job, filled)
         times = ours / _add_backfill(bench, outcome, warm)
         if ours:
             name = f"rate, of that of {job.engine}"
@@ -81,10 +82,10 @@ def _backfills(bench: Bench) -> None:
 
 
 def _catch_up(bench: Bench, filled: Filled) -> Outcome:
-    job = _make_job(bench, filled)
+    job = make_job(bench, filled)
     with bench.measuring("retally: backfill of a join"):
         outcome = job.catch_up()
-    _check(bench, job, filled)
+    check_result(bench, job, filled)
     return outcome
 
 
@@ -120,19 +121,21 @@ def _measure_latency(bench: Bench, state: State | None) -> Latency:
     """Measure Flink with this state, or retally."""
     shape = _shape(bench, min(bench.options.changes, LATENCY_CHANGES_MAX))
     probes = round((SETTLE_SECONDS + bench.options.seconds) * PROBES_PER_SECOND)
-    filled = _fill(bench, shape, probes)
+    filled = fill_tables(bench, shape, probes)
     job: RetallyJob | FlinkJoin
     if state is None:
-        job = _make_job(bench, filled)
+        job = make_job(bench, filled)
         job.catch_up()
-        job.minibatch = dict(MINIBATCH)
+        job.minibatch = dict(latency.MINIBATCH)
     else:
         job = _make_peer(bench, filled, state=state, latency="1 s", checkpoints="1 s")
     engine = "retally" if state is None else job.engine  # type: ignore[union-attr]
     with job.running():
         wait_until_processed(job.count_processed, filled)
         client = producer(bench.brokers, 5)
-        send_steadily(client, filled.topics, filled.table, rate=RATE, seconds=WARM_UP_SECONDS)
+        send_steadily(
+            client, filled.topics, filled.table, rate=RATE, seconds=latency.WARM_UP_SECONDS
+        )
         wait_until_processed(job.count_processed, filled)
         with bench.measuring(f"{engine}: latency of a join at {RATE:,} changes/s"):
             found = probe_latency(
@@ -145,7 +148,7 @@ def _measure_latency(bench: Bench, state: State | None) -> Latency:
             )
         wait_until_processed(job.count_processed, filled)
         time.sleep(SETTLE_SECONDS)
-    _check(bench, job, filled)
+    check_result(bench, job, filled)
     for what, seconds in (("p50", found.p50_seconds), ("p99", found.p99_seconds)):
         _add(bench, engine, f"readable at {RATE:,}/s, {what}", seconds, "s")
     return found
@@ -158,7 +161,7 @@ def _memories(bench: Bench) -> None:
     """Measure the memory that many orders take; all of them are inserts."""
     orders = bench.options.groups
     customers = _shape(bench, bench.options.changes).customers
-    filled = _fill(
+    filled = fill_tables(
         bench, OrdersShape(orders, orders, customers, customer_share=0.0, update_share=0.0)
     )
     what = f"{orders:,} orders: memory, RssAnon at most"
@@ -170,7 +173,7 @@ def _memories(bench: Bench) -> None:
         job = _make_peer(bench, filled, jvm=LARGE_JVM)
         with bench.measuring(f"Flink: {orders:,} orders"):
             shares["Flink"] = job.catch_up().memory_bytes_max
-        _check(bench, job, filled)
+        check_result(bench, job, filled)
         _add(bench, job.engine, what, shares["Flink"] / MIB, "MiB")
     if len(shares) == 2:
         share = shares["retally"] / shares["Flink"]
@@ -190,7 +193,7 @@ def _shape(bench: Bench, changes: int) -> OrdersShape:
     )
 
 
-def _fill(bench: Bench, shape: OrdersShape, probes: int = 0) -> Filled:
+def fill_tables(bench: Bench, shape: OrdersShape, probes: int = 0) -> Filled:
     topics = bench.new_topic("orders", PARTITIONS), bench.new_topic("customers", PARTITIONS)
     table = OrdersTables(shape)
     seconds = fill(bench.brokers, topics, table.stream())
@@ -199,7 +202,7 @@ def _fill(bench: Bench, shape: OrdersShape, probes: int = 0) -> Filled:
     return Filled(topics, table)
 
 
-def _make_job(bench: Bench, filled: Filled) -> RetallyJob:
+def make_job(bench: Bench, filled: Filled) -> RetallyJob:
     orders, customers = filled.topics
     sources = {
         "orders": {"topic": orders, "columns": ORDERS},
@@ -211,6 +214,7 @@ def _make_job(bench: Bench, filled: Filled) -> RetallyJob:
         brokers=bench.brokers,
         topic=orders,
         directory=bench.directory / orders,
+        minibatch=MINIBATCH | {"max_rows": _count_epoch_rows(filled)},
         overrides={
             "source": None,
             "columns": None,
@@ -218,6 +222,11 @@ def _make_job(bench: Bench, filled: Filled) -> RetallyJob:
             "query": QUERY,
         },
     )
+
+
+def _count_epoch_rows(filled: Filled) -> int:
+    """Return the rows of an epoch: as in the other backfills, but a small run has epochs too."""
+    return min(EPOCH_ROWS_MAX, filled.table.sequence // EPOCHS_MIN)
 
 
 def _make_peer(
@@ -247,7 +256,7 @@ def _make_peer(
     )
 
 
-def _check(bench: Bench, job: RetallyJob | FlinkJoin, filled: Filled) -> None:
+def check_result(bench: Bench, job: RetallyJob | FlinkJoin, filled: Filled) -> None:
     ours = isinstance(job, RetallyJob)
     fold = fold_changelog if ours else fold_upserts
     result = fold(bench.brokers, job.sink_topic).table
