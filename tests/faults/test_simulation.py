@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.jobs import SEVERAL
+from tests.simulation.jobs import SEVERAL, THREE_SOURCES, TWO_SOURCES, SimulatedJob
 from tests.simulation.runs import run_seeds
 from tests.support.faults.tally import FaultTally
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1_800)]
 SEEDS, PARTS, FIRST = 20_000, 10, 1_000
+JOIN_SEEDS = 2_000
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -26,3 +27,9 @@ def test_simulated_jobs_with_views_lose_and_repeat_nothing(part: int) -> None:
     start = FIRST + part * size
     tally = FaultTally(f"simulation of views, part {part + 1}", unit="turns")
     run_seeds(range(start, start + size), tally, SEVERAL)
+
+
+@pytest.mark.parametrize("job", [TWO_SOURCES, THREE_SOURCES], ids=["two", "three"])
+def test_simulated_jobs_with_joins_lose_and_repeat_nothing(job: SimulatedJob) -> None:
+    tally = FaultTally("simulation of joins, long", unit="turns")
+    run_seeds(range(FIRST, FIRST + JOIN_SEEDS), tally, job)

@@ -8,16 +8,15 @@ messages up to the table's offsets ──► live rows, grouped by hand┘   que
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from jobs.table.parts import CHANGELOG, QUARANTINE
-from schemas.table.epoch import EpochRow
+from schemas.table.epoch import EpochRow, Offsets
 from schemas.table.view_path import place_part
-from tests.simulation.jobs import Results, SimulatedView
+from tests.simulation.jobs import Live, Results, SimulatedView
 from tests.simulation.world import Violation, World
 from tests.support.histories.products import live_rows
 
@@ -116,7 +115,7 @@ class Judge:
             self._apply(world, view, row, table, places)
             # One query is compared at the end only, as its seeds are many.
             if row is rows[-1] or world.job.spec.views is not None:
-                wanted = view.truth(live_at(world, row.offsets["product"]))
+                wanted = view.truth(live_at(world, row.offsets))
                 if table != wanted:
                     at = f"epoch {row.epoch} of {view.name or 'the query'}"
                     raise Violation(f"lost or repeated: {at} says {table}, the rows {wanted}")
@@ -144,14 +143,15 @@ class Judge:
                     del table[key]
 
     def _quarantine(self, world: World, rows: list[EpochRow]) -> None:
-        offsets = rows[-1].offsets["product"] if rows else {}
+        offsets = rows[-1].offsets if rows else {}
         names = [name for row in rows for name in row.files.get(QUARANTINE, ())]
         found = Counter(place for name in names for place in world.disk.files[name])
         wanted = Counter(
-            (partition, offset)
-            for partition in range(len(world.broker.source.partitions))
-            for offset, message in world.broker.source.read(
-                partition, 0, offsets.get(str(partition), 0)
+            (topic, partition, offset)
+            for topic, source in world.broker.sources.items()
+            for partition in range(len(source.partitions))
+            for offset, message in source.read(
+                partition, 0, offsets.get(topic, {}).get(str(partition), 0)
             )
             if message.outcome == "rejected"
         )
@@ -159,13 +159,14 @@ class Judge:
             raise Violation(f"quarantine: {found - wanted} too much, {wanted - found} missing")
 
 
-def live_at(world: World, offsets: dict[str, int]) -> Iterable[Any]:
-    """The rows that are live, from nothing and without any of the product."""
-    live: dict[int, Any] = {}
-    for partition in range(len(world.broker.source.partitions)):
-        found = world.broker.source.read(partition, 0, offsets.get(str(partition), 0))
-        live_rows(live, (message for _, message in found))
-    return live.values()
+def live_at(world: World, offsets: Offsets) -> Live:
+    """The rows of each topic that are live, from nothing and without any of the product."""
+    live: dict[str, dict[int, Any]] = {topic: {} for topic in world.broker.sources}
+    for topic, source in world.broker.sources.items():
+        for partition in range(len(source.partitions)):
+            found = source.read(partition, 0, offsets[topic].get(str(partition), 0))
+            live_rows(live[topic], (message for _, message in found))
+    return {topic: list(rows.values()) for topic, rows in live.items()}
 
 
 def judged(seed: int, **options: Any) -> tuple[World, Judge]:

@@ -108,6 +108,8 @@ class Place:
     def __str__(self) -> str:
         return self.name or "table"
 
+    def mkdir(self, **_: bool) -> None: ...
+
     def exists(self) -> bool:
         version = self._version()
         return self.name in self.disk.files if version is None else version < len(self.disk.log)
@@ -225,11 +227,16 @@ class Broker:
     """Topics, and the coordinator of transactions."""
 
     point: Point
-    source: Source
+    sources: dict[str, Source]  # by topic
     sinks: dict[str, Sink] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)  # of producers, by transactional id
     settled: dict[tuple[str, int, int], bool] = field(default_factory=dict)  # committed?
     made: int = 0
+
+    @property
+    def source(self) -> Source:
+        """The only one, or the first of several."""
+        return next(iter(self.sources.values()))
 
     def make(self, name: str, partitions: int) -> Sink:
         self.made += 1
@@ -340,8 +347,7 @@ class Admin:
     def close(self) -> None: ...
 
     def topic(self, name: str) -> TopicIdentity | None:
-        if name == "product":
-            source = self.broker.source
+        if (source := self.broker.sources.get(name)) is not None:
             return TopicIdentity(source.id, len(source.partitions))
         sink = self.broker.sinks.get(name)
         return None if sink is None else TopicIdentity(sink.id, len(sink.partitions))
@@ -355,11 +361,11 @@ class Admin:
             raise TopicMissing(name)
         return found
 
-    def beginning_offsets(self, _name: str) -> dict[int, int]:
-        return dict(enumerate(self.broker.source.first))
+    def beginning_offsets(self, name: str) -> dict[int, int]:
+        return dict(enumerate(self.broker.sources[name].first))
 
-    def end_offsets(self, _name: str) -> dict[int, int]:
-        return {number: len(found) for number, found in enumerate(self.broker.source.partitions)}
+    def end_offsets(self, name: str) -> dict[int, int]:
+        return {n: len(found) for n, found in enumerate(self.broker.sources[name].partitions)}
 
 
 # --- hot states -----------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def run_seeds(seeds: Iterable[int], tally: FaultTally, job: SimulatedJob = SINGL
             _keep(seed)
             _count(tally, str(problem) if isinstance(problem, Violation) else "lost")
             continue
-        tally.inputs += sum(map(len, world.broker.source.partitions))
+        tally.inputs += sum(len(p) for s in world.broker.sources.values() for p in s.partitions)
         tally.outputs += judge.outputs
         tally.recoveries += world.recoveries
         _faults(tally, world)

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from jobs.core.fold.fold import FoldContext
 from jobs.core.fold.sessions import fold_bundle
 from jobs.core.fold.state import Upserts
 from jobs.core.plan.bucket import bucket_of
-from jobs.core.rows.consolidate import Consolidation
 from jobs.core.values.change import Changes, Filtered, Rejected, Skipped
 from jobs.edge.kafka.offset_ranges import OffsetRange
-from jobs.edge.state.bucket_states import BucketStates
+from jobs.edge.state.bucket_states import BucketStates, stamp_of
 from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS
 from jobs.edge.table.file_writer import AddedFile, file_name
 from jobs.edge.tasks.fold import FoldTask
@@ -30,13 +30,12 @@ from jobs.table.files import LiveFile, files_of_view
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, QUARANTINE
 from schemas.table.epoch import EpochRow
 from schemas.table.view_path import place_name, split_root
-from tests.simulation.jobs import SimulatedView
+from tests.simulation.jobs import SimulatedView, Weighted
+from tests.simulation.joins import joined
 from tests.simulation.neighbours import Handle, Place, Source
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
-
-Weighted = tuple[Any, Any, int, int]  # key, arguments, position, weight
 
 
 class Layout:
@@ -96,59 +95,75 @@ class SimulatedPipeline(Pipeline):
             self._make_fold_task(view, epoch, uuid, view.due_work.advance(now))
             for view in self.views
         ]
-        return ran(self.world, folds, ranges)
+        joins = self.inputs.make_join_tasks(
+            1,
+            epoch,
+            uuid,
+            base=stamp_of(self.newest),
+            version=self.table.version,
+            durable=self.spec.durable,
+            bytes_max=self.task_bytes_max,
+        )
+        return ran(self.world, folds, list(chain.from_iterable(joins)), ranges)
 
 
-def ran(world: World, folds: Sequence[FoldTask], ranges: Sequence[OffsetRange]) -> Outcome:
-    """All tasks of an epoch: ranges decoded for all views, then each view folded."""
+def ran(
+    world: World, folds: Sequence[FoldTask], joins: Sequence[Any], ranges: Sequence[OffsetRange]
+) -> Outcome:
+    """All tasks of an epoch: ranges decoded for all readers, then joins, then each view folded."""
     outcome = Outcome()
     world.point("planned")
-    rows: list[list[Weighted]] = [[] for _ in folds]
+    rows: dict[int, list[Weighted]] = {number: [] for number, _ in enumerate(world.job.states)}
     for ordinal, planned in enumerate(ranges):
         report, shipped = decoded(world, folds[0], ordinal, planned)
         told = world.point("reported")
-        sent = [number for number, own in enumerate(shipped) if own]
+        sent = [number for number, own in shipped.items() if own]
         if told == "skip" and sent:  # a message that was read and got lost
             report.decoded -= 1
             report.shipped[sent[-1]] -= 1
             del shipped[sent[-1]][-1]
         for _ in range({"twice": 2, "missing": 0}.get(told or "", 1)):
             outcome.ranges.append(report)
-            for own, more in zip(rows, shipped, strict=True):
-                own += more
+            for number, more in shipped.items():
+                rows[number] += more
         world.point("decoded")
     world.point("shuffled")
-    if world.point("arrived") == "drop" and any(rows):
-        del world.random.choice([own for own in rows if own])[-1]
-    for number, (fold, own) in enumerate(zip(folds, rows, strict=True)):
-        outcome.folds.append(folded(world, world.job.views[number], fold, own))
+    if world.point("arrived") == "drop" and any(rows.values()):
+        del world.random.choice([own for own in rows.values() if own])[-1]
+    for task in joins:
+        done, of_readers = joined(world, task, LAYOUT, rows)
+        outcome.joins.append(done)
+        for number, more in of_readers.items():
+            rows[number] += more
+        world.point("shuffled")
+    for number, fold in enumerate(folds):
+        outcome.folds.append(folded(world, world.job.views[number], fold, rows[number]))
         world.point("folded")
     return outcome
 
 
 def decoded(
     world: World, task: FoldTask, ordinal: int, planned: OffsetRange
-) -> tuple[RangeReport, list[list[Weighted]]]:
-    """One range, as a decode task reads it; with the rows of each view."""
-    report = RangeReport(number=ordinal, start=planned.start)
-    source, views = world.broker.source, world.job.views
+) -> tuple[RangeReport, dict[int, list[Weighted]]]:
+    """One range, as a decode task reads it; with the rows of each reader."""
+    report = RangeReport(number=ordinal, start=planned.start, source=planned.source)
+    source, readers = world.broker.sources[planned.topic], world.job.readers[planned.source]
     report.unreadable = gone(source, planned)
     if report.unreadable is not None:
-        return report, [[] for _ in views]
-    consolidations = [Consolidation(ordinal) for _ in views]
+        return report, {}
+    changes: list[tuple[int, Any]] = []
     rejects = []
     for offset, message in source.readable(planned.partition, planned.start, planned.end):
         report.topic, report.partition = planned.topic, planned.partition
         report.read += 1
-        outcome = world.job.decode(message.value)
+        outcome = world.job.decoders[planned.source](message.value)
         if isinstance(outcome, Changes):
             report.decoded += 1
             report.rows += len(outcome.changes)
-            for view, each in zip(views, consolidations, strict=True):
-                each.add([(sign, view.pick(row)) for sign, row in outcome.changes])
+            changes += outcome.changes
         elif isinstance(outcome, Rejected):
             report.quarantined += 1
-            rejects.append((planned.partition, offset))
+            rejects.append((planned.topic, planned.partition, offset))
         else:
             report.skipped += isinstance(outcome, Skipped)
             report.filtered += isinstance(outcome, Filtered)
@@ -156,15 +171,9 @@ def decoded(
         name = file_name(QUARANTINE, task.epoch, task.uuid, f"m{ordinal}")
         epochs = (task.epoch, task.epoch)
         report.quarantine = [world.disk.write(name, rejects, epochs, len(rejects))]
-    shipped = [consolidated(*each) for each in zip(views, consolidations, strict=True)]
-    report.shipped = {number: len(own) for number, own in enumerate(shipped)}
+    shipped = {each.number: each.consolidated(ordinal, changes) for each in readers}
+    report.shipped = {number: len(own) for number, own in shipped.items()}
     return report, shipped
-
-
-def consolidated(view: SimulatedView, consolidation: Consolidation) -> list[Weighted]:
-    """The weighted rows of one view."""
-    rows = zip(*consolidation.consolidate(), strict=True)
-    return [(*view.projection(row), position, weight) for row, position, weight in rows]
 
 
 def gone(source: Source, planned: OffsetRange) -> str | None:

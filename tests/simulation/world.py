@@ -79,6 +79,7 @@ CONNECTION = load_connections(None, "127.0.0.1:9").lookup("default")
 TURNS_MAX = 160
 HEALING_TURNS_MAX = 40
 MESSAGES_MIN = 25
+SEEDS_APART = 1_000_000  # of the histories of several topics
 
 # What may go wrong, and where. What a point is called is what comes next, or has just happened.
 OF_TASKS = ("planned", "decoded", "shuffled", "folded")
@@ -159,7 +160,7 @@ class Driver:
             "clock": JobClock(job.spec, partitions, newest, read_log_ends=dict),
             "check_source": lambda: require_same_topics(admin, self.identities),
         }
-        caches = {name: Path("cache", name) for name in ("", *job.plans)}
+        caches = {name: Path("cache", name) for name in ("", *job.states)}
         self.pipeline = tasks.SimulatedPipeline(
             job.spec, job.plans, table, newest, caches=caches, **options
         )
@@ -204,7 +205,7 @@ class Driver:
     def _compact(self) -> None:
         """All state files of a view become one, by the one commit function."""
         disk, table = self.world.disk, self.pipeline.table
-        view = self.world.random.choice(self.world.job.views).name
+        view = self.world.random.choice(self.world.job.states)
         part = place_part(ACCUMULATORS, view)
         live = [file for file in disk.live(table.version) if file.part == part]
         if len(live) < 2:
@@ -237,7 +238,7 @@ class World:
     plan: list[Fault] = field(init=False)
     drivers: list[Driver] = field(default_factory=list)
     publishers: list[publisher.Publisher] = field(default_factory=list)
-    messages: Iterator[Message] = field(init=False)
+    messages: dict[str, Iterator[Message]] = field(init=False)  # by topic
     turns: int = 0
     recoveries: list[int] = field(default_factory=list)
     refused: str | None = None
@@ -249,11 +250,18 @@ class World:
     def __post_init__(self) -> None:
         self.random = rng = random.Random(f"simulation {self.seed}")
         self.disk = Disk(self.point, sound=self.sound)
-        partitions: list[list[Message | None]] = [[] for _ in range(PARTITIONS)]
-        source = Source("source-1", partitions, [0] * PARTITIONS)
-        self.broker = Broker(self.point, source)
+        topics = self.job.spec.topics
+        self.broker = Broker(
+            self.point,
+            {
+                topic: Source("source-1", [[] for _ in range(PARTITIONS)], [0] * PARTITIONS)
+                for topic in topics
+            },
+        )
         self.host = Host(self.point)
-        self.messages = endless(self.seed)
+        self.messages = {
+            topic: endless(self.seed + SEEDS_APART * number) for number, topic in enumerate(topics)
+        }
         chosen = [rng.choice(self.faults) for _ in range(rng.randint(1, 4))]
         if self.faults is FAULTS and rng.random() < 0.1:
             chosen[-1] = rng.choice(FATAL)
@@ -334,40 +342,52 @@ class World:
 
     def _expire(self) -> None:
         """Retention passes what the job has not read yet."""
-        self.produce(PARTITIONS * 4)
-        rows = self.disk.rows()
-        offsets = rows[-1].offsets["product"] if rows else {}
-        for partition, found in enumerate(self.broker.source.partitions):
+        self.produce(PARTITIONS * 4 * len(self.messages))
+        rows, topic = self.disk.rows(), self._choose_topic()
+        offsets = rows[-1].offsets[topic] if rows else {}
+        for partition, found in enumerate(self.broker.sources[topic].partitions):
             at = offsets.get(str(partition), 0)
             if at < len(found):
-                self.broker.source.first[partition] = at + 1
+                self.broker.sources[topic].first[partition] = at + 1
                 self.unread_expired = self.depth == 0
                 return
 
+    def _choose_topic(self) -> str:
+        """A topic of the job; a job with one has the same seeds as without the choice."""
+        topics = list(self.messages)
+        return topics[0] if len(topics) == 1 else self.random.choice(topics)
+
     def _recreate_source(self) -> None:
         """Deleted, made again, and longer than before."""
-        before = self.broker.source
-        self.broker.source = Source("source-2", [list(p) for p in before.partitions], before.first)
+        topic = self._choose_topic()
+        before = self.broker.sources[topic]
+        self.broker.sources[topic] = Source(
+            "source-2", [list(p) for p in before.partitions], before.first
+        )
         self.produce(10)
 
     # --- what happens ---------------------------------------------------------------------------
 
     def produce(self, count: int) -> None:
         for _ in range(count):
-            message = next(self.messages)
-            partition = self.broker.source.partitions[message.partition]
+            topic = self._choose_topic()
+            message = next(self.messages[topic])
+            partition = self.broker.sources[topic].partitions[message.partition]
             partition.append(message)
             if self.random.random() < 0.2:  # the end of a transaction
                 partition.append(None)
 
     def planned(self, offsets: Offsets) -> Offsets | None:
         """How far the next epoch reads: what Spark writes down before it calls us."""
-        known, ends = offsets.get("product", {}), {}
-        for number, found in enumerate(self.broker.source.partitions):
-            at = known.get(str(number), 0)
-            unread = max(0, len(found) - at)
-            ends[str(number)] = at + (unread if self.healing else self.random.randint(0, unread))
-        return {"product": ends} if ends != known else None
+        known = {topic: offsets.get(topic, {}) for topic in self.messages}
+        ends: Offsets = {topic: {} for topic in known}
+        for topic, source in self.broker.sources.items():
+            for number, found in enumerate(source.partitions):
+                at = known[topic].get(str(number), 0)
+                unread = max(0, len(found) - at)
+                read = unread if self.healing else self.random.randint(0, unread)
+                ends[topic][str(number)] = at + read
+        return ends if ends != known else None
 
     def started(self) -> Driver | None:
         """Another driver; None where it did not get so far."""
