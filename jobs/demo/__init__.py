@@ -1,8 +1,8 @@
-"""The demo: a broker, a changing source, the service with two jobs, results on a screen.
+"""The demo: a broker, two changing tables, the service with two jobs, results on a screen.
 
-    Shop ─► Feed ─► shop.product ─► items ─► items-changes ─► ages (both jobs of the service)
-      │                                        └─► Fold ─► screen, lines
-      └─► truth ──────────── compared at the end ──┘
+    Shop ─┬─► Feed ─► shop.product ─┬─► items ─► items-changes ─► Fold ─► screen, lines
+      │   └─► Feed ─► shop.storage ─┴─► warehouses                 │
+      └─► truth, and the join of both tables ─ compared at the end ┘
 
 `run` has the steps in order; it stops everything that it starts.
 """

@@ -30,16 +30,16 @@ from rich.console import Console
 from jobs.demo.guard import guard
 from jobs.demo.screen import Fold, is_at_end, open_display, open_topic
 from jobs.demo.serving import PORT, DemoFailed, Patience, Service, describe_states, find_free_port
-from jobs.demo.shop import BAD_IN_A_THOUSAND, Shop
+from jobs.demo.shop import CHANGES, Shop, Truth
 from jobs.demo.source import Feed, add_options, make_changes
-from jobs.demo.specs import PARTITIONS, SINK_TOPIC, SOURCE_TOPIC, SPECS, TOUR, compute_ages
+from jobs.demo.specs import PARTITIONS, SINK_TOPIC, SOURCE_TOPIC, SPECS, STORAGE_TOPIC, TOUR
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from schemas.table.object_path import TABLES_VARIABLE
-from schemas.types.json_types import JsonObject
 
 _UPDATE_SECONDS, _LINE_SECONDS = 0.2, 5.0
 _RATE_UPDATES = 25
+_STORAGE_RATE = 2  # a change moves some 60 products to another warehouse
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -99,7 +99,7 @@ class _Demo:
         self.running = ExitStack()
         self.brokers: str
         self.service: Service
-        self.feed: Feed
+        self.feeds: tuple[Feed, ...]  # of the products, of the storage
 
     def run(self) -> bool:
         """Run the demo; return whether its results were exact."""
@@ -142,7 +142,11 @@ class _Demo:
         self.running.callback(broker.stop)
         broker.start()
         with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
-            for topic in (SOURCE_TOPIC, SINK_TOPIC):  # the jobs start at the same time
+            for topic in (
+                SOURCE_TOPIC,
+                STORAGE_TOPIC,
+                SINK_TOPIC,
+            ):  # the jobs start at the same time
                 admin.ensure_topic(topic, PARTITIONS, {})
         self.brokers = broker.address
         self._print(f"service   starting, its log in {self.data}/service.log")
@@ -153,12 +157,16 @@ class _Demo:
         self.service.start_jobs()
         for spec in SPECS:
             self._print(f"job       {spec['name']}: {spec['query']}")
-        self.feed = Feed(self.brokers, make_changes(self.shop, {}), self.options.rate)
-        self.running.callback(self.feed.close)
-        self.feed.start()
+        self.feeds = (
+            Feed(self.brokers, SOURCE_TOPIC, make_changes(self.shop, {}), self.options.rate),
+            Feed(self.brokers, STORAGE_TOPIC, self.shop.change_storage(), _STORAGE_RATE),
+        )
+        for feed in self.feeds:
+            self.running.callback(feed.close)
+            feed.start()
         self._print(
             f"source    {SOURCE_TOPIC}, {PARTITIONS} partitions, {self.options.rate} changes/s, "
-            f"seed {self.options.seed}\n          {BAD_IN_A_THOUSAND} messages in 1,000 are bad "
+            f"seed {self.options.seed}\n          {CHANGES['bad']} messages in 1,000 are bad "
             "on purpose: they go to quarantine, not into results"
         )
 
@@ -202,29 +210,30 @@ class _Demo:
 
     def _count_unread(self, counted: Mapping[str, float]) -> int:
         """Return how many sent messages are in no epoch of the first job."""
-        if self.feed.failure is not None:
-            raise DemoFailed(f"the source failed: {self.feed.failure}")
-        return max(0, self.feed.sent - int(counted.get("read", 0)))
+        for feed in self.feeds:
+            if feed.failure is not None:
+                raise DemoFailed(f"the source of {feed.topic} failed: {feed.failure}")
+        return max(0, self.feeds[0].sent - int(counted.get("read", 0)))
 
     # --- comparing ----------------------------------------------------------------------------
 
     def _compare(self) -> bool:
-        """Stop the changes; return whether topic and results equal the shop's own table."""
-        self.feed.stop()
-        truth, sent = self.shop.compute_truth(), self.feed.sent
-        self._wait("lag", "reading the rest", self._find_unread)
-        counted = self.service.read_metrics()
+        """Stop the changes; return whether topic and results equal the shop's own tables."""
+        for feed in self.feeds:
+            feed.stop()
+        truth, joined = self.shop.compute_truth(), self.shop.compute_truth("warehouse")
+        sent = sum(feed.sent for feed in self.feeds)
         with KafkaAdmin({"bootstrap_servers": [self.brokers]}) as admin:
-            foreign = sum(admin.end_offsets(SOURCE_TOPIC).values()) - sent
-        if foreign:
+            ends = [sum(admin.end_offsets(feed.topic).values()) for feed in self.feeds]
+        if foreign := sum(ends) - sent:
             self._stop_jobs()
             self._print(
-                f"not compared: {SOURCE_TOPIC} has records that the demo's source did not send "
+                f"not compared: the topics have records that the demo's source did not send "
                 f"({foreign:,}), for example resent messages"
             )
             return True
-        ages = compute_ages(truth)
-        self._wait("lag", "the second job reads the rest", lambda: self._find_wrong_windows(ages))
+        self._wait("lag", "reading the rest", lambda: self._find_unread(joined))
+        counted = self.service.read_metrics()
         self._stop_jobs()
         fold = Fold()  # of the whole topic from its beginning, as a new consumer would
         with closing(open_topic(self.brokers, SINK_TOPIC)) as topic:
@@ -235,7 +244,7 @@ class _Demo:
         verdict = f"exact: {len(truth)} groups equal the source's own table"
         for name in wrong:
             verdict = f"WRONG: {name} is {found.get(name)}, should be {truth.get(name)}"
-        self._print(f"{verdict}\nexact: {len(ages)} windows equal the same query over them")
+        self._print(f"{verdict}\nexact: {len(joined)} warehouses equal the source's own join")
         self._print(
             f"       {sent:,} messages, {fold.epoch} epochs, {fold.rows:,} changelog rows, "
             f"{counted.get('quarantined', 0):.0f} messages in quarantine"
@@ -249,18 +258,13 @@ class _Demo:
         self.service.stop_jobs()
         self._wait("stopping", "the jobs publish what they committed", describe_running)
 
-    def _find_unread(self) -> str:
-        states = describe_states(self._keep_running())
+    def _find_unread(self, joined: Truth) -> str:
+        """Return what is left: messages of the first job, or the results of the second differ."""
+        states = describe_states(jobs := self._keep_running())
         behind = self._count_unread(self.service.read_metrics())
-        return f"{behind:,} messages to go, {states}" if behind else ""
-
-    def _find_wrong_windows(self, ages: list[JsonObject]) -> str:
-        """Return the state of the second job, as long as its results are not the truth."""
-        job = self._keep_running()[-1]
-        rows = self.service.request(lambda: list(self.service.client.results(job.name)))
-        if sorted(rows, key=lambda row: row["window_start"]) == ages:
-            return ""
-        return f"{describe_states([job])}, its {len(rows)} windows should be {len(ages)}"
+        rows = self.service.request(lambda: list(self.service.client.results(jobs[-1].name)))
+        right = {row["warehouse"]: row for row in rows} == joined
+        return "" if right and not behind else f"{behind:,} messages to go, {states}"
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

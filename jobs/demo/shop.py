@@ -1,33 +1,34 @@
-"""Shop: a table of products that keeps changing, and canal's message for each change.
+"""Shop: products, and the warehouses of their names, keep changing; canal's message of each.
 
     Shop ──► messages   (partition, canal-json), the envelope as canal sends it
-      └────► truth      name -> the result of the query over the rows left
+      └────► truth      by name or by warehouse: the result of the query over the rows left
 
-Equal seeds give equal changes: the shop has its own clock, and each message advances it. Some
-messages are bad; they are not in the truth.
+Equal seeds give equal changes. Some messages are bad; they are not in the truth.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 from schemas.types.json_types import JsonObject
+from schemas.types.moments import now_ms
 
-_COLUMNS = {  # types of a spec and of MySQL, and JDBC's number
+_PRODUCT = {  # types of a spec and of MySQL, and JDBC's number
     "id": ("BIGINT", "bigint", -5),
     "name": ("STRING", "varchar(64)", 12),
     "cnt": ("INT", "int", 4),
     "price": ("DECIMAL(10, 2)", "decimal(10,2)", 3),
-    "created": ("TIMESTAMP(3)", "datetime(3)", 93),
 }
 _SHELF = {"shelf": ("STRING", "varchar(8)", 12)}  # comes and goes
-TABLE_COLUMNS = {name: kind for name, (kind, _, _) in _COLUMNS.items()}
+_STORAGE = {"name": _PRODUCT["name"], "warehouse": ("STRING", "varchar(16)", 12)}
+TABLE_COLUMNS = {name: kind for name, (kind, _, _) in _PRODUCT.items()}
+STORAGE_COLUMNS = {name: kind for name, (kind, _, _) in _STORAGE.items()}
 GROUPS = (
     *("bolt", "bracket", "chisel", "drill", "hammer", "hinge", "nut", "pliers", "saw", "screw"),
     *("washer", "wrench"),
@@ -45,30 +46,29 @@ CHANGES = {
     "alter": 3,
     "bad": 4,
 }
-BAD_IN_A_THOUSAND = CHANGES["bad"]
 ROWS_AT_FIRST = 300
 ROWS_MAX = 900
 RARE_SHARE = 0.002  # of the rows that get a group
 ROWS_IN_A_MESSAGE = 6
 CANAL_DELAY_MS = 12
-OPENS = datetime(2026, 1, 2, 9)
-MESSAGE_TAKES = timedelta(microseconds=2_500)  # as at the demo's default rate
+WAREHOUSES = ("north", "east", "south", "west")
+LEAVES_SHARE = 0.1  # of the changes of a name that is stored: then it is stored nowhere
 
 Message = tuple[int, bytes]
 Row = JsonObject  # as canal has it: every value is text
 Truth = dict[str, JsonObject]
+Columns = Mapping[str, tuple[str, str, int]]
 
 
 class Shop:
-    """The table. All changes of a product go to one partition, in order."""
+    """Both tables. All changes of a product go to one partition, in order."""
 
     def __init__(self, seed: int, partitions: int) -> None:
         self.partitions = partitions
         self._products: list[list[Row]] = [[] for _ in range(partitions)]
-        self._random = random.Random(seed)
-        self._next_id = 1
-        self._messages = 0
-        self._has_shelf = False
+        self.warehouses: dict[str, str] = {}  # by name
+        self._random, self._of_storage = random.Random(seed), random.Random(seed)
+        self._next_id, self._messages, self._has_shelf = 1, 0, False
 
     def insert_stock(self, now_ms: int) -> Iterator[Message]:
         """Insert the first products, in messages of several rows, as a bulk INSERT does."""
@@ -90,21 +90,30 @@ class Shop:
         make = others.get(kind, partial(self._update, kind))
         return make(partition, now_ms)
 
-    def compute_truth(self) -> Truth:
-        """Compute the results of the query from the rows, not from the changes."""
-        groups: dict[str, list[Row]] = {}
-        for live in self._products:
-            for row in live:
-                groups.setdefault(row["name"], []).append(row)
+    def change_storage(self) -> Iterator[Message]:
+        """Store every name, then move one after the other, or store it nowhere for a while."""
+        random, names = self._of_storage, (*GROUPS, *RARE_GROUPS)
+        for number, name in enumerate(chain(names, map(random.choice, repeat(names)))):
+            before = self.warehouses.pop(name, None)
+            leaves = before is not None and random.random() < LEAVES_SHARE
+            if not leaves:
+                self.warehouses[name] = random.choice([w for w in WAREHOUSES if w != before])
+            kind = "DELETE" if leaves else "UPDATE" if before else "INSERT"
+            row = {"name": name, "warehouse": self.warehouses.get(name, before)}
+            old = [{"warehouse": before}] if kind == "UPDATE" else None
+            fields = {"pkNames": ["name"], "id": number, "old": old}
+            yield 0, _encode_message("storage", _STORAGE, kind, [row], now_ms(), **fields)
+
+    def compute_truth(self, column: str = "name") -> Truth:
+        """Compute the results by name or by warehouse from the rows, not from the changes."""
+        groups: dict[str, list[int]] = {}
+        for row in chain(*self._products):
+            key = row["name"] if column == "name" else self.warehouses.get(row["name"])
+            if key is not None:
+                groups.setdefault(key, []).append(int(row["cnt"]))
         return {
-            name: {
-                "name": name,
-                "sum_cnt": sum(int(row["cnt"]) for row in rows),
-                "top": max(int(row["cnt"]) for row in rows),
-                "n": len(rows),
-                "oldest": min(row["created"] for row in rows).rstrip("0").rstrip("."),
-            }
-            for name, rows in groups.items()
+            key: {column: key, "sum_cnt": sum(counts), "top": max(counts), "n": len(counts)}
+            for key, counts in groups.items()
         }
 
     # --- kinds of changes ---------------------------------------------------------------------
@@ -117,7 +126,7 @@ class Shop:
             data.append(self._make_product(self._choose_group()))
             self._next_id += 1
         self._products[partition] += data
-        return partition, self._encode_message("INSERT", data, now_ms)
+        return partition, self._encode_product("INSERT", data, now_ms)
 
     def _update(self, kind: str, partition: int, now_ms: int) -> Message:
         count = self._random.randint(2, ROWS_IN_A_MESSAGE) if kind == "restock" else 1
@@ -131,19 +140,19 @@ class Shop:
                 new = {"cnt": str((int(row["cnt"]) + self._random.randint(1, 999)) % 1_000)}
             old.append({name: row[name] for name in new})
             row |= new
-        return partition, self._encode_message("UPDATE", rows, now_ms, old=old)
+        return partition, self._encode_product("UPDATE", rows, now_ms, old=old)
 
     def _delete(self, partition: int, now_ms: int) -> Message:
         live = self._products[partition]
         row = live.pop(self._random.randrange(len(live)))
-        return partition, self._encode_message("DELETE", [row], now_ms)
+        return partition, self._encode_product("DELETE", [row], now_ms)
 
     def _alter(self, partition: int, now_ms: int) -> Message:
         """Add a column that no job reads, or drop it."""
         self._has_shelf = not self._has_shelf
         clause = "ADD COLUMN `shelf` varchar(8)" if self._has_shelf else "DROP COLUMN `shelf`"
         sql = f"ALTER TABLE `product` {clause}"
-        return partition, self._encode_message("ALTER", None, now_ms, sql=sql, isDdl=True)
+        return partition, self._encode_product("ALTER", None, now_ms, sql=sql, isDdl=True)
 
     def _make_bad(self, partition: int, now_ms: int) -> Message:
         """Make a message that a job must refuse: it goes to quarantine, not into results."""
@@ -151,41 +160,25 @@ class Shop:
         kind = self._random.randrange(3)
         if kind == 0:
             row["cnt"] = "a few"
-        value = self._encode_message("UPSERT" if kind == 1 else "INSERT", [row], now_ms)
+        value = self._encode_product("UPSERT" if kind == 1 else "INSERT", [row], now_ms)
         return partition, value[:-40] if kind == 2 else value
 
     # --- messages of canal --------------------------------------------------------------------
 
-    def _encode_message(
+    def _encode_product(
         self, kind: str, data: list[Row] | None, now_ms: int, **fields: Any
     ) -> bytes:
         self._messages += 1
-        columns = _COLUMNS | (_SHELF if self._has_shelf else {})
-        message = {
-            "data": data and [{name: row.get(name) for name in columns} for row in data],
-            "database": "shop",
-            "es": now_ms - CANAL_DELAY_MS,
-            "id": self._messages,
-            "isDdl": False,
-            "mysqlType": {name: kind for name, (_, kind, _) in columns.items()} if data else None,
-            "old": None,
-            "pkNames": ["id"] if data else None,
-            "sql": "",
-            "sqlType": {name: number for name, (*_, number) in columns.items()} if data else None,
-            "table": "product",
-            "ts": now_ms,
-            "type": kind,
-        }
-        return json.dumps({**message, **fields}, separators=(",", ":")).encode()
+        columns = _PRODUCT | (_SHELF if self._has_shelf else {})
+        keys = {"pkNames": ["id"] if data else None, "id": self._messages}
+        return _encode_message("product", columns, kind, data, now_ms, **keys, **fields)
 
     def _make_product(self, name: str) -> Row:
-        created = OPENS + self._messages * MESSAGE_TAKES
         return {
             "id": str(self._next_id),
             "name": name,
             "cnt": str(self._random.randint(0, 999)),
             "price": f"{self._choose_price(20_000):.2f}",
-            "created": created.isoformat(" ", "milliseconds"),
         }
 
     def _choose_price(self, cents_max: int) -> Decimal:
@@ -194,3 +187,22 @@ class Shop:
     def _choose_group(self, apart_from: str = "") -> str:
         pool = RARE_GROUPS if self._random.random() < RARE_SHARE else GROUPS
         return self._random.choice([name for name in pool if name != apart_from])
+
+
+def _encode_message(
+    table: str, columns: Columns, kind: str, data: list[Row] | None, now_ms: int, **fields: Any
+) -> bytes:
+    message = {
+        "data": data and [{name: row.get(name) for name in columns} for row in data],
+        "database": "shop",
+        "es": now_ms - CANAL_DELAY_MS,
+        "isDdl": False,
+        "mysqlType": {name: kind for name, (_, kind, _) in columns.items()} if data else None,
+        "old": None,
+        "sql": "",
+        "sqlType": {name: number for name, (*_, number) in columns.items()} if data else None,
+        "table": table,
+        "ts": now_ms,
+        "type": kind,
+    }
+    return json.dumps({**message, **fields}, separators=(",", ":")).encode()

@@ -1,8 +1,8 @@
-"""The demo's source: a shop's changes, sent at an even rate from a thread.
+"""The demo's source: changes of a table, sent at an even rate from a thread.
 
     topic's end offsets ──► make the same changes again, unsent, up to there ──► send the next ones
 
-A seed determines all changes of a shop. `python -m jobs.demo.source` is the source alone, for
+A seed determines all changes of a shop. `python -m jobs.demo.source` sends the products' alone, to
 existing brokers. If it starts again it makes all changes again, and sends the changes that each
 partition does not have. So the table's history has no gap and no repetition, however it ended.
 """
@@ -26,12 +26,13 @@ from jobs.edge.kafka.admin import KafkaAdmin
 from schemas.spec.connections import BROKERS_DEFAULT
 from schemas.types.moments import now_ms
 
+Messages = Iterator[Message | None]
 RATE_DEFAULT = 400
 _TICK_SECONDS = 0.05
 _HEARTBEAT_SECONDS = 1.0
 
 
-def make_changes(shop: Shop, there: Mapping[int, int]) -> Iterator[Message | None]:
+def make_changes(shop: Shop, there: Mapping[int, int]) -> Messages:
     """Yield the changes that the topic does not have, for ever; None for one that it has."""
     made = dict.fromkeys(range(shop.partitions), 0)
     stock = shop.insert_stock(now_ms())
@@ -45,8 +46,9 @@ def make_changes(shop: Shop, there: Mapping[int, int]) -> Iterator[Message | Non
 class Feed(threading.Thread):
     """Sends changes; `sent` counts them."""
 
-    def __init__(self, brokers: str, messages: Iterator[Message | None], rate: int) -> None:
-        super().__init__(name="feed", daemon=True)
+    def __init__(self, brokers: str, topic: str, messages: Messages, rate: int) -> None:
+        super().__init__(name=f"feed of {topic}", daemon=True)
+        self.topic = topic
         self.sent = 0
         self.failure: BaseException | None = None
         self.ended = threading.Event()
@@ -79,7 +81,7 @@ class Feed(threading.Thread):
                     began = time.monotonic()  # the rate counts from the first message that is sent
                     continue
                 partition, value = message
-                result = self._producer.send(SOURCE_TOPIC, value, partition=partition)
+                result = self._producer.send(self.topic, value, partition=partition)
                 result.add_errback(self._fail)
                 self.sent += 1
                 sent += 1
@@ -112,7 +114,7 @@ def main() -> int:
             there = admin.end_offsets(SOURCE_TOPIC)
         print(f"source: {SOURCE_TOPIC} has {sum(there.values())} messages", flush=True)
         changes = make_changes(Shop(options.seed, PARTITIONS), there)
-        feed = Feed(options.brokers, changes, options.rate)
+        feed = Feed(options.brokers, SOURCE_TOPIC, changes, options.rate)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: feed.ended.set())
         feed.start()

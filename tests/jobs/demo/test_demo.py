@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
 import sys
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 import psutil
 import pytest
 
 from jobs.core.formats.registry import MessageRules
+from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.tree import Column
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Rejected, Skipped
-from jobs.core.values.json_values import render
-from jobs.demo.shop import RARE_GROUPS, Shop, Truth
-from jobs.demo.specs import AGES, ITEMS, compute_ages
+from jobs.demo.shop import RARE_GROUPS, WAREHOUSES, Shop, Truth
+from jobs.demo.specs import ITEMS, SPECS
 from schemas.spec.file import load_spec
-from schemas.types.sql_types import SqlType
 from tests.support.jobs.running_job import produce
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 NOW_MS = 1_767_225_600_000
 CHANGES = 6_000
 
-COLUMNS = ("id", "name", "cnt", "created")
+COLUMNS = ("id", "name", "cnt")
 
-Row = tuple[int, str, int, int]
+Row = tuple[int, str, int]
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +56,12 @@ def test_truth_is_the_query_over_the_rows_that_the_messages_leave(
     groups: dict[str, list[Row]] = {}
     for row in live.elements():
         groups.setdefault(row[1], []).append(row)
-    moment = load_spec(ITEMS).columns["created"]
     assert shop[0].compute_truth() == {
         name: {
             "name": name,
             "sum_cnt": sum(row[2] for row in rows),
             "top": max(row[2] for row in rows),
             "n": len(rows),
-            "oldest": render(min(row[3] for row in rows), moment),
         }
         for name, rows in groups.items()
     }
@@ -110,29 +109,46 @@ def test_equal_seeds_give_equal_shops() -> None:
     assert made(7) != made(8)
 
 
-def test_the_demos_specs_are_jobs_and_the_second_reads_what_the_first_publishes() -> None:
-    first, second = load_spec(ITEMS), load_spec(AGES)
-    plan = parse_query(first.query, first.columns)
-    assert plan.output == ("name", "sum_cnt", "top", "n", "oldest")
-    assert first.columns["price"] == SqlType.parse("DECIMAL(10, 2)")
-    types = {named.name: named.type for named in plan.group} | dict(plan.results)
-    assert {name: types[name] for name in second.columns} == second.columns
-    assert parse_query(second.query, second.columns).window is not None
+def test_the_demos_specs_are_jobs_and_the_second_joins_both_tables() -> None:
+    items, warehouses = map(load_spec, SPECS)
+    assert parse_query(items.query, items.columns).output == ("name", "sum_cnt", "top", "n")
+    assert set(warehouses.sources or ()) == {"product", "storage"}
+    assert plan_of(warehouses).output == ("warehouse", "sum_cnt", "top", "n")
 
 
-def test_windows_are_those_of_the_oldest_products() -> None:
-    items = {
-        name: {"name": name, "sum_cnt": total, "top": top, "n": 2, "oldest": oldest}
-        for name, total, top, oldest in [
-            ("a", 7, 4, "2026-01-02 09:00:09.999"),
-            ("b", 8, 5, "2026-01-02 09:00:10.000"),
-            ("c", 9, 3, "2026-01-02 09:00:19.000"),
-        ]
-    }
-    assert compute_ages(items) == [
-        {"window_start": "2026-01-02 09:00:00", "names": 1, "stock": 7, "top": 4},
-        {"window_start": "2026-01-02 09:00:10", "names": 2, "stock": 17, "top": 5},
-    ]
+def test_the_storage_moves_names_and_its_truth_is_the_join() -> None:
+    shop = Shop(seed=3, partitions=1)
+    list(shop.insert_stock(NOW_MS))
+    stored: dict[str, str] = {}
+    kinds: Counter[str] = Counter()
+    for _, value in islice(shop.change_storage(), 200):
+        message = json.loads(value)
+        (row,) = message["data"]
+        kinds[message["type"]] += 1
+        before = stored.pop(row["name"], None)
+        assert (
+            before
+            == {
+                "INSERT": None,
+                "UPDATE": (message["old"] or [{}])[0].get("warehouse"),
+                "DELETE": row["warehouse"],
+            }[message["type"]]
+        )
+        if message["type"] != "DELETE":
+            assert row["warehouse"] != before
+            stored[row["name"]] = row["warehouse"]
+    assert kinds["UPDATE"] > kinds["INSERT"] > 0 < kinds["DELETE"]
+    assert stored == shop.warehouses
+    by_name, joined = shop.compute_truth(), shop.compute_truth("warehouse")
+    assert set(joined) <= set(WAREHOUSES)
+    for warehouse, row in joined.items():
+        rows = [by_name[name] for name, at in stored.items() if at == warehouse and name in by_name]
+        assert row == {
+            "warehouse": warehouse,
+            "sum_cnt": sum(each["sum_cnt"] for each in rows),
+            "top": max(each["top"] for each in rows),
+            "n": sum(each["n"] for each in rows),
+        }
 
 
 def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
@@ -158,13 +174,13 @@ def test_demo_without_a_terminal_ends_exact_and_leaves_nothing(tmp_path: Path) -
     exact = re.search(r"^exact: (\d+) groups equal the source's own table$", output, re.M)
     assert exact is not None, output
     assert int(exact[1]) >= 12
-    assert re.search(r"^exact: \d+ windows equal the same query over them$", output, re.M), output
+    assert re.search(r"^exact: \d warehouses equal the source's own join$", output, re.M), output
     assert '"desired":"PAUSED"' in paused
     assert "items was paused: it resumes, to be compared" in output
     assert '"row":{"name":"bolt"' in answers[0]
     assert '"multiset"' in answers[1]
     assert "event: progress" in answers[2]
-    assert answers[3].startswith("window_start,names,stock,top")
+    assert answers[3].startswith("warehouse,sum_cnt,top,n")
     assert '"reason"' in answers[4]
     assert re.search(r"^epoch \d+ · .* rows/s · lag .* in quarantine", output, re.M)
     assert (tmp_path / "data" / "jobs" / "items" / "epochs" / "_delta_log").is_dir()
@@ -183,9 +199,7 @@ def test_a_demo_whose_visitor_writes_to_its_topic_ends_and_says_that_it_compares
         produce(_broker_of(demo), "shop.product", [(1, b"{}")])
         output, errors = demo.communicate(timeout=250)
     assert demo.returncode == 0, output + errors
-    assert re.search(r"^not compared: shop\.product has .* \(1\), for example", output, re.M), (
-        output
-    )
+    assert re.search(r"^not compared: the topics have .* \(1\), for example", output, re.M), output
     assert "WRONG" not in output
 
 

@@ -54,8 +54,8 @@ def address(tmp_path: Path) -> Iterator[str]:
         demo.send_signal(signal.SIGINT)
         output, _ = demo.communicate(timeout=100)
     assert demo.returncode == 0, output
-    exact = re.findall(r"^exact: \d+ (groups|windows) equal", output, re.MULTILINE)
-    assert exact == ["groups", "windows"], output
+    exact = re.findall(r"^exact: \d+ (groups|warehouses) equal", output, re.MULTILINE)
+    assert exact == ["groups", "warehouses"], output
     assert psutil.wait_procs(family, timeout=20)[1] == []
 
 
