@@ -24,7 +24,7 @@ PROBES_PER_SECOND = 50
 # Probes of the first seconds do not count, because the engine has just worked off its backlog.
 SETTLE_SECONDS = 5
 READER_START_SECONDS = 2
-ARRIVE_SECONDS_MAX = 30
+ARRIVE_SECONDS_MAX = 120
 PROBE_KEY = b"probe-"
 
 

@@ -20,7 +20,7 @@ from bench.fold import fold_changelog, fold_upserts
 from bench.frame import MIB, Bench, Figure
 from bench.latency import PROBES_PER_SECOND, SETTLE_SECONDS, Latency, probe_latency
 from bench.orders import CUSTOMERS, ORDERS, OrdersShape, OrdersTables
-from bench.outcome import Outcome, check
+from bench.outcome import BenchFailed, Outcome, check
 from bench.product import MINIBATCH, RetallyJob
 from bench.topic import PARTITIONS, fill, producer, send_steadily
 from bench.workloads import latency
@@ -51,9 +51,15 @@ class Filled:
 
 
 def run(bench: Bench) -> None:
-    _backfills(bench)
-    _latencies(bench)
-    _memories(bench)
+    """Measure each part, also after one of them has failed: a run takes half an hour."""
+    failures = []
+    for measure in (_backfills, _latencies, _memories):
+        try:
+            measure(bench)
+        except BenchFailed as problem:
+            failures.append(str(problem))
+    if failures:
+        raise BenchFailed("; ".join(failures))
 
 
 # --- backfill -------------------------------------------------------------------------------------
