@@ -19,9 +19,10 @@ from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.tree import Column
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Rejected, Skipped
-from jobs.demo.shop import RARE_GROUPS, WAREHOUSES, Shop, Truth
-from jobs.demo.specs import ITEMS, SPECS
+from jobs.demo.shop import RARE_GROUPS, Shop, Truth
+from jobs.demo.specs import ITEMS, SPECS, WAREHOUSES
 from schemas.spec.file import load_spec
+from tests.support.histories.joined_query import Change, JoinedQuery
 from tests.support.jobs.running_job import produce
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -139,16 +140,32 @@ def test_the_storage_moves_names_and_its_truth_is_the_join() -> None:
             stored[row["name"]] = row["warehouse"]
     assert kinds["UPDATE"] > kinds["INSERT"] > 0 < kinds["DELETE"]
     assert stored == shop.warehouses
-    by_name, joined = shop.compute_truth(), shop.compute_truth("warehouse")
-    assert set(joined) <= set(WAREHOUSES)
-    for warehouse, row in joined.items():
-        rows = [by_name[name] for name, at in stored.items() if at == warehouse and name in by_name]
-        assert row == {
-            "warehouse": warehouse,
-            "sum_cnt": sum(each["sum_cnt"] for each in rows),
-            "top": max(each["top"] for each in rows),
-            "n": sum(each["n"] for each in rows),
-        }
+
+
+def test_the_query_over_both_topics_gives_the_shops_own_join() -> None:
+    shop, spec = Shop(seed=3, partitions=4), load_spec(WAREHOUSES)
+    messages = {
+        "product": [*shop.insert_stock(NOW_MS), *(shop.change(NOW_MS) for _ in range(500))],
+        "storage": list(islice(shop.change_storage(), 60)),
+    }
+    columns = {name: source.columns for name, source in spec.source_specs.items()}
+    changes: list[Change] = []
+    for table, sent in messages.items():
+        declared = tuple(Column(*each) for each in columns[table].items())
+        decoder = CanalDecoder(declared, declared, "shop", table)
+        for _, value in sent:
+            decoded = decoder.explain(value)
+            found = decoded.changes if isinstance(decoded, Changes) else ()
+            changes += [(table, weight, row) for weight, row in found]
+    query = JoinedQuery(spec.query, columns)
+    query.run_epoch(changes)
+    names = plan_of(spec).output
+    rows: list[dict[str, object]] = [
+        dict(zip(names, (*key, *row), strict=True)) for key, row in query.table.items()
+    ]
+    truth = shop.compute_truth("warehouse")
+    assert {str(row["warehouse"]): row for row in rows} == truth
+    assert set(truth) <= {"north", "east", "south", "west"} and len(truth) > 1
 
 
 def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
