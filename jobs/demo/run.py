@@ -142,12 +142,9 @@ class _Demo:
         self.running.callback(broker.stop)
         broker.start()
         with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
-            for topic in (
-                SOURCE_TOPIC,
-                STORAGE_TOPIC,
-                SINK_TOPIC,
-            ):  # the jobs start at the same time
+            for topic in (SOURCE_TOPIC, SINK_TOPIC):  # the jobs start at the same time
                 admin.ensure_topic(topic, PARTITIONS, {})
+            admin.ensure_topic(STORAGE_TOPIC, 1, {})
         self.brokers = broker.address
         self._print(f"service   starting, its log in {self.data}/service.log")
         port = find_free_port(self.options.port)
