@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.flink.peer import FlinkJob, source_table, with_options
-from bench.orders import CUSTOMERS, ORDERS
+from bench.joins.orders import CUSTOMERS, ORDERS
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@
     customers ─┘     backfill: the rate and the memory
                      5,000 changes/s: the time until a change is readable
                      10 million orders (`--groups`): the memory
+                     a customer with a million orders moves: the epoch
 
 One change in a hundred moves a customer, with all of his orders, to another of 1,000 regions.
 `--changes 300000 --groups 300000 --seconds 20` tries it in some minutes.
@@ -12,48 +13,35 @@ One change in a hundred moves a customer, with all of his orders, to another of 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from bench.flink.joined import FlinkJoin
-from bench.flink.peer import JVM, State
-from bench.fold import fold_changelog, fold_upserts
+from bench.flink.peer import State
 from bench.frame import MIB, Bench, Figure
+from bench.joins.jobs import Filled, check_result, fill_tables, make_job, make_peer
+from bench.joins.orders import OrdersShape
+from bench.joins.skew import measure_skew
 from bench.latency import PROBES_PER_SECOND, SETTLE_SECONDS, Latency, probe_latency
-from bench.orders import CUSTOMERS, ORDERS, OrdersShape, OrdersTables
-from bench.outcome import BenchFailed, Outcome, check
-from bench.product import MINIBATCH, RetallyJob
-from bench.topic import PARTITIONS, fill, producer, send_steadily
+from bench.outcome import BenchFailed, Outcome
+from bench.product import RetallyJob
+from bench.topic import producer, send_steadily
 from bench.workloads import latency
 from bench.workloads.backfill import WARM_SHARE
 from bench.workloads.epoch import wait_until_processed
 
 TITLE = "joins"
-QUERY = (
-    "SELECT c.region AS name, SUM(o.amount) AS total, COUNT(*) AS n "
-    "FROM orders AS o JOIN customers AS c ON o.customer_id = c.id GROUP BY c.region"
-)
 RATE = 5_000
 LATENCY_CHANGES_MAX = 1_000_000
 CUSTOMERS_MAX, CHANGES_A_CUSTOMER, CHANGES_A_LIVE_ORDER = 200_000, 30, 6
 RATES_MIN: dict[State, float] = {"hashmap": 2.0, "rocksdb": 4.0}
 LATENCY_MAX = 0.7
-EPOCHS_MIN, EPOCH_ROWS_MAX = 8, 500_000
 MEMORY_SHARE_MAX = 0.5
 LARGE_JVM = ("-Xms1g", "-Xmx10g")  # for a state that does not fit into the heap of other workloads
-
-
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """Two topics with all changes so far of both tables."""
-
-    topics: tuple[str, str]
-    table: OrdersTables
 
 
 def run(bench: Bench) -> None:
     """Measure each part, also after one of them has failed: a run takes half an hour."""
     failures = []
-    for measure in (_backfills, _latencies, _memories):
+    for measure in (_backfills, _latencies, _memories, measure_skew):
         try:
             measure(bench)
         except BenchFailed as problem:
@@ -77,7 +65,7 @@ def _backfills(bench: Bench) -> None:
     if not bench.options.flink:
         return
     for state, least in RATES_MIN.items():
-        job = _make_peer(bench, filled, state=state)
+        job = make_peer(bench, filled, state=state)
         with bench.measuring(f"{job.engine}: backfill of a join"):
             outcome = job.catch_up()
         check_result(bench, job, filled)
@@ -134,7 +122,7 @@ def _measure_latency(bench: Bench, state: State | None) -> Latency:
         job.catch_up()
         job.minibatch = dict(latency.MINIBATCH)
     else:
-        job = _make_peer(bench, filled, state=state, latency="1 s", checkpoints="1 s")
+        job = make_peer(bench, filled, state=state, latency="1 s", checkpoints="1 s")
     engine = "retally" if state is None else job.engine  # type: ignore[union-attr]
     with job.running():
         wait_until_processed(job.count_processed, filled)
@@ -176,7 +164,7 @@ def _memories(bench: Bench) -> None:
         shares["retally"] = _catch_up(bench, filled).memory_bytes_max
         _add(bench, "retally", what, shares["retally"] / MIB, "MiB")
     if bench.options.flink:
-        job = _make_peer(bench, filled, jvm=LARGE_JVM)
+        job = make_peer(bench, filled, jvm=LARGE_JVM)
         with bench.measuring(f"Flink: {orders:,} orders"):
             shares["Flink"] = job.catch_up().memory_bytes_max
         check_result(bench, job, filled)
@@ -197,76 +185,6 @@ def _shape(bench: Bench, changes: int) -> OrdersShape:
         live_orders=changes // CHANGES_A_LIVE_ORDER,
         customers=min(CUSTOMERS_MAX, bench.options.changes // CHANGES_A_CUSTOMER),
     )
-
-
-def fill_tables(bench: Bench, shape: OrdersShape, probes: int = 0) -> Filled:
-    topics = bench.new_topic("orders", PARTITIONS), bench.new_topic("customers", PARTITIONS)
-    table = OrdersTables(shape)
-    seconds = fill(bench.brokers, topics, table.stream())
-    fill(bench.brokers, topics, enumerate(table.add_probes(probes)))
-    bench.say(f"{table.sequence:,} changes in {' and '.join(topics)} after {seconds:.1f} s")
-    return Filled(topics, table)
-
-
-def make_job(bench: Bench, filled: Filled) -> RetallyJob:
-    orders, customers = filled.topics
-    sources = {
-        "orders": {"topic": orders, "columns": ORDERS},
-        "customers": {"topic": customers, "columns": CUSTOMERS},
-    }
-    of_each = {"format": "canal-json", "start": "earliest"}
-    return RetallyJob(
-        name="join",
-        brokers=bench.brokers,
-        topic=orders,
-        directory=bench.directory / orders,
-        minibatch=MINIBATCH | {"max_rows": _count_epoch_rows(filled)},
-        overrides={
-            "source": None,
-            "columns": None,
-            "sources": {name: of_each | source for name, source in sources.items()},
-            "query": QUERY,
-        },
-    )
-
-
-def _count_epoch_rows(filled: Filled) -> int:
-    """Return the rows of an epoch: as in the other backfills, but a small run has epochs too."""
-    return min(EPOCH_ROWS_MAX, filled.table.sequence // EPOCHS_MIN)
-
-
-def _make_peer(
-    bench: Bench,
-    filled: Filled,
-    *,
-    state: State = "hashmap",
-    latency: str = "5 s",
-    checkpoints: str = "10 s",
-    jvm: tuple[str, ...] = JVM,
-) -> FlinkJoin:
-    sink_topic = bench.new_topic("flink")
-    orders, customers = filled.topics
-    return FlinkJoin(
-        bench.brokers,
-        orders,
-        sink_topic,
-        bench.out,
-        bench.directory / sink_topic,
-        state=state,
-        delivery="exactly-once",
-        latency=latency,
-        checkpoints=checkpoints,
-        jvm=jvm,
-        query=QUERY,
-        customers=customers,
-    )
-
-
-def check_result(bench: Bench, job: RetallyJob | FlinkJoin, filled: Filled) -> None:
-    ours = isinstance(job, RetallyJob)
-    fold = fold_changelog if ours else fold_upserts
-    result = fold(bench.brokers, job.sink_topic).table
-    check("retally" if ours else "Flink", result, filled.table.truth())
 
 
 def _add(bench: Bench, engine: str, what: str, value: float, unit: str) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from bench.generator import Batches, Truth
-from bench.orders import OrdersShape, OrdersTables
+from bench.joins.orders import OrdersShape, OrdersTables
 from bench.topic import PARTITIONS
 
 SMALL = OrdersShape(changes=6_000, live_orders=1_000, customers=200, regions=20)

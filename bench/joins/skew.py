@@ -14,23 +14,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.frame import MIB, Bench, Figure
-from bench.orders import OrdersShape
+from bench.joins.jobs import Filled, check_result, fill_tables, make_job
+from bench.joins.orders import OrdersShape
 from bench.process_tree import sampled_footprint
 from bench.product import RetallyJob
 from bench.topic import fill
 from bench.workloads.epoch import wait_until_processed
-from bench.workloads.joins import Filled, check_result, fill_tables, make_job
 from jobs.core.join.stages import JOIN_PREFIX
 from jobs.table.files import live_files, open_table
 
-TITLE = "skewed join"
+TITLE = "joins"
 ORDERS_MAX = 1_000_000
 MOVES = 5
 SECONDS_MAX = 60.0
 SETTLE_SECONDS = 5.0
 
 
-def run(bench: Bench) -> None:
+def measure_skew(bench: Bench) -> None:
     if not bench.options.retally:
         return
     orders = min(ORDERS_MAX, bench.options.changes)
