@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.core.fold.fold import FoldContext
 from jobs.core.fold.program import Program
 from jobs.core.fold.rules import DEFAULT_RULES
-from jobs.core.fold.sessions import fold_of
+from jobs.core.fold.sessions import fold_bundle
 from jobs.core.fold.state import MemoryState, Upserts
 from jobs.core.join.arrangement import WeightedRow, Weights
 from jobs.core.join.operator import ByKey, JoinOperator
@@ -23,7 +23,7 @@ from jobs.core.values.change import Row
 from jobs.core.values.order_key import encoder
 from jobs.edge.state.bucket_states import BucketStates
 from jobs.edge.table.file_writer import AddedFile, file_name
-from jobs.edge.tasks.decode_views import ViewInputs
+from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.join import JoinReport, JoinTask, SideState
 from jobs.table.parts import ACCUMULATORS, GROUP_STATE
 from schemas.table.view_path import place_name
@@ -61,7 +61,7 @@ class SideRows:
         deltas = program.gather(keys, rows, [0] * len(keys), weights)
         order = encoder(tuple(named.type for named in program.plan.group))
         context = FoldContext(order, DEFAULT_RULES, 0, None)
-        return fold_of(program)(program, self._state, deltas, context).upserts
+        return fold_bundle(program, self._state, deltas, context).upserts
 
 
 def joined(

@@ -152,7 +152,7 @@ def test_the_query_over_both_topics_gives_the_shops_own_join() -> None:
     changes: list[Change] = []
     for table, sent in messages.items():
         declared = tuple(Column(*each) for each in columns[table].items())
-        decoder = CanalDecoder(declared, declared, "shop", table)
+        decoder = MessageRules("canal-json", "shop", table).decoder(declared, declared)
         for _, value in sent:
             decoded = decoder.explain(value)
             found = decoded.changes if isinstance(decoded, Changes) else ()
