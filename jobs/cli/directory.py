@@ -208,7 +208,7 @@ def _read_results(table: TableReader, wanted: Wanted) -> Results:
     group = None if wanted.key is None else parse_group_key(wanted.key, table.plan)
     shape, moved = table.shape, table.newest.moved
     conditions, order = wanted.parse_listing(shape.columns)
-    epoch = wanted.epoch if wanted.time_ms is None else _find_epoch(table, wanted.time_ms)
+    epoch = wanted.epoch if wanted.time_ms is None else table.find_epoch(wanted.time_ms * 1_000)
     found = table.results(epoch, group)
     rows = (((*key, *result), (key, result)) for key, result in found.rows)
     kept = select_items(shape.columns, rows, conditions, order, wanted.limit)
@@ -218,15 +218,6 @@ def _read_results(table: TableReader, wanted: Wanted) -> Results:
         [shape.row(*row) for row in kept],
         moved if moved is not None and moved <= found.epoch else None,
     )
-
-
-def _find_epoch(table: TableReader, time_ms: int) -> int:
-    """Return the newest epoch that was committed by a time."""
-    found = [row.epoch for row in table.kept_epochs if row.committed_at <= time_ms * 1_000]
-    if not found:
-        oldest = format_instant(table.kept_epochs[0].committed_at // 1_000)
-        raise CommandFailed(f"no epoch was committed by then; the oldest is of {oldest}")
-    return found[-1]
 
 
 def _compare_epochs(

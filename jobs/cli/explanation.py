@@ -90,14 +90,11 @@ def _print_argument(argument: JsonObject) -> None:
         cut = [*entries[:half], *entries[-half:]]
         print(f"({len(entries) - ENTRIES_SHOWN} values in between left out; --json has all)")
     rows = [
-        [render_cell(e["value"]), e["multiplicity"], _describe_multiplicity(e["multiplicity"])]
-        for e in cut
+        [render_cell(each["value"]), times, "never inserted" if times < 0 else ""]
+        for each in cut
+        for times in [each["multiplicity"]]
     ]
     print_table([("value", True), ("times", True), ("", False)], rows)
-
-
-def _describe_multiplicity(multiplicity: int) -> str:
-    return "never inserted" if multiplicity < 0 else ""
 
 
 def _describe_ranges(offsets: OffsetRanges | None) -> str:

@@ -8,7 +8,6 @@ does not have. With more than six digits it is text.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -47,7 +46,7 @@ def read_job(data: Path, job: str, moment: Moment) -> JobResults:
     def read(table: TableReader) -> JobResults:
         epoch = moment.epoch
         if moment.time_us is not None:
-            epoch = _find_epoch(table, moment.time_us)
+            epoch = table.find_epoch(moment.time_us)
         found = table.results(epoch)
         if len(found.rows) > limits.SQL_GROUPS_MAX:
             raise StatementRefused(
@@ -93,17 +92,6 @@ def _has_own_query(paths: JobDirectory) -> bool:
         return bool(load_spec(paths.spec).query)
     except (SpecError, OSError):
         return True
-
-
-def _find_epoch(table: TableReader, time_us: int) -> int:
-    """Return the newest epoch that was committed by a time."""
-    epochs = table.kept_epochs
-    index = bisect_right([row.committed_at for row in epochs], time_us)
-    if index == 0:
-        raise StatementRefused(
-            f"job {table.paths.name} had no epoch at that time, or retention has removed it"
-        )
-    return epochs[index - 1].epoch
 
 
 def make_column(values: Sequence[Value], kind: SqlType) -> pa.Array:

@@ -375,9 +375,24 @@ class Pipeline:
                 for each in source.readers
             )
             decodes.append(self._make_decode_task(source, ranges, epoch, uuid, readers, targets))
-            if source.images is not None:
+            if (images := source.images) is not None:
                 dedupes.append(
-                    self._make_dedupe_task(source, source.images, epoch, uuid, readers, targets)
+                    DedupeTask(
+                        source.plan,
+                        images.root,
+                        images.cache,
+                        epoch,
+                        uuid,
+                        base=stamp_of(self.newest),
+                        version=self.table.version,
+                        recent_epochs=tuple(images.recent_epochs),
+                        views=readers,
+                        number=images.number,
+                        targets=targets,
+                        truncations=Truncations.of_json(self.newest.time.truncations),
+                        durable=self.spec.durable,
+                        bytes_max=self.task_bytes_max,
+                    )
                 )
         joins = self.inputs.make_join_tasks(
             targets,
@@ -411,32 +426,6 @@ class Pipeline:
                 f"({self.task_bytes_max}); remove it from the topic or use fewer columns"
             )
         return outcome
-
-    def _make_dedupe_task(
-        self,
-        source: RunningSource,
-        images: KeptState,
-        epoch: int,
-        uuid: str,
-        readers: tuple[ViewInputs, ...],
-        targets: int,
-    ) -> DedupeTask:
-        return DedupeTask(
-            source.plan,
-            images.root,
-            images.cache,
-            epoch,
-            uuid,
-            base=stamp_of(self.newest),
-            version=self.table.version,
-            recent_epochs=tuple(images.recent_epochs),
-            views=readers,
-            number=images.number,
-            targets=targets,
-            truncations=Truncations.of_json(self.newest.time.truncations),
-            durable=self.spec.durable,
-            bytes_max=self.task_bytes_max,
-        )
 
 
 def make_pipeline(

@@ -113,7 +113,8 @@ class Gate:
         state = scope.get("state", {})
         if "role" in state and (_changes(scope) or "reads" in state):
             method, path = scope["method"][:20], _make_printable(scope["path"])
-            line = (state["who"], state["role"], method, path, status, _find_client(scope))
+            address = scope["client"][0] if scope.get("client") else ""  # perhaps of a proxy
+            line = (state["who"], state["role"], method, path, status, address)
             await run_in_threadpool(self._audit_log.note, *line, state.get("reads"))
 
     def _rank(self, scope: Scope) -> int:
@@ -152,11 +153,6 @@ def _require_one_host(scope: Scope) -> None:
     hosts = sum(name == b"host" for name, _ in scope["headers"])
     if hosts > 1 or (hosts == 0 and scope["http_version"] != "1.0"):
         raise Problem("host-refused", 400, "send exactly one header Host")
-
-
-def _find_client(scope: Scope) -> str:
-    """Return the address of the client, or of the proxy before the service."""
-    return scope["client"][0] if scope.get("client") else ""
 
 
 def _read_content_length(scope: Scope) -> int:

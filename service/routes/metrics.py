@@ -15,7 +15,6 @@ from service.live.table import LiveTable
 from service.request_counts import RequestCounts
 from service.runtime import Runtime
 from service.supervision.register import Actual
-from service.table.state_size import StateSize
 
 PHASES = ("plan", "tasks", "check", "commit", "publish")
 
@@ -290,7 +289,8 @@ def _list_table_sizes(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]
     sizes = [
         ({"job": name, "part": size.part}, size)
         for name, live_table, _ in newest_epochs
-        for size in getattr(_read_sizes(runtime, live_table), "parts", ())
+        if (found := runtime.state_sizes.read(live_table.paths.at_view("").table)) is not None
+        for size in found.parts  # of all views
     ]
     rows = [(label, float(size.rows)) for label, size in sizes]
     octets = [(label, float(size.size)) for label, size in sizes]
@@ -301,11 +301,6 @@ def _list_table_sizes(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]
         _Family("retally_table_bytes", "Bytes of a part of the table", octets),
         _Family("retally_table_files", "Files of a part of the table", files),
     ]
-
-
-def _read_sizes(runtime: Runtime, live_table: LiveTable) -> StateSize | None:
-    """Return the size of a job's table with the parts of all views."""
-    return runtime.state_sizes.read(live_table.paths.at_view("").table)
 
 
 def _list_requests(counts: RequestCounts) -> list[_Family]:

@@ -298,9 +298,9 @@ class Supervisor:
         if record.desired != Desired.RUNNING:
             self._register.report(name, Actual(record.desired))
             return
-        if code == OWNED_ELSEWHERE and self._holder(self._paths.job(name)) is not None:
-            return  # the next tick adopts that process
         paths = self._paths.job(name)
+        if code == OWNED_ELSEWHERE and job_process.find_writer(paths.lock) is not None:
+            return  # the next tick adopts that process
         kind, retryable, reason = self._find_reason(paths, record.pid, code)
         if child is not None and kind in _BY_MEMORY and child.was_short_of_memory:
             kind, reason = "out-of-memory", f"{_OUT_OF_MEMORY}: {reason}"
@@ -358,9 +358,6 @@ class Supervisor:
             printed = problem or printed
             return "spec-refused", False, printed or _describe_exit(code)
         return "died", True, printed or _describe_exit(code)
-
-    def _holder(self, paths: JobPaths) -> int | None:
-        return job_process.find_writer(paths.lock)
 
 
 def is_retry_due(record: JobRecord, now: int) -> bool:

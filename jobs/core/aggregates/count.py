@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.core.aggregates.interfaces import Cell, Function, Site, Storage
+from jobs.core.aggregates.interfaces import Cell, Function, Storage
 from jobs.core.values.json_values import Json
 from schemas.types.sql_types import BIGINT
 
@@ -28,16 +28,12 @@ class Count:
         return {"count": cells[0]}
 
 
-def _count(site: Site) -> list[str]:
-    return [f"{site.target} = {site.cells[0]}"]
-
-
 FUNCTIONS = (
     Function(
         "COUNT",
         accumulators=lambda name, _: (Count(name),),
         result=lambda _: BIGINT,
-        value=_count,
+        value=lambda site: [f"{site.target} = {site.cells[0]}"],
         about="The number of rows (`COUNT(*)`), or of rows with a value. DISTINCT allows several "
         "arguments, and counts rows in which none of them is NULL.",
         example="COUNT(DISTINCT cnt)",

@@ -84,10 +84,6 @@ def _string_agg(site: Site) -> list[str]:
     return [f"{site.target} = join_texts({values_code(site)}, {separator!r}, misfits)"]
 
 
-def _array_agg(site: Site) -> list[str]:
-    return [f"{site.target} = to_array({values_code(site)}, misfits)"]
-
-
 def _top_k(site: Site) -> list[str]:
     (count,) = site.aggregate.parameters
     entries = f"{site.present}.entries(descending=True)"
@@ -119,7 +115,7 @@ FUNCTIONS = (
         "ARRAY_AGG",
         accumulators=multiset_of,
         result=lambda argument: array_of(item_type(argument)),
-        value=_array_agg,
+        value=lambda site: [f"{site.target} = to_array({values_code(site)}, misfits)"],
         about="The values as an ARRAY, with NULLs unless the call has IGNORE NULLS. "
         f"{WITHOUT_ORDER} {BOUNDS}",
         example="ARRAY_AGG(cnt ORDER BY day)",

@@ -45,6 +45,7 @@ from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from schemas.table.explanation import Explained
 from schemas.types.arrow_values import to_list
+from schemas.types.moments import format_instant
 
 Read = TypeVar("Read")
 
@@ -123,6 +124,17 @@ class TableReader(TableVersion):
         """
         start, kept = self.start, self.kept_epochs
         return drop_undone(kept if start in (None, kept[0]) else [start, *kept])
+
+    def find_epoch(self, time_us: int) -> int:
+        """Return the newest epoch that was committed by a time; raise HistoryGone if none was."""
+        at = bisect_right([row.committed_at for row in self.kept_epochs], time_us)
+        if at == 0:
+            oldest = format_instant(self.kept_epochs[0].committed_at // 1_000)
+            raise HistoryGone(
+                f"job {self.paths.name!r}: no epoch was committed by then; "
+                f"the oldest is of {oldest}"
+            )
+        return self.kept_epochs[at - 1].epoch
 
     @property
     def newest(self) -> EpochRow:

@@ -175,7 +175,7 @@ def _read_results(
         "live": query.as_of is None and not query.cursor,
         "columns": _make_headings(shape, query, numeric),
         "rows": [make_row(shape, numeric, row) for row in rows],
-        "next": _encode_next(query, found),
+        "next": query.encode(cursor=found.cursor) if found and found.cursor else None,
         "ops": OPS,
         "first_op": _choose_operator(shape),
         "filters": list(shape.columns),
@@ -190,10 +190,6 @@ def _find_commit_time(live_table: LiveTable, epoch: int) -> int | None:
     with live_table.index.take_snapshot() as snapshot:
         found = snapshot.query("SELECT committed_at FROM epochs WHERE epoch = ?", [epoch])
     return found[0][0] if found else None
-
-
-def _encode_next(query: ResultsQuery, found: ResultPage | None) -> str | None:
-    return None if found is None or found.cursor is None else query.encode(cursor=found.cursor)
 
 
 def _choose_operator(shape: RowShape) -> str:

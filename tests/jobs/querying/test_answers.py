@@ -58,7 +58,7 @@ def test_a_time_means_the_newest_epoch_that_was_committed_by_then(written: Writt
     before = datetime.fromtimestamp(first - 1, UTC).isoformat()
     later = answer_statement(data, f"SELECT COUNT(*) FROM items AT TIME '{at}'")
     assert next(iter(later.epochs.values())) >= 3
-    with pytest.raises(StatementRefused, match="had no epoch at that time"):
+    with pytest.raises(StatementRefused, match="no epoch was committed by then"):
         answer_statement(data, f"FROM items AT TIME '{before}'")
     with pytest.raises(StatementRefused, match="has no epoch 99"):
         answer_statement(data, "FROM items AT EPOCH 99")
