@@ -39,7 +39,7 @@ from jobs.edge.table.job_specs import write_specs
 from jobs.edge.table.reading import TableReader, open_views
 from jobs.edge.table.savepoints import RESTORED, Savepoint, write_savepoint
 from jobs.edge.table.table_location import prepare_new_table
-from jobs.running.job_table import count_nothing, unite_schemas
+from jobs.running.job_table import count_nothing, list_layouts, unite_schemas
 from jobs.table.epoch_rows import counted_rows, describe_missing_start, sum_audited
 from jobs.table.files import LiveFile, files_of_view, own_files
 from jobs.table.parts import CHANGELOG, STATE
@@ -133,8 +133,7 @@ def _build_clone(
 ) -> EpochRow:
     plans = {name: reader.plan for name, reader in views.items()}
     kept = {name: plan for name, plan in JobInputs.of(spec, plans).states.items() if name}
-    layouts = [reader.layout for reader in views.values()]
-    layouts += [layout_of(plan) for plan in kept.values()]
+    layouts = list_layouts(spec, plans)
     of_job = next(iter(views.values()))
     first = of_job.start
     if first is None:
@@ -191,7 +190,7 @@ def _commit_copy(
         origin = view_root(split_root(of_job.root)[0], name)
         root = view_root(table.root, name)
         own = own_files(target.files, name)
-        found = copy_files(plan, own, origin, root, uuid, durable=durable)
+        found = copy_files(plan, own, origin, root, _EPOCH, uuid, durable=durable)
         files += [file.of_view(name) for file in found]
     if "" not in views:
         files += replace(next(iter(copies.values())), plan=shared).copy_shared(target.files)
@@ -284,7 +283,7 @@ class _ViewCopy:
     def _copy(self, files: Sequence[LiveFile], root: TablePath) -> list[AddedFile]:
         """Write the rows of these files, as the view sees them, to files below `root`."""
         origin = self.reader.root
-        return copy_files(self.plan, files, origin, root, self.uuid, durable=self.durable)
+        return copy_files(self.plan, files, origin, root, _EPOCH, self.uuid, durable=self.durable)
 
 
 def copy_files(
@@ -292,6 +291,7 @@ def copy_files(
     files: Sequence[LiveFile],
     origin: TablePath,
     root: TablePath,
+    epoch: int,
     uuid: str,
     *,
     durable: bool,
@@ -300,9 +300,9 @@ def copy_files(
     added: list[AddedFile] = []
     for part in RESTORED:
         mine = [file for file in files if file.part == part]
-        name = file_name(part, _EPOCH, uuid, "clone")
+        name = file_name(part, epoch, uuid, "clone")
         tables = read_part(plan, origin, part, mine)
-        added += write_part(_EPOCH, root, name, layout_of(plan).schema(part), tables, durable)
+        added += write_part(epoch, root, name, layout_of(plan).schema(part), tables, durable)
     return added
 
 

@@ -5,6 +5,7 @@
         one that changes     the old state under the new query; or, if it does not fit, a new state
                              from a replay of the topic; and the changes of its results
         a new one            the state of another view, or a replay; all its results as +I
+        sides of joins       as they are; or, if other columns are read, those of a replay of all
         one that is gone     nothing: its files leave the table
         offsets              those of E; for one query those of the end of its replay
 
@@ -34,16 +35,17 @@ from jobs.changing.evolved_view import (
     State,
     ViewWriter,
     WrittenView,
+    copy_kept,
     make_share,
     write_shared,
 )
 from jobs.changing.replayed_quarantine import SharedQuarantine
-from jobs.core.fold.program import Program
+from jobs.core.job.inputs import JobInputs
 from jobs.core.job.job_evolution import JobEvolution, ViewEvolution, compare_specs
 from jobs.core.job.views import fingerprints_of, plans_of, reading_plan
 from jobs.edge.process.fence import WriterLock
 from jobs.edge.table.delta_epochs import QUIET, EpochTable
-from jobs.edge.table.epoch_files import TableLayout, now_ms
+from jobs.edge.table.epoch_files import TableLayout, layout_of, now_ms
 from jobs.edge.table.file_writer import by_part
 from jobs.edge.table.job_specs import (
     remove_dropped_mirrors,
@@ -53,7 +55,7 @@ from jobs.edge.table.job_specs import (
 )
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.table_location import prepare_new_table
-from jobs.running.job_table import count_nothing, unite_schemas
+from jobs.running.job_table import count_nothing, list_layouts, unite_schemas
 from jobs.running.shadow_job import discard_hot_state, discard_shadow, read_newest_of_shadow
 from jobs.table.epoch_rows import describe_missing_start, newest_of_job, start_row
 from jobs.table.files import LiveFile, open_table
@@ -136,7 +138,8 @@ def evolve(paths: JobDirectory, spec: JobSpec) -> Evolved:
         job = JobToEvolve.open(paths)
         spec = spec.with_column_order(job.spec)
         found = job.compare(spec)  # raises for other buckets or topics under the same queries
-        if job.newest.plans == fingerprints_of(spec):  # done, except steps that a kill interrupted
+        if job.newest.plans == fingerprints_of(spec) and not found.lacking:
+            # done, except steps that a kill interrupted
             write_specs(spec, paths)
             paths.next_spec.unlink(missing_ok=True)
             remove_dropped_mirrors(spec, paths)
@@ -213,7 +216,7 @@ def _create_shadow(job: JobToEvolve, spec: JobSpec) -> None:
     discard_shadow(paths)
     beside = None if isinstance(paths.table, Path) else paths.table.parent
     building = prepare_new_table(paths.shadow, beside)
-    layouts = [TableLayout(Program(plan)) for plan in plans.values()]
+    layouts = list_layouts(spec, plans)
     table = EpochTable.create(building.table, layouts[0], unite_schemas(layouts))
     start = msgspec.structs.replace(
         first,
@@ -249,7 +252,7 @@ def activate_replay(paths: JobDirectory, spec: JobSpec) -> Evolved:
                 raise CannotEvolve(f"{ahead[0]}; run the same command once more")
         if len(readers) == len(spec.view_specs):  # no view has other rows than the topic any more
             shared, refusals = None, next(iter(readers.values()))
-            at = _take_images(at, refusals.newest)
+            at = _take_rows(at, refusals.newest)
         else:
             shared, refusals = _require_agreement(job, readers), None
         states: dict[str, State] = {
@@ -262,10 +265,11 @@ def activate_replay(paths: JobDirectory, spec: JobSpec) -> Evolved:
     return Evolved(found, row)
 
 
-def _take_images(at: EpochRow, shadow: EpochRow) -> EpochRow:
-    """Return the row with what a replay of all views says of images; nobody has moved offsets."""
-    counters = {name: n for name, n in at.counters.items() if name not in ("moved", "images")}
-    known = {name: n for name, n in shadow.counters.items() if name == "images"}
+def _take_rows(at: EpochRow, shadow: EpochRow) -> EpochRow:
+    """Return the row with what a replay of all views says of rows; nobody has moved offsets."""
+    of_rows = ("images", "failing_rows", "failing_reason")
+    counters = {name: n for name, n in at.counters.items() if name not in ("moved", *of_rows)}
+    known = {name: n for name, n in shadow.counters.items() if name in of_rows}
     truncations = shadow.watermarks.get("truncations")
     time = {} if truncations is None else {"truncations": truncations}
     watermarks = {**at.watermarks, **time}
@@ -311,7 +315,9 @@ class _Commit:
         self._spec = spec
         self._specs = spec.view_specs
         self._plans = plans_of(spec)
-        self._layouts = {name: TableLayout(Program(plan)) for name, plan in self._plans.items()}
+        self._layouts = {name: layout_of(plan) for name, plan in self._plans.items()}
+        states = JobInputs.of(spec, self._plans).states
+        self._kept = {name: plan for name, plan in states.items() if name}
         self._changed = changed
         newest = job.newest
         self._to = EpochFiles(job.table.root, newest.epoch + 1, uuid4().hex, spec.durable)
@@ -325,16 +331,20 @@ class _Commit:
         """
         job, spec, paths = self._job, self._spec, self._job.paths
         layouts = [self._layouts[view.name] for view in self._changed]
-        _add_columns(job.table, layouts, of_views=job.has_views(spec))
+        layouts += [layout_of(plan) for plan in self._kept.values()]
+        several = job.has_views(spec) or spec.sources is not None
+        _add_columns(job.table, layouts, of_views=several)
         written = {view.name: self._write_view(view, states[view.name]) for view in self._changed}
         row = self._make_row(written, at)
-        gone = [name for name in job.spec.view_specs if name not in self._plans]
+        gone = self._list_replaced(replayed=shadow is not None)
         removed = [file for file in job.table.files if _is_of_view(file, gone)]
         removed += [file for view in written.values() for file in view.removed]
         added = [file for view in written.values() for file in view.added]
         if shadow is not None and job.has_views(spec):
             removed += [file for file in job.table.files if file.part in (QUARANTINE, ROWS)]
             added += write_shared(shadow, reading_plan(self._plans), self._to)
+        if shadow is not None:
+            added += copy_kept(shadow, self._kept, self._to)
         row = msgspec.structs.replace(row, files=by_part(added))
         table = EpochTable.open(self._to.table, next(iter(self._layouts.values())))
         write_spec(paths.next_spec, spec)
@@ -344,6 +354,13 @@ class _Commit:
         for name in gone:
             discard_hot_state(paths.at_view(name), job.table.handle)
         return row
+
+    def _list_replaced(self, *, replayed: bool) -> list[str]:
+        """Return the views that are gone, and what else was kept and is gone, or replaced."""
+        before = self._job.spec
+        kept = [name for name in JobInputs.of(before, plans_of(before)).states if name]
+        views = [name for name in before.view_specs if name not in self._plans]
+        return views + [name for name in kept if replayed or name not in self._kept]
 
     def _write_view(self, view: ViewEvolution, state: State) -> WrittenView:
         job, name = self._job, view.name

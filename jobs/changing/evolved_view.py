@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from jobs.changing.clone import read_part, write_part
+from jobs.changing.clone import copy_files, read_part, write_part
 from jobs.changing.replayed_quarantine import SharedQuarantine, count_own, shared_tables
 from jobs.changing.rewind import build_changelog
 from jobs.core.fold.fold import ChangelogRow, FoldContext, fold
@@ -37,7 +37,7 @@ from jobs.edge.table.file_writer import AddedFile, FileWriter, file_name, write_
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.savepoints import RESTORED
 from jobs.table.epoch_rows import sum_audited
-from jobs.table.files import LiveFile, place_file
+from jobs.table.files import LiveFile, own_files, place_file
 from jobs.table.parts import (
     ACCUMULATORS,
     CHANGELOG,
@@ -48,6 +48,7 @@ from jobs.table.parts import (
     ROWS,
     TIMERS,
 )
+from jobs.table.version import TableVersion
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import DUE_WORK, REFUSED, REFUSED_BEFORE, DueWorkSnapshot, EpochRow
 from schemas.table.object_path import TablePath
@@ -186,6 +187,18 @@ def write_shared(shadow: TableReader, plan: Plan, to: EpochFiles) -> list[AddedF
     for part, tables in ((QUARANTINE, shared_tables(shadow)), (ROWS, images)):
         name, schema = file_name(part, to.epoch, to.uuid, "evolve"), layout_of(plan).schema(part)
         added += write_part(to.epoch, to.table, name, schema, tables, to.durable)
+    return added
+
+
+def copy_kept(shadow: TableReader, kept: Mapping[str, Plan], to: EpochFiles) -> list[AddedFile]:
+    """Copy what a shadow job keeps beside its views: sides of joins, last images of sources."""
+    table = TableVersion(shadow.paths.at_view("").table)
+    added: list[AddedFile] = []
+    for name, plan in kept.items():
+        files, origin = own_files(table.files, name), view_root(table.root, name)
+        root = view_root(to.table, name)
+        found = copy_files(plan, files, origin, root, to.epoch, to.uuid, durable=to.durable)
+        added += [file.of_view(name) for file in found]
     return added
 
 

@@ -12,9 +12,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from jobs.core.fold.program import Program
 from jobs.core.job.inputs import JobInputs
-from jobs.core.job.job_evolution import OTHER_SIDES, find_taken_topics, lacks_rows
+from jobs.core.job.job_evolution import LACKING_ROWS, find_taken_topics, lacks_rows
 from jobs.core.job.views import fingerprints_of, reading_plan
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
@@ -23,7 +22,7 @@ from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.source import first_offsets
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import TableLayout, now_ms
+from jobs.edge.table.epoch_files import TableLayout, layout_of, now_ms
 from jobs.edge.table.job_specs import resolve_next_spec
 from jobs.running.failure import SpecMisfit
 from jobs.table.version import TableVersion
@@ -40,8 +39,7 @@ def open_table(
     topics: Mapping[str, TopicIdentity],
 ) -> tuple[EpochTable, EpochRow]:
     """Return the job's table and its newest epoch; create a new table with epoch 0."""
-    kept = JobInputs.of(spec, plans).states
-    layouts = [TableLayout(Program(plan)) for plan in (*plans.values(), *kept.values())]
+    layouts = list_layouts(spec, plans)
     if EpochTable.exists(paths.table):
         table = EpochTable.open(paths.table, layouts[0])
         newest = read_newest(spec, plans, paths, table)
@@ -82,6 +80,12 @@ def count_nothing(spec: JobSpec, fingerprints: Mapping[str, str]) -> dict[str, A
             name: {"plan": plan, "counters": {"groups": 0}} for name, plan in fingerprints.items()
         }
     return counters
+
+
+def list_layouts(spec: JobSpec, plans: Mapping[str, Plan]) -> list[TableLayout]:
+    """Return the layout of each view, then those of what the table keeps beside the views."""
+    kept = JobInputs.of(spec, plans).states
+    return [layout_of(plan) for plan in (*plans.values(), *kept.values())]
 
 
 def unite_schemas(layouts: Iterable[TableLayout]) -> pa.Schema:
@@ -158,7 +162,7 @@ def _refuse_buckets(spec: JobSpec, view: str, buckets: int) -> NoReturn:
 def require_same_sides(spec: JobSpec, before: JobSpec | None) -> None:
     """Raise SpecMisfit if the table lacks rows that the joins, or last images, need."""
     if before is not None and lacks_rows(before, spec):
-        raise SpecMisfit(f"job {spec.name!r}: {OTHER_SIDES}; give the job a new name")
+        raise SpecMisfit(f"job {spec.name!r}: {LACKING_ROWS}; use retally evolve --replay")
 
 
 def require_own_topics(spec: JobSpec, before: JobSpec | None) -> None:

@@ -22,15 +22,18 @@ from jobs.core.job.evolution import (
     refuses_less,
 )
 from jobs.core.job.inputs import JobInputs
-from jobs.core.job.views import plans_of, reading_plan
+from jobs.core.job.views import plans_of
 from jobs.core.job.window_rules import closes
 from jobs.core.plan.tree import Plan
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 
-OTHER_SIDES = (
-    "a job with joins keeps the rows of both sides for its own queries, and they are not built "
-    "again for others"
+LACKING_ROWS = (
+    "the table keeps last images of rows, or rows of joins, with the columns of the old queries"
+)
+FAILING_ROWS = (
+    "an expression fails on joined rows, which count for nothing, and another query may not fail "
+    "on them"
 )
 
 
@@ -57,8 +60,8 @@ class JobEvolution:
     removed: tuple[str, ...] = ()  # views
     mismatches: tuple[str, ...] = ()  # why it is another job
     kept: tuple[ViewEvolution, ...] = ()
-    shares_images: bool = False  # all views have the rows that the same images give
-    images: tuple[str, ...] = ()  # why these images are not enough
+    shares_rows: bool = False  # the table keeps last images or sides of joins, for all views
+    lacking: tuple[str, ...] = ()  # why these are not enough
 
     @property
     def same(self) -> bool:
@@ -69,8 +72,8 @@ class JobEvolution:
     def replayed(self) -> tuple[ViewEvolution, ...]:
         """The views that a replay computes again: the changed ones, or all if no query changed.
 
-        Views that share images must have refused the same messages, so all are computed again."""
-        return (*self.changed, *self.kept) if self.same or self.shares_images else self.changed
+        Views that share rows must have refused the same messages, so all are computed again."""
+        return (*self.changed, *self.kept) if self.same or self.shares_rows else self.changed
 
     @property
     def continues(self) -> bool:
@@ -90,7 +93,7 @@ class JobEvolution:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the state is not enough."""
-        return self._name_views("reasons") or self.images
+        return self._name_views("reasons") or self.lacking
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -162,30 +165,35 @@ def compare_specs(
         changed = [replace(each, found=replace(each.found, fixed=())) for each in changed]
     mismatches += find_taken_topics(before, after)
     removed = tuple(name for name in before if name not in after)
-    joins = any(each.relation for plans in (old_plans, new_plans) for each in plans.values())
-    if lacks_rows(old, new) or (joins and (changed or removed)):
-        mismatches.append(OTHER_SIDES)
-    images = [
-        (set(reading_plan(plans).image), spec.state.buckets)
-        for spec, plans in ((old, old_plans), (new, new_plans))
-        if spec.dedupe is not None
-    ]
-    other = len(images) == 2 and images[0] != images[1]
+    lacking = [LACKING_ROWS] if lacks_rows(old, new) else []
+    if newest.counts.failing_rows and (changed or removed):
+        lacking.append(FAILING_ROWS)
     return JobEvolution(
         tuple(changed),
         removed,
         tuple(mismatches),
         tuple(kept),
-        new.dedupe is not None,
-        ("the last images of rows have the columns of the old views",) if other else (),
+        bool(JobInputs.of(new, new_plans).states),
+        tuple(lacking),
     )
 
 
 def lacks_rows(old: JobSpec, new: JobSpec) -> bool:
-    """Return whether joins, or last images of sources, need rows that the old ones did not keep."""
-    kept = JobInputs.of(old, plans_of(old)).states
-    needed = JobInputs.of(new, plans_of(new)).states
-    return any(kept.get(name) != plan for name, plan in needed.items() if name)
+    """Return whether joins, or last images of rows, need what the table does not keep."""
+    kept, needed = (
+        {
+            name: _describe_rows(plan)
+            for name, plan in JobInputs.of(spec, plans_of(spec)).states.items()
+        }
+        for spec in (old, new)
+    )
+    other_buckets = bool(needed) and old.state.buckets != new.state.buckets
+    return other_buckets or any(kept.get(name) != rows for name, rows in needed.items())
+
+
+def _describe_rows(plan: Plan) -> tuple[object, ...]:
+    """Return what tells kept rows apart, whatever else their source has."""
+    return plan.group, plan.arguments, plan.primary_key, frozenset(plan.image)
 
 
 def find_taken_topics(before: Mapping[str, JobSpec], after: Mapping[str, JobSpec]) -> Iterator[str]:

@@ -81,7 +81,7 @@ def trees_of(plans: Mapping[str, Plan]) -> tuple[JoinTree, ...]:
     alike: dict[Relation, dict[str, Join]] = {}
     for name, plan in plans.items():
         if isinstance(plan.relation, Join):
-            alike.setdefault(_shape_of(plan.relation), {})[name] = plan.relation
+            alike.setdefault(shape_of(plan.relation), {})[name] = plan.relation
     return tuple(_make_tree(joins) for joins in alike.values())
 
 
@@ -135,11 +135,11 @@ def sides_of_scans(tree: JoinTree) -> list[Side]:
     return [tree.stages[0].left, *(stage.right for stage in tree.stages)]
 
 
-def _shape_of(relation: Relation) -> Relation:
+def shape_of(relation: Relation) -> Relation:
     """Return the tree without the columns that differ between views that join alike."""
     if isinstance(relation, Scan):
         return replace(relation, outputs=())
-    left, right = _shape_of(relation.left), replace(relation.right, outputs=())
+    left, right = shape_of(relation.left), replace(relation.right, outputs=())
     return replace(relation, left=left, right=right, columns=())
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from jobs.core.job.job_evolution import OTHER_SIDES, compare_specs, lacks_rows
+from jobs.core.job.job_evolution import FAILING_ROWS, LACKING_ROWS, compare_specs, lacks_rows
 from jobs.core.job.views import fingerprints_of
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
@@ -134,6 +135,11 @@ def test_a_new_view_does_not_start_with_the_state_of_windows_that_close() -> Non
 JOINED = "SELECT region, SUM(v) AS s FROM orders o JOIN customers c ON o.c = c.id GROUP BY region"
 
 
+COUNTED = (
+    "SELECT region, COUNT(v) AS n FROM orders o JOIN customers c ON o.c = c.id GROUP BY region"
+)
+
+
 def joined(views: dict[str, str], **customers: Any) -> JobSpec:
     columns = {"id": "INT", "region": "STRING", "active": "BOOLEAN"}
     sources = {
@@ -144,23 +150,52 @@ def joined(views: dict[str, str], **customers: Any) -> JobSpec:
     return load_spec({"name": "revenue", "sources": sources, "views": written})
 
 
-def test_a_job_with_joins_keeps_its_queries() -> None:
-    old = joined(
-        {"sums": JOINED, "names": "SELECT region, COUNT(*) AS n FROM customers GROUP BY 1"}
-    )
-    assert compare_specs(old, old, row(old)).continues
-    for views in ({"sums": JOINED}, {"sums": JOINED.replace("SUM(v)", "COUNT(v) AS n, SUM(v)")}):
-        found = compare_specs(old, joined(views), row(old))
-        assert not found.replays
-        assert found.fixed[0].startswith("a job with joins keeps the rows of both sides for its")
+NAMES = "SELECT region, COUNT(*) AS n FROM customers GROUP BY 1"
 
 
-def test_a_job_with_joins_cannot_begin_to_keep_last_images() -> None:
+@pytest.mark.parametrize(
+    ("views", "reason"),
+    [
+        ({"sums": JOINED.replace("SUM(v)", "COUNT(v) AS n, SUM(v)")}, ""),
+        ({"sums": JOINED + " HAVING COUNT(*) > 1", "counts": COUNTED}, ""),
+        ({"sums": JOINED.replace("SUM(v) AS s", "COUNT(*) AS n")}, LACKING_ROWS),
+        ({"sums": f"{JOINED} HAVING MAX(v) > 1"}, "needs all values of v, which are not kept"),
+        ({"sums": JOINED.replace("JOIN", "LEFT JOIN")}, "FROM joins other rows"),
+    ],
+    ids=["another aggregate", "another view", "fewer columns", "not kept", "another join"],
+)
+def test_a_job_with_joins_continues_if_its_table_has_the_rows_of_both_sides(
+    views: dict[str, str], reason: str
+) -> None:
+    old = joined({"sums": JOINED, "names": NAMES})
+    found = compare_specs(old, joined(views), row(old))
+    assert found.replays and found.continues == (not reason)
+    assert reason in "; ".join(found.reasons)
+
+
+def test_a_replay_of_one_query_with_joins_is_of_all_views() -> None:
+    old, new = (joined({"sums": JOINED, "names": NAMES} | more) for more in ({}, {"new": COUNTED}))
+    assert {view.name for view in compare_specs(old, new, row(old)).replayed} == {
+        *("sums", "names", "new")
+    }
+
+
+def test_joined_rows_on_which_an_expression_fails_are_read_again() -> None:
+    old = joined({"sums": JOINED})
+    known = row(old)
+    known = msgspec.structs.replace(known, counters={**known.counters, "failing_rows": 1})
+    found = compare_specs(old, joined({"sums": JOINED + " HAVING COUNT(*) > 1"}), known)
+    assert found.reasons == (FAILING_ROWS,) and found.replays
+    assert compare_specs(old, old, known).continues
+
+
+def test_a_job_with_joins_reads_again_to_keep_last_images() -> None:
     old = joined({"sums": JOINED})
     new = joined({"sums": JOINED}, primary_key=["id"], dedupe="pk")
     assert lacks_rows(old, new)
     assert not lacks_rows(old, joined({"sums": JOINED}, watermark={"delay": "5s"}))
-    assert compare_specs(old, new, row(old)).fixed == (OTHER_SIDES,)
+    found = compare_specs(old, new, row(old))
+    assert found.reasons == (LACKING_ROWS,) and found.replays and found.same
 
 
 def test_a_job_cannot_change_the_topic_of_one_of_its_sources() -> None:
