@@ -18,6 +18,7 @@ from schemas.types.json_types import JsonObject
 ENTRIES_SHOWN = 20
 EPOCHS_SHOWN = 20
 LATE_SHOWN = 20
+JOINED_SHOWN = 20
 
 
 def print_explanation(job: str, explained: Explained) -> None:
@@ -43,6 +44,7 @@ def print_explanation(job: str, explained: Explained) -> None:
     _print_late(explained.late)
     for argument in explained.arguments:
         _print_argument(argument)
+    _print_joined(explained)
     if explained.has_negative:
         print("\nThe source retracted values with a negative multiplicity before it inserted them.")
         print("MAX and MIN ignore these values.")
@@ -71,6 +73,22 @@ def _print_late(late: list[LateRow]) -> None:
         print(f"  {each.weight:+} {_to_text(each.row)}{became} ({position})")
     if len(late) > LATE_SHOWN:
         print(f"  ({len(late) - LATE_SHOWN} more left out; --json has all)")
+
+
+def _print_joined(explained: Explained) -> None:
+    """Print the rows of both sides of the join that the group is of."""
+    joined = explained.joined
+    if not isinstance(joined, list):
+        return
+    all_of_them = "" if explained.joined_complete else ", not all of them"
+    print(f"\njoined rows{all_of_them}")
+    for each in joined[:JOINED_SHOWN]:
+        for number, side in enumerate(each.rows):
+            times = f"{each.weight} x" if number == 0 else ""
+            position = f"epoch {side.epoch}, {_describe_ranges(side.offsets)}"
+            print(f"{times:>6} {_to_text(side.row)} ({position})")
+    if len(joined) > JOINED_SHOWN:
+        print(f"({len(joined) - JOINED_SHOWN} more left out; --json has them)")
 
 
 def _print_argument(argument: JsonObject) -> None:

@@ -14,20 +14,29 @@ import msgspec
 import pyarrow as pa
 
 from jobs.core.aggregates import Cell, Storage
-from jobs.core.explain.explanation import StoredGroup, list_arguments, list_epochs, read_late
+from jobs.core.explain.explanation import (
+    StoredGroup,
+    epoch_offsets,
+    list_arguments,
+    list_epochs,
+    read_late,
+)
 from jobs.core.explain.extreme_changes import MultisetEntry, MultisetHistory, explain_extremes
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import rank
 from jobs.core.plan.bucket import bucket_of_group
 from jobs.core.values.change import Row, Value
-from jobs.table.files import LiveFile
+from jobs.table.files import LiveFile, open_table
+from jobs.table.joined_rows import JoinedGroup, find_tree
 from jobs.table.multisets import find_known_multisets
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, LATE, MULTISETS
 from jobs.table.row_shape import RowShape
 from jobs.table.scan import Wanted, scan_files, some_at_once
 from jobs.table.version import Key, TableVersion
+from schemas.directory.paths import JobDirectory
 from schemas.table.epoch import EpochRow
-from schemas.table.explanation import Change, Explained
+from schemas.table.explanation import Change, Explained, JoinedRow, SideRow
+from schemas.table.view_path import split_root
 from schemas.types.arrow_values import from_arrow, to_list, to_tuples
 from schemas.types.sql_types import Kind
 
@@ -42,7 +51,8 @@ class UnknownGroup(LookupError):
 class GroupReader:
     """Reads one group at one version of a table.
 
-    `read_files` are the multiset rows that an earlier reader of the group has read.
+    `read_files` are the multiset rows that an earlier reader of the group has read. With `paths`,
+    an explanation has the joined rows behind the group.
     """
 
     def __init__(
@@ -52,8 +62,10 @@ class GroupReader:
         key: Key,
         buckets: int,
         read_files: ReadFiles | None = None,
+        paths: JobDirectory | None = None,
     ) -> None:
         self._read_files = {} if read_files is None else read_files
+        self._paths = paths
         self._table = table
         self._shape = shape
         self._key = key
@@ -91,7 +103,25 @@ class GroupReader:
             history_complete=bool(rows) and self.complete(rows),
         )
         why = explain_extremes(self._shape.plan, explained, self.multisets, by_number)
-        return msgspec.structs.replace(explained, why=why)
+        return self._add_joined(msgspec.structs.replace(explained, why=why), by_number)
+
+    def _add_joined(self, explained: Explained, epochs: Mapping[int, EpochRow]) -> Explained:
+        """Return the explanation with the joined rows, if the query has joins."""
+        tree = None if self._paths is None else find_tree(self._paths, self._shape.plan)
+        if tree is None or explained.row_count is None:
+            return explained
+        root, view = split_root(self._table.root)
+        table = TableVersion(root, open_table(root, self._table.version)) if view else self._table
+        joined = JoinedGroup(table, tree, self._shape.plan, self._key).read(self._shape.writers)
+        rows = [
+            JoinedRow(
+                each.weight,
+                [SideRow(row, epoch, epoch_offsets(epochs, epoch)) for row, epoch in each.rows],
+            )
+            for each in joined
+        ]
+        complete = sum(each.weight for each in joined) == explained.row_count
+        return msgspec.structs.replace(explained, joined=rows, joined_complete=complete)
 
     @cached_property
     def epochs(self) -> list[EpochRow]:

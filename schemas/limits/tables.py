@@ -28,6 +28,14 @@ SHADOW_UNUSED_SECONDS_MAX = 7 * 86_400
 # at least MIN, and an hour of them up to MAX, which an explanation reads.
 EXPLAINED_EPOCHS_MIN = 1_024
 EXPLAINED_EPOCHS_MAX = 4_096
+# Joined rows that an explanation of a group has; join keys that it reads for them, and rows of each
+# side, of which a million pairs are joined in a second. Of sides with more stored rows than these
+# it has none: reading them takes seconds.
+EXPLAINED_ROWS_MAX = 100
+EXPLAINED_KEYS_MAX = 1_000
+EXPLAINED_SIDE_ROWS_MAX = 1_000
+EXPLAINED_STORED_ROWS_MAX = 4_000_000
+EXPLAINED_SCAN_ROWS = 65_536  # at once
 # Rows of one compacted file; a merge with more writes several files.
 COMPACTED_ROWS_MAX = 5_000_000
 

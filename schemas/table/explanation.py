@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from schemas.table.changelog import OpText
 from schemas.types.json_types import JsonObject
@@ -42,6 +43,21 @@ class LateRow(msgspec.Struct, frozen=True):
     became: JsonObject | None  # after an UPDATE
 
 
+class SideRow(msgspec.Struct, frozen=True):
+    """A row of a side of a join, as the query reads it."""
+
+    row: JsonObject  # by ALIAS.COLUMN
+    epoch: int  # which wrote it, or how often it is there
+    offsets: OffsetRanges | None  # that this epoch read, of the topics of all sources
+
+
+class JoinedRow(msgspec.Struct, frozen=True):
+    """A joined row of a group: a row of each side, or of one if the other has no match."""
+
+    weight: int  # how often it is there
+    rows: list[SideRow]
+
+
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     epoch: int
@@ -59,6 +75,8 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     epochs: list[GroupEpoch]
     history_complete: bool
     why: list[str] = []  # the known reasons of the newest changes of MAX and MIN
+    joined: list[JoinedRow] | UnsetType = UNSET  # of a query with joins: rows behind the group
+    joined_complete: bool | UnsetType = UNSET  # whether these are all of its rows
 
     @property
     def has_negative(self) -> bool:

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from jobs.core.explain.extreme_changes import MultisetHistory
 from jobs.table.group import GroupReader, ReadFiles, UnknownGroup
 from jobs.table.version import Key, TableVersion
+from schemas.directory.paths import JobDirectory
 from schemas.limits import GROUP_SNAPSHOTS_KEPT
 from schemas.table.epoch import EpochRow
 from schemas.table.explanation import Explained
@@ -68,7 +69,10 @@ class GroupSnapshots:
         buckets = live_table.spec.state.buckets
         known = {} if cached is None else dict(cached.snapshot.read_files)
         snapshot = self._reads.read(
-            live_table, lambda table: take_snapshot(table, live_table.shape, key, buckets, known)
+            live_table,
+            lambda table: take_snapshot(
+                table, live_table.shape, key, buckets, known, live_table.paths
+            ),
         )
         now = time.monotonic()
         keep_until = now + _PAUSE_FACTOR * (now - began)
@@ -86,10 +90,11 @@ def take_snapshot(
     key: Key,
     buckets: int,
     read_files: ReadFiles | None = None,
+    paths: JobDirectory | None = None,
 ) -> GroupSnapshot:
     """Read one group from a table; raise a Problem if the group never existed."""
     known = {} if read_files is None else read_files
-    reader = GroupReader(table, shape, key, buckets, known)
+    reader = GroupReader(table, shape, key, buckets, known, paths)
     document = explain_group(reader, "")
     rows = {row.epoch: row for row in reader.epochs}
     return GroupSnapshot(document, reader.multisets, rows, known)

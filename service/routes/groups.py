@@ -88,8 +88,9 @@ async def explain(request: Request, name: str, key: str) -> Response:
     group = parse_key(live_table, key)
 
     def read(table: TableVersion) -> Explained:
-        buckets = live_table.spec.state.buckets
-        return explain_group(GroupReader(table, live_table.shape, group, buckets), name)
+        buckets, paths = live_table.spec.state.buckets, live_table.paths
+        reader = GroupReader(table, live_table.shape, group, buckets, paths=paths)
+        return explain_group(reader, name)
 
     explained = await run_in_threadpool(runtime.table_reads.read, live_table, read)
     return answer(explained, headers=make_epoch_headers(live_table, explained.epoch))

@@ -144,7 +144,7 @@ class TableReader(TableVersion):
 
     def explain(self, key: Key) -> Explained:
         """Return why a group's values are what they are; raise UnknownGroup if it never was."""
-        reader = GroupReader(self, self.shape, key, self.spec.state.buckets)
+        reader = GroupReader(self, self.shape, key, self.spec.state.buckets, paths=self.paths)
         return reader.explain(self.paths.name)
 
     def results(self, epoch: int | None = None, key: Key | None = None) -> EpochResults:

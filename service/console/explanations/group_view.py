@@ -26,7 +26,7 @@ from jobs.core.values.change import Value
 from jobs.core.values.json_values import Json
 from jobs.table.json_columns import safe_renderer
 from schemas.limits import CONSOLE_ENTRIES, CONSOLE_EPOCHS_DETAILED, CONSOLE_HISTORY_EPOCHS
-from schemas.table.explanation import GroupEpoch, LateRow
+from schemas.table.explanation import GroupEpoch, JoinedRow, LateRow, SideRow
 from service.answers.group_snapshots import GroupSnapshot
 from service.console.pictures.histogram import Histogram, draw_histogram
 from service.console.pictures.value_chart import ValueChart, draw_value
@@ -266,6 +266,18 @@ class GroupView:
             (each, _format_row(each.row), "" if each.became is None else _format_row(each.became))
             for each in self.document.late
         ]
+
+    def list_joined_rows(self) -> list[tuple[JoinedRow, list[tuple[SideRow, str, str]]]]:
+        """Return joined rows, and the row of each side with its text and what its epoch read."""
+        joined = self.document.joined
+        return [
+            (each, [(side, _format_row(side.row), self._describe(side)) for side in each.rows])
+            for each in (joined if isinstance(joined, list) else ())[:CONSOLE_ENTRIES]
+        ]
+
+    def _describe(self, side: SideRow) -> str:
+        row = self.snapshot.rows.get(side.epoch)
+        return describe_source("" if row is None else row.kind, side.offsets)
 
 
 def _compare_values(

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from jobs.cli.explanation import print_explanation
 from jobs.cli.main import main
 from jobs.table.parts import MULTISETS
+from schemas.table.explanation import Explained, JoinedRow, SideRow
 from schemas.types.sql_types import INT, STRING
 from tests.support.tables.written_table import WrittenTable
 
@@ -42,3 +44,36 @@ def test_values_are_listed_from_the_greatest_on_as_in_the_console(
     assert main(["explain", "items", "a", "--data", str(tmp_path)]) == 0
     shown = [int(found) for found in re.findall(r"^ +(\d+) +1 *$", capsys.readouterr().out, re.M)]
     assert shown == [*range(59, 49, -1), *range(19, 9, -1)]
+
+
+def test_joined_rows_are_printed_with_the_offsets_of_each_side(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sides = [
+        SideRow({"o.amount": 5}, 2, {"shop.orders": {"0": [7, 9]}}),
+        SideRow({"c.region": "north"}, 1, {"crm.customers": {"0": [0, 3]}}),
+    ]
+    explained = Explained(
+        job="revenue",
+        epoch=2,
+        moved=None,
+        group={"region": "north"},
+        row={"region": "north", "s": 10},
+        row_count=3,
+        changed=2,
+        withheld=False,
+        hidden=False,
+        closed=False,
+        late=[],
+        written_ms=None,
+        arguments=[],
+        epochs=[],
+        history_complete=True,
+        joined=[JoinedRow(2, sides)],
+        joined_complete=False,
+    )
+    print_explanation("revenue", explained)
+    printed = capsys.readouterr().out
+    assert "joined rows, not all of them" in printed
+    assert '   2 x {"o.amount": 5} (epoch 2, read from shop.orders/0 [7, 9))' in printed
+    assert '{"c.region": "north"} (epoch 1, read from crm.customers/0 [0, 3))' in printed

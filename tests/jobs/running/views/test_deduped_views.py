@@ -256,7 +256,7 @@ def test_views_come_and_go_with_images_that_have_the_columns_of_all(
     table.must_be(job)
 
     # Images with fewer columns would be others.
-    with pytest.raises(CannotEvolve, match="last images of rows.* columns of the old"):
+    with pytest.raises(CannotEvolve, match=r"last images of rows.* columns of the old"):
         evolve(job.place, evolved(job, kept))
     replay(job, evolved(job, kept))
     job.epoch_of(table.changes(20))
