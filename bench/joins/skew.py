@@ -26,7 +26,7 @@ from jobs.table.files import live_files, open_table
 
 TITLE = "joins"
 ORDERS_MAX = 1_000_000
-MOVES = 5
+MOVES = 3
 SECONDS_MAX = 60.0
 SETTLE_SECONDS = 5.0
 _BY_ID = QUERY.replace("SUM(o.amount)", "SUM(o.amount + 0 * o.id)")
