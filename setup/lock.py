@@ -19,6 +19,7 @@ from jobs.edge.machine.java import JavaMissing
 from jobs.setup import locked, steps
 from jobs.setup.steps import SetupFailed
 from setup import checkout, install
+from setup.packages import locked_packages
 
 _NAME = re.compile(r"^([a-z0-9-]+)==", re.MULTILINE)
 _ENTRY = re.compile(r"^(?=[a-z0-9])", re.MULTILINE)  # the lines of hashes are indented
@@ -55,7 +56,7 @@ def lock_packages(directory: Path, upgrade: bool) -> None:
         by_section[section] = "".join(each for each in entries if _name(each) in names)
         entries = [each for each in entries if _name(each) not in names]
     checkout.write_packages(by_section)
-    print(f"lock: {locked.PACKAGES} has {len(locked.packages(*locked.SECTIONS))} packages")
+    print(f"lock: {locked.PACKAGES} has {len(locked_packages(*locked.SECTIONS))} packages")
 
 
 def install_uv(directory: Path) -> str:
@@ -103,16 +104,21 @@ def lock_jars(directory: Path) -> None:
     print(f"lock: {locked.JARS} has {len(found)} jars")
 
 
+def module_name(jar: str) -> str:
+    """Return the name of a jar without its version."""
+    return re.sub(r"-\d.*$", "", jar)
+
+
 def remove_shipped(found: list[locked.Jar], shipped: Path) -> list[locked.Jar]:
     """Return the jars without those of Spark's configuration that pyspark has too."""
-    known = {steps.module_name(jar.name) for jar in shipped.iterdir()}
-    return [jar for jar in found if jar.conf != "spark" or steps.module_name(jar.file) not in known]
+    known = {module_name(jar.name) for jar in shipped.iterdir()}
+    return [jar for jar in found if jar.conf != "spark" or module_name(jar.file) not in known]
 
 
 def has_locked_pyspark(shipped: Path) -> bool:
     """Return whether the pyspark of these jars has the version in pyproject.toml."""
     site = shipped.parents[1]
-    wanted = [each for each in locked.packages("runtime") if each.name == "pyspark"]
+    wanted = [each for each in locked_packages("runtime") if each.name == "pyspark"]
     return all((site / f"pyspark-{each.version}.dist-info").exists() for each in wanted)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from jobs.edge.machine import jars
 from jobs.setup import locked
 from setup import checkout
+from setup.packages import Package, locked_packages
 
 SPEC_VERSION = "1.6"
 LICENSE_CHARACTERS_MAX = 100  # a longer field is the text of a licence, not its name
@@ -31,7 +32,7 @@ def make_document(runtime: bool = False) -> dict[str, Any]:
     project = tomllib.loads(checkout.PYPROJECT.read_text())["project"]
     name, version = project["name"], project["version"]
     sections = ("runtime", "java") if runtime else locked.SECTIONS
-    packages = [package_component(each) for each in locked.packages(*sections)]
+    packages = [package_component(each) for each in locked_packages(*sections)]
     return {
         "$schema": f"http://cyclonedx.org/schema/bom-{SPEC_VERSION}.schema.json",
         "bomFormat": "CycloneDX",
@@ -51,7 +52,7 @@ def make_document(runtime: bool = False) -> dict[str, Any]:
     }
 
 
-def package_component(found: locked.Package) -> dict[str, Any]:
+def package_component(found: Package) -> dict[str, Any]:
     """Return a package as a component, with a hash for each file of its version."""
     purl = f"pkg:pypi/{found.name}@{found.version}"
     about = {"name": found.name, "version": found.version, "purl": purl}
@@ -84,7 +85,7 @@ def _component(
 # --- licences ---------------------------------------------------------------------------------
 
 
-def find_package_license(found: locked.Package) -> list[dict[str, Any]]:
+def find_package_license(found: Package) -> list[dict[str, Any]]:
     """Return the licence of a package in CycloneDX's form; an empty list if it is not installed."""
     try:
         about = metadata.metadata(found.name)

@@ -64,15 +64,13 @@ def escape_controls(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def print_table(
-    columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[Json]], *, title: str | None = None
-) -> None:
+def print_table(columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[Json]]) -> None:
     """Print a table. A column is its name, and whether its values are numbers."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name, numeric in columns:
         table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:

@@ -22,19 +22,6 @@ RUNTIME = ("build", "runtime")
 SECTIONS = (*RUNTIME, "dev", "java", "lock")
 
 _SECTION = re.compile(r"^# --- (\w+)\n", re.MULTILINE)
-_REQUIREMENT = re.compile(r"^([a-z0-9-]+)==([^ ]+)( ; .*)? \\\n", re.MULTILINE)
-_HASH = re.compile(r"--hash=sha256:(\w+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Package:
-    """A version of a package, with the SHA-256 of each of its files."""
-
-    section: str
-    name: str
-    version: str
-    marker: str
-    hashes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +62,6 @@ def requirements(*sections: str) -> str:
     parts = _SECTION.split(PACKAGES.read_text())
     by_name = dict(zip(parts[1::2], parts[2::2], strict=True))
     return "".join(by_name[section] for section in sections)
-
-
-def packages(*sections: str) -> list[Package]:
-    """Return the packages of these sections."""
-    found: list[Package] = []
-    for section in sections:
-        parts = _REQUIREMENT.split(requirements(section))
-        for name, version, marker, rest in zip(*(parts[n::4] for n in range(1, 5)), strict=True):
-            given = (marker or "").removeprefix(" ; ")
-            found.append(Package(section, name, version, given, tuple(_HASH.findall(rest))))
-    return found
 
 
 # --- jars -------------------------------------------------------------------------------------

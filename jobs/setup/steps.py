@@ -11,7 +11,6 @@ Packages and jars are installed only if their SHA-256 is in a lock file (jobs.se
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -39,7 +38,6 @@ from jobs.setup.java_trust import import_machine_certificates
 
 NARRATION_SECONDS = 10
 IVY_SETTINGS = Path(__file__).with_name("ivysettings.xml")
-VERSION_IN_NAME = re.compile(r"-\d.*$")
 
 
 class SetupFailed(RuntimeError):
@@ -199,11 +197,6 @@ def retrieve(pattern: str, shipped: Path, wanted: Path, settings: Path | None = 
         "JVM jars",
         advice="; behind a mirror, name an Ivy settings file in RETALLY_IVY_SETTINGS",
     )
-
-
-def module_name(jar: str) -> str:
-    """Return the name of a jar without its version."""
-    return VERSION_IN_NAME.sub("", jar)
 
 
 def proxy_options() -> list[str]:

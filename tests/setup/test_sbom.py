@@ -12,6 +12,7 @@ import pytest
 from jobs.edge.machine import jars
 from jobs.setup import locked
 from setup import sbom
+from setup.packages import locked_packages
 
 
 def _validator() -> jsonschema_rs.Validator:
@@ -39,8 +40,8 @@ def test_the_bill_of_materials_is_cyclonedx(runtime: bool) -> None:
 
 def test_the_bill_of_materials_has_every_locked_package_and_jar() -> None:
     components = {each["bom-ref"]: each for each in sbom.make_document()["components"]}
-    assert len(components) == len(locked.packages(*locked.SECTIONS)) + len(locked.jars())
-    for each in locked.packages(*locked.SECTIONS):
+    assert len(components) == len(locked_packages(*locked.SECTIONS)) + len(locked.jars())
+    for each in locked_packages(*locked.SECTIONS):
         found = components[f"pkg:pypi/{each.name}@{each.version}"]
         assert [one["content"] for one in found["hashes"]] == list(each.hashes)
     kafka = components["spark:pkg:maven/org.apache.kafka/kafka-clients@3.9.2?type=jar"]

@@ -18,8 +18,9 @@ import pytest
 from jobs.edge.machine import jars
 from jobs.edge.machine.java import JavaMissing, install_launcher, java, use_found_java
 from jobs.setup import java_trust, locked, steps
-from jobs.setup.steps import module_name
 from setup import checkout, install
+from setup.lock import module_name
+from setup.packages import locked_packages
 from tests.support.sampling import quick
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -282,7 +283,7 @@ def test_a_tampered_wheel_is_refused(
     mirror: Path, by: list[str], section: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The wheel has the right name and version, and the lock file is the real one."""
-    (package,) = locked.packages(section)
+    (package,) = locked_packages(section)
     wheel(mirror, package.name, package.version)
     site = ["--target", str(tmp_path / "site")]
     with pytest.raises(steps.SetupFailed, match="it failed with exit code 1"):

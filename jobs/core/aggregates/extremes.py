@@ -46,9 +46,7 @@ def _no_value_lines(site: Site) -> list[str]:
     raise AssertionError("the fold passes extremes to the result; no code computes them")
 
 
-def _extreme_function(
-    name: str, extreme: str, about: str, gives: int, synonyms: tuple[str, ...] = ()
-) -> Function:
+def _extreme_function(name: str, extreme: str, about: str, gives: int) -> Function:
     return Function(
         name,
         accumulators=multiset_of,
@@ -57,7 +55,6 @@ def _extreme_function(
         about=about,
         example=f"{name}(cnt)",
         example_result=gives,
-        synonyms=synonyms,
         extreme=extreme,
         read_cost=ReadCost.EXTREME,
         distinction=Distinction.SAME,

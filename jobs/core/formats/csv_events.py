@@ -165,5 +165,4 @@ class CsvDecoder(DecoderFrame):
 
     def _lines(self) -> Iterator[str]:
         yield f"if len(message) != {len(self._names)}: return explain(value)"
-        yield from self._fields.read_lines("message", "value")
-        yield f"return Changes([(1, {self._fields.tuple_code('value')})])"
+        yield from super()._lines()

@@ -14,8 +14,10 @@ of code between the envelope and the changes for the generated one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
 
 from jobs.core.formats.row_fields import (
     TOMBSTONE,
@@ -66,8 +68,15 @@ class DecoderFrame:
         raise NotImplementedError
 
     def _fast_decode(self) -> Decode:
-        """Return the generated function."""
-        raise NotImplementedError
+        """Return the generated function; here of a format whose message is a row, an insert."""
+        row = self._fields.make_struct("Row", partial=False)
+        read = msgspec.json.Decoder(row).decode
+        return self._generate(read, self._lines(), self._fields.names())
+
+    def _lines(self) -> Iterator[str]:
+        """Yield the lines from the envelope `message` to the changes."""
+        yield from self._fields.read_lines("message", "value")
+        yield f"return Changes([(1, {self._fields.tuple_code('value')})])"
 
     def make_scanner(self) -> MessageScanner | None:
         """Return a scanner with the same rules; None if it does not know a column's type."""

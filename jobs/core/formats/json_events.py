@@ -17,7 +17,6 @@ import msgspec
 from jobs.core.formats.frame import DecoderFrame
 from jobs.core.formats.row_fields import (
     UNNAMEABLE,
-    Decode,
     NumberFields,
     RefusedError,
     clip,
@@ -63,15 +62,6 @@ class JsonEventDecoder(DecoderFrame):
             for index, event in events
         ]
         return Changes([(1, self._fields.pick(row)) for row in rows])
-
-    def _fast_decode(self) -> Decode:
-        event = self._fields.make_struct("Event", partial=False)
-        read = msgspec.json.Decoder(event).decode
-        return self._generate(read, self._lines(), self._fields.names())
-
-    def _lines(self) -> Iterator[str]:
-        yield from self._fields.read_lines("message", "value")
-        yield f"return Changes([(1, {self._fields.tuple_code('value')})])"
 
 
 @dataclass

@@ -10,13 +10,10 @@ reads back exactly what retally publishes as upsert-json.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 
-import msgspec
-
 from jobs.core.formats.frame import DecoderFrame
-from jobs.core.formats.row_fields import Decode, RefusedError, RowFields, rejection
+from jobs.core.formats.row_fields import RefusedError, RowFields, rejection
 from jobs.core.values.change import Changes, Decoded
 from jobs.core.values.json_text import UnreadableError, describe, read_json
 from jobs.core.values.json_values import parser
@@ -55,15 +52,6 @@ class UpsertDecoder(DecoderFrame):
         values = self._key.parse_row(node, "key")
         found = (indexes.get(column.name) for column in self._used)
         return Changes([(-1, tuple(None if i is None else values[i] for i in found))])
-
-    def _fast_decode(self) -> Decode:
-        row = self._fields.make_struct("Row", partial=False)
-        read = msgspec.json.Decoder(row).decode
-        return self._generate(read, self._lines(), self._fields.names())
-
-    def _lines(self) -> Iterator[str]:
-        yield from self._fields.read_lines("message", "value")
-        yield f"return Changes([(1, {self._fields.tuple_code('value')})])"
 
 
 def _refuse_key(reason: str) -> RefusedError:

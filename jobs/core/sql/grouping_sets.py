@@ -40,7 +40,6 @@ from schemas.types.sql_types import BIGINT, BOOLEAN, INT
 
 # The additional column of rows with sets; a user's column cannot have a blank in its name.
 SET_COLUMN = "grouping set"
-GROUPING_ID = "grouping_id"
 _SETS = (exp.GroupingSets, exp.Rollup, exp.Cube, exp.Tuple)
 
 NodeSet = tuple[exp.Expr, ...]
