@@ -44,7 +44,8 @@ HAVING COUNT(*) > 1
   false.
 
 Derived tables may be nested, without a `GROUP BY` of their own. For a nested aggregate use a second
-job that reads the first one's changelog ([formats.md](formats.md)):
+job that reads the first one's changelog ([formats.md](formats.md#changelog-json-jobs-that-chain),
+[what a second fold would take](design/joins.md#nested-aggregates)):
 
 ```sql
 SELECT kind, SUM(v) AS total
