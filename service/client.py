@@ -26,6 +26,7 @@ from urllib.parse import quote
 import msgspec
 
 from schemas.directory.quarantine import Quarantined
+from schemas.spec.plan_node import PlanNode
 from schemas.table.explanation import Change, Explained
 from schemas.types.json_types import JsonObject
 from service import documents as of
@@ -153,7 +154,7 @@ class Client(Connection):
     def logs(self, name: str, limit: int = 100, level: str = "DEBUG") -> list[of.LogLine]:
         return self._get(f"{_job_path(name)}/logs", of.Logs, limit=limit, level=level).lines
 
-    def plan(self, name: str) -> list[of.PlanNode]:
+    def plan(self, name: str) -> list[PlanNode]:
         return self._get(f"{_job_path(name)}/plan", of.JobPlan).nodes
 
     def offsets(self, name: str) -> of.JobOffsets:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from jobs.core.job.plan_nodes import PlanNode
 from schemas.directory.quarantine import Quarantined
+from schemas.spec.plan_node import PlanNode
 from schemas.table.explanation import Change, Explained
 from schemas.types.json_types import JsonObject
 

@@ -15,7 +15,6 @@ from jobs.core.aggregates import ReadCost, Storage, read_cost_of
 from jobs.core.fold.program import Program
 from jobs.core.job.inputs import JobInputs
 from jobs.core.job.plan_nodes import (
-    PlanNode,
     describe_folding_path,
     list_nodes,
     list_sets,
@@ -26,6 +25,7 @@ from jobs.core.plan.tree import Plan
 from jobs.core.sql.printer import aggregate_label, expression_sql, window_sql
 from schemas.spec.duration import duration_text
 from schemas.spec.job import JobSpec
+from schemas.spec.plan_node import PlanNode
 from schemas.table.view_path import place_part
 from schemas.types.sql_types import SqlType
 

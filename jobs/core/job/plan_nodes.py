@@ -30,6 +30,7 @@ from jobs.core.sql.grouping_sets import sets_of_plan
 from jobs.core.sql.printer import aggregate_label, aggregate_sql, expression_sql
 from schemas.spec.duration import duration_text
 from schemas.spec.job import JobSpec, MiniBatch
+from schemas.spec.plan_node import PlanNode
 from schemas.spec.watermark import GeneratorClass, Mark, Watermark
 from schemas.table.changelog import progress_topic
 from schemas.types.json_types import JsonObject
@@ -45,15 +46,6 @@ _JOIN_TYPES: dict[JoinKind, str] = {  # as Flink calls them
 }
 
 Attributes = JsonObject
-
-
-class PlanNode(msgspec.Struct, frozen=True):
-    """One operator. An attribute is None if the job does not use it."""
-
-    id: str
-    type: str
-    predecessors: list[str]
-    attributes: Attributes
 
 
 def list_nodes(spec: JobSpec, plan: Plan) -> list[PlanNode]:

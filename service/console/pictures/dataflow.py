@@ -16,9 +16,10 @@ from itertools import groupby
 from string import Formatter
 from typing import Any
 
-from jobs.core.job.plan_nodes import PlanNode, list_nodes
+from jobs.core.job.plan_nodes import list_nodes
 from jobs.core.plan.tree import Plan
 from schemas.spec.job import JobSpec
+from schemas.spec.plan_node import PlanNode
 from service.console.formatting import ELLIPSIS, count_of
 
 WIDTH = 350

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from jobs.core.job.job_plan import plan_of
-from jobs.core.job.plan_nodes import PlanNode, list_nodes
+from jobs.core.job.plan_nodes import list_nodes
 from schemas.spec.job import JobSpec
+from schemas.spec.plan_node import PlanNode
 
 SPEC: dict[str, Any] = {
     "name": "items",

@@ -218,6 +218,12 @@ def test_light_commands_load_no_spark(command: str) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_the_client_of_a_service_loads_nothing_that_runs_jobs() -> None:
+    code = "import sys, service.client; print([m for m in ('jobs', 'sqlglot') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, spec: Path) -> None:
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt

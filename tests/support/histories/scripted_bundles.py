@@ -24,7 +24,7 @@ def rules_of_script(script: Script) -> Rules:
 
 def bundles_of(script: Script, plan: Plan) -> list[Bundle]:
     """The script's bundles; offsets run on through all of them, as in a topic."""
-    reader = StepReader(load_spec(script.spec()), plan)
+    reader = StepReader(load_spec(script.spec()), {"": plan})
     return [_bundle(reader, script, scripted, plan) for scripted in script.bundles]
 
 
