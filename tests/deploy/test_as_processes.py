@@ -99,7 +99,7 @@ def test_a_job_on_the_cluster_is_exact_when_a_worker_dies(
         job.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_a_job_on_the_cluster_tells_what_it_tells_in_one_process(
     broker: Broker, shop: Shop, tmp_path: Path
 ) -> None:

@@ -61,7 +61,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a JVM maps is seen in /proc")
@@ -81,7 +81,7 @@ def test_a_start_maps_the_archive_that_was_made_for_it(home: Path) -> None:
     assert look(home)[0] == ["mapped", "3"]
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_an_archive_that_does_not_fit_is_passed_over_without_a_word(home: Path) -> None:

@@ -231,7 +231,7 @@ def _broker_of(demo: subprocess.Popen[str]) -> str:
 
 @pytest.mark.spark
 @pytest.mark.broker
-@pytest.mark.slow
+@pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the kernel's word of a parent's death")
 def test_a_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
     with _running("--data", str(tmp_path / "data")) as demo:

@@ -104,6 +104,7 @@ def test_a_job_goes_on_under_a_changed_query(broker: Broker, topic: str, tmp_pat
     assert "give sink.topic another name" in job.evolve(code=1)
 
 
+@pytest.mark.faults
 def test_where_the_state_does_not_do_the_topic_is_read_again(
     broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

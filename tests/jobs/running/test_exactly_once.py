@@ -40,16 +40,21 @@ class Fault:
     marks: tuple[pytest.MarkDecorator, ...] = ()
 
 
-SLOW = (pytest.mark.slow,)
+SLOW, FAULTY = (pytest.mark.slow,), (pytest.mark.faults,)
 FAULTS = [
     Fault("after the tasks, before the commit", "before_commit", "kill@3", seed=11),
     Fault(
         "after the commit, before anyone knows of it", "after_commit", "kill@3", seed=12, marks=SLOW
     ),
-    Fault("after the publisher got the epoch", "epoch_sent", "kill@2", seed=13, marks=SLOW),
+    Fault("after the publisher got the epoch", "epoch_sent", "kill@2", seed=13, marks=FAULTY),
     # Compaction begins after 32 epochs and takes seconds on a busy machine, so these are small.
     Fault(
-        "in a compaction, before its commit", "compaction_commit", "kill@1", 2, seed=14, marks=SLOW
+        "in a compaction, before its commit",
+        "compaction_commit",
+        "kill@1",
+        2,
+        seed=14,
+        marks=FAULTY,
     ),
 ]
 

@@ -22,7 +22,11 @@ class Punctuated(Generator):
 """
 
 
-@pytest.mark.parametrize("sharing", [(), ("--jobs-per-driver", "2")], ids=["alone", "shared"])
+@pytest.mark.parametrize(
+    "sharing",
+    [(), pytest.param(("--jobs-per-driver", "2"), marks=pytest.mark.faults)],
+    ids=["alone", "shared"],
+)
 def test_the_reason_is_the_class_and_its_row(
     sharing: tuple[str, ...],
     broker: Broker,

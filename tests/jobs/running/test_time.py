@@ -72,6 +72,7 @@ def test_a_silent_partition_is_idle_after_a_while_and_behind_when_it_comes_back(
     assert never_backwards(job)
 
 
+@pytest.mark.faults
 def test_a_partition_a_day_ahead_waits_unread_for_one_that_starts_late(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -140,6 +141,7 @@ def bought(t: int, cnt: int = 1, kind: str = "INSERT", old: str = "") -> bytes:
     return (text % (cnt, t, f'"old":[{old}],' if old else "", kind)).encode()
 
 
+@pytest.mark.faults
 def test_an_empty_partition_holds_the_window_until_the_operator_lets_partitions_be_idle(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -160,6 +162,7 @@ def test_an_empty_partition_holds_the_window_until_the_operator_lets_partitions_
     assert [row["n"] for row in job.ask("results", job.spec["name"])] == [1]
 
 
+@pytest.mark.faults
 def test_a_window_is_told_once_and_late_rows_are_written_down_over_a_crash(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from jobs.edge.process.broker import Broker
 from schemas.directory.failure import read_failure
 from tests.support.jobs.running_job import RunningJob, consumed, create_topic, produce
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.faults]
 
 WAIT_SECONDS = 90
 

@@ -14,7 +14,7 @@ from jobs.edge.process.broker import Broker
 from tests.support.jobs.canal_messages import delete, insert, row
 from tests.support.jobs.running_job import CHECKOUT, RunningJob, consumed, create_topic, produce
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.faults]
 
 _SET_UP = (
     "from jobs.setup import steps; from setup.install import environment; "

@@ -79,9 +79,8 @@ def nested(made: History) -> dict[int, tuple[int, int | None]]:
     }
 
 
-@pytest.mark.parametrize(
-    "written", ["changelog-json", pytest.param("upsert-json", marks=pytest.mark.faults)]
-)
+@pytest.mark.faults
+@pytest.mark.parametrize("written", ["changelog-json", "upsert-json"])
 def test_a_chain_whose_jobs_are_killed_is_the_nested_query(
     written: str, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def test_windows_over_a_changelog_close_as_the_time_of_the_first_job_passes(
     assert not second.part("late")
 
 
+@pytest.mark.faults
 def test_nothing_is_late_or_lost_when_both_jobs_are_killed_and_the_second_is_rewound(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ class EvolvingViews(RunningJob):
         return fold_topic(self.brokers, topic)
 
 
+@pytest.mark.faults
 def test_views_of_a_job_come_and_go_with_their_topics(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:

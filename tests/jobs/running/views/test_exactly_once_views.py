@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 KILLS = [("before_commit", "kill@2"), ("after_commit", "kill@2"), ("epoch_sent", "kill@2")]
 
 
-@pytest.mark.parametrize(("failpoint", "action"), quick(KILLS, KILLS[:1]))
+@pytest.mark.parametrize(("failpoint", "action"), quick(KILLS, KILLS[:1], pytest.mark.faults))
 def test_after_a_kill_every_view_and_every_topic_is_exact(
     failpoint: str, action: str, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from tests.support.jobs.running_job import produce
 from tests.support.jobs.shop_views import make_shop_views, views_must_be_exact
 from tests.support.object_storage import BUCKET, Storage
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(580)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(580)]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.support.histories.products import history
 from tests.support.jobs.exact_job import must_be_exact, product_job
 from tests.support.jobs.running_job import produce
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_a_message_that_every_worker_dies_of_stops_the_job_by_name(
