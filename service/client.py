@@ -25,7 +25,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from jobs.core.job.plan_nodes import PlanNode
 from schemas.directory.quarantine import Quarantined
 from schemas.spec.plan_node import PlanNode
 from schemas.table.explanation import Change, Explained
