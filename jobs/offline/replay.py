@@ -33,11 +33,11 @@ from jobs.core.job.job_plan import plan_of
 from jobs.core.job.time_rules import TimeRules
 from jobs.core.job.views import find_type_conflicts, plans_of
 from jobs.core.job.window_rules import window_problems
-from jobs.core.join.inputs import JoinInputs
 from jobs.core.plan.relations import list_scans
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Op, Rejected, Row, Truncated
 from jobs.core.values.json_values import renderer
+from jobs.edge.rows.join_inputs import JoinInputs
 from jobs.offline.replay_time import ReplayTime, has_strategy
 from jobs.offline.steps import Lines, Output, print_run, read_steps, read_whole, require_true
 from jobs.table.row_shape import RowShape
@@ -167,7 +167,12 @@ class _Replay:
             arrived = list(arrived)
             time = self._time = _make_time(self.spec, self._plans, arrived)
         job = InMemoryJob(
-            self.spec, self.plan, self.rows, bundle_rows=self.spec.minibatch.size, time=time
+            self.spec,
+            self.plan,
+            self.rows,
+            joins=self.joins,
+            bundle_rows=self.spec.minibatch.size,
+            time=time,
         )
         for step in arrived:
             yield from map(self._convert, self._take(job, step))

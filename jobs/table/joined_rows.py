@@ -21,14 +21,13 @@ import pyarrow.compute as pc
 
 from jobs.core.job.in_memory import RowExpander
 from jobs.core.job.views import plans_of
-from jobs.core.join.arrangement import MemoryArrangement
-from jobs.core.join.operator import JoinOperator
+from jobs.core.join.one_key import join_rows
 from jobs.core.join.stages import JoinTree, Side, trees_of
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.values.change import Row, Value
 from jobs.core.values.json_values import Json
 from jobs.table.files import LiveFile
-from jobs.table.parts import ACCUMULATORS, MULTISETS
+from jobs.table.parts import ACCUMULATORS
 from jobs.table.row_shape import Writers
 from jobs.table.version import TableVersion
 from schemas.directory.paths import JobDirectory
@@ -41,9 +40,9 @@ from schemas.limits import (
 )
 from schemas.spec.file import load_spec
 from schemas.table.view_path import place_part
-from schemas.types.arrow_values import from_arrow, one_chunk, to_list, to_tuples
+from schemas.types.arrow_values import one_chunk, to_list, to_tuples
 from schemas.types.json_types import JsonObject
-from schemas.types.sql_types import Kind
+from schemas.types.sql_types import Kind, SqlType
 
 Written = dict[Row, tuple[int, int]]  # by row: the epoch that wrote it last, and its weight
 BySide = dict[Row, Written]  # by join key
@@ -83,19 +82,16 @@ class JoinedGroup:
         found: list[FoundRow] = []
         names = [[(each.name, write(each.type)) for each in columns] for columns in self._columns]
         for key in dict.fromkeys((*left, *right)):
-            joined = self._join_key(key, (left.get(key, {}), right.get(key, {})), names)
+            joined = self._join_key((left.get(key, {}), right.get(key, {})), names)
             found += islice(joined, EXPLAINED_ROWS_MAX - len(found))
         return found
 
     def _join_key(
-        self, key: Row, sides: tuple[Written, Written], names: Sequence[Named]
+        self, sides: tuple[Written, Written], names: Sequence[Named]
     ) -> Iterator[FoundRow]:
-        operator = JoinOperator(
-            self._join, MemoryArrangement(), MemoryArrangement(), on_failure=lambda *_: None
-        )
         middle = len(self._columns[0])
         left, right = map(_weights, sides)
-        for row, weight in operator.advance_keys({key: left}, {key: right}):
+        for row, weight in join_rows(self._join, left, right):
             if self._is_mine(tuple([row[index] for index in self._used])):
                 halves = zip((row[:middle], row[middle:]), sides, names, strict=True)
                 shown = [
@@ -115,12 +111,11 @@ class JoinedGroup:
         """Return join keys of rows that may be of the group; None if there are none."""
         driver, wanted = self._choose_side()
         found: dict[Row, pa.Table] = {}
-        names = _key_names(driver)
+        keyed = _keys(driver)
         for table in self._scan(driver, lambda table: _matches(driver, table, wanted)):
-            keys = to_tuples(table, [(each.name, each.type) for each in driver.state.group])
-            for index, key in enumerate(keys):
+            for index, key in enumerate(to_tuples(table, keyed)):
                 if len(found) < EXPLAINED_KEYS_MAX:
-                    found.setdefault(key, table.slice(index, 1).select(names))
+                    found.setdefault(key, table.slice(index, 1).select([n for n, _ in keyed]))
             if len(found) >= EXPLAINED_KEYS_MAX:
                 break
         return pa.concat_tables(found.values()) if found else None
@@ -142,12 +137,12 @@ class JoinedGroup:
 
     def _files_of(self, side: Side) -> list[LiveFile]:
         """Return the files with the rows of a side, the newest first."""
-        part = place_part(MULTISETS if side.state.arguments else ACCUMULATORS, side.name)
-        return sorted(self._table.of_part(part), key=lambda file: -file.epoch_max)
+        found = self._table.of_part(place_part(ACCUMULATORS, side.name))
+        return sorted(found, key=lambda file: -file.epoch_max)
 
     def _scan(self, side: Side, matches: Callable[[pa.Table], Any]) -> Iterator[pa.Table]:
         """Yield the stored rows of a side that match, the newest files first."""
-        columns = ["epoch", _weight_name(side), *_key_names(side), *_value_names(side)]
+        columns = ["epoch", _weight_name(side), *(name for name, _ in side.state.key)]
         for file in self._files_of(side):
             for table in self._table.batches(file, columns, EXPLAINED_SCAN_ROWS):
                 found = table.filter(matches(table))
@@ -163,25 +158,23 @@ def find_tree(paths: JobDirectory, plan: Plan) -> JoinTree | None:
     return next(tree for tree in trees if paths.view in tree.views)
 
 
-def _key_names(side: Side) -> list[str]:
-    return [each.name for each in side.state.group]
+def _keys(side: Side) -> list[tuple[str, SqlType]]:
+    return side.state.key[: len(side.inputs.group)]
 
 
-def _value_names(side: Side) -> list[str]:
-    return [f"value_{each.name}" for each in side.state.arguments]
+def _values(side: Side) -> list[tuple[str, SqlType]]:
+    return side.state.key[len(side.inputs.group) :]
 
 
 def _weight_name(side: Side) -> str:
-    """Return the column with the weights: of each row, or of a key if the side keeps no columns."""
-    return "multiplicity" if side.state.arguments else side.state.aggregates[0].name
+    return side.state.aggregates[0].name
 
 
 def _matches(side: Side, table: pa.Table, wanted: Mapping[int, Value]) -> Any:
     """Return which stored rows are there and have these values, by the indexes of columns."""
     found = pc.fill_null(pc.not_equal(table[_weight_name(side)], 0), False)
     for index, value in wanted.items():
-        (name,) = _value_names(side)
-        column = pc.struct_field(table[name], [index])
+        column = table[_values(side)[index][0]]
         equal = column.is_null() if value is None else pc.fill_null(pc.equal(column, value), False)
         found = pc.and_(found, equal)
     return found
@@ -191,10 +184,10 @@ def _among(side: Side, keys: pa.Table) -> Callable[[pa.Table], Any]:
     """Return which stored rows have one of these keys, or parts of several of them."""
 
     def matches(table: pa.Table) -> Any:
-        columns = zip(_key_names(side), keys.columns, strict=True)
+        columns = zip(_keys(side), keys.columns, strict=True)
         found = [
             pc.is_in(table[name], value_set=one_chunk(values).cast(table[name].type))
-            for name, values in columns
+            for (name, _), values in columns
         ]
         return reduce(pc.and_, found)
 
@@ -203,14 +196,10 @@ def _among(side: Side, keys: pa.Table) -> Callable[[pa.Table], Any]:
 
 def _group(side: Side, tables: Iterable[pa.Table]) -> BySide:
     """Return the newest weight of each row, by key."""
-    arguments = side.state.arguments
     found: BySide = {}
     count = 0
     for table in tables:
-        keys = to_tuples(table, [(each.name, each.type) for each in side.state.group])
-        rows: Sequence[Any] = [()] * len(keys)
-        for name, argument in zip(_value_names(side), arguments, strict=True):
-            rows = from_arrow(table[name], argument.type)
+        keys, rows = to_tuples(table, _keys(side)), to_tuples(table, _values(side))
         weights = to_list(pc.fill_null(table[_weight_name(side)], 0))
         for key, row, epoch, weight in zip(
             keys, rows, to_list(table["epoch"]), weights, strict=True

@@ -146,6 +146,12 @@ DOUBTFUL_KEYS_NAMED_MAX = 5
 # what each batch costs is spread over enough rows.
 JOIN_BATCH_ROWS = 20_000
 
+# Runs of a side of a join that are smaller are read into memory: a mapped file has a descriptor.
+RUN_BYTES_IN_MEMORY_MAX = 1 << 18
+
+# Of a text in a row of a join only so many bytes are hashed: rows are compared as well.
+HASHED_TEXT_BYTES = 64
+
 # Pairs of rows with one join key that one epoch may add and remove: 20 s of one core. A change of a
 # row that a million others join is far below it; a key with thousands of rows on both sides is not.
 JOIN_PAIRS_MAX = 20_000_000

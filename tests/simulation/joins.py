@@ -7,7 +7,7 @@ new state remembered, files written.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,51 +16,53 @@ from jobs.core.fold.program import Program
 from jobs.core.fold.rules import DEFAULT_RULES
 from jobs.core.fold.sessions import fold_bundle
 from jobs.core.fold.state import MemoryState, Upserts
-from jobs.core.join.arrangement import WeightedRow, Weights
-from jobs.core.join.operator import ByKey, JoinOperator
+from jobs.core.join.stages import Side
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.values.change import Row
 from jobs.core.values.order_key import encoder
+from jobs.edge.rows.arranged_rows import Arrangement, Run
+from jobs.edge.rows.join_inputs import WeightedRow, list_rows, to_keyed_rows
+from jobs.edge.rows.joined_rows import JoinOperator
 from jobs.edge.state.bucket_states import BucketStates
 from jobs.edge.table.file_writer import AddedFile, file_name
 from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.join import JoinReport, JoinTask, SideState
 from jobs.table.parts import ACCUMULATORS, GROUP_STATE
 from schemas.table.view_path import place_name
+from schemas.types.arrow_values import from_arrow
 from tests.simulation.jobs import SimulatedReader, Weighted
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-_ROWS, _BUCKETS = 0, 3  # the argument with the rows; buckets of the job
+_BUCKETS = 3  # of the job
 
 
 class SideRows:
-    """A side of a join in one bucket: the core's Arrangement over a hot state of the world."""
+    """A side of a join in one bucket, over a hot state of the world."""
 
-    def __init__(self, state: MemoryState, program: Program) -> None:
-        self._state, self._program = state, program
-        self._changes: list[tuple[Row, Row, int]] = []
+    def __init__(self, side: Side, state: MemoryState, changes: Sequence[WeightedRow]) -> None:
+        self._side, self._state = side, state
+        self.changes = to_keyed_rows(side, changes)
 
-    def rows(self, key: Row) -> Iterable[WeightedRow]:
-        found: Iterable[Any] = self._state.entries(_ROWS, key)
-        return found
-
-    def count(self, key: Row) -> int:
-        (group,) = self._state.groups([key])
-        return 0 if group is None else group.cells[0]
-
-    def add(self, key: Row, changes: Weights) -> None:
-        self._changes += ((key, row, weight) for row, weight in changes.items() if weight)
+    @property
+    def rows(self) -> Arrangement:
+        """The rows at the base."""
+        groups = self._state._groups.items()
+        known = [(key, group.cells[0]) for key, group in groups]
+        return Arrangement().add(Run.of(to_keyed_rows(self._side, known)))
 
     def fold(self) -> Upserts:
-        if not self._changes:
+        """The changed rows with their new weights."""
+        keyed, _ = self.changes.split()
+        types = [named.type for named in self._side.state.group]
+        columns = zip([*keyed.keys, *keyed.columns], types, strict=True)
+        keys = list(zip(*(from_arrow(column, kind) for column, kind in columns), strict=True))
+        if not keys:
             return Upserts()
-        keys, rows, weights = zip(*self._changes, strict=True)
-        program = self._program
-        deltas = program.gather(keys, rows, [0] * len(keys), weights)
-        order = encoder(tuple(named.type for named in program.plan.group))
-        context = FoldContext(order, DEFAULT_RULES, 0, None)
+        program = Program(self._side.state)
+        deltas = program.gather(keys, [0] * len(keys), keyed.weights.tolist())
+        context = FoldContext(encoder(tuple(types)), DEFAULT_RULES, 0, None)
         return fold_bundle(program, self._state, deltas, context).upserts
 
 
@@ -73,16 +75,20 @@ def joined(
     for side, (arrived, _) in zip(sides, changes, strict=True):
         report.arrived[side.number] = arrived
     states = [BucketStates(side, layout, None, GROUP_STATE, "bucket") for side in sides]  # type: ignore[arg-type]
-    programs = [Program(side.side.state) for side in sides]
+    operator = JoinOperator(task.stage.join, _refuse)
     upserts: list[dict[int, Upserts]] = [{}, {}]
     found: list[tuple[int, Row]] = []
     for bucket in sorted({bucket for _, of_side in changes for bucket in of_side}):
         hot: list[Any] = [each.catch_up(bucket) for each in states]
         with hot[0].view(task.left.base) as left, hot[1].view(task.right.base) as right:
-            arranged = [SideRows(*each) for each in zip((left, right), programs, strict=True)]
-            operator = JoinOperator(task.stage.join, *arranged)
-            own = [of_side.get(bucket, {}) for _, of_side in changes]
-            found += [(weight, row) for row, weight in operator.advance_keys(*own)]
+            arranged = [
+                SideRows(side.side, state, of_side.get(bucket, ()))
+                for side, state, (_, of_side) in zip(sides, (left, right), changes, strict=True)
+            ]
+            own, rows_before = ([a.changes for a in arranged], [a.rows for a in arranged])
+            for piece in operator.advance(own[0], own[1], rows_before[0], rows_before[1]):
+                pairs = list_rows(piece, task.stage.join.columns)
+                found += [(weight, row) for row, weight in pairs]
             for number, each in enumerate(arranged):
                 upserts[number][bucket] = each.fold()
                 hot[number].remember(task.epoch, task.uuid, upserts[number][bucket])
@@ -93,15 +99,18 @@ def joined(
     return report, sent
 
 
-def _by_bucket(side: SideState, rows: Sequence[Weighted]) -> tuple[int, dict[int, ByKey]]:
+def _refuse(reason: str, _weight: int) -> None:
+    raise AssertionError(reason)
+
+
+def _by_bucket(
+    side: SideState, rows: Sequence[Weighted]
+) -> tuple[int, dict[int, list[WeightedRow]]]:
     """The number of rows, and the changes of a side in each bucket."""
     types = [named.type for named in side.side.inputs.group]
-    changes: dict[int, ByKey] = defaultdict(dict)
+    changes: dict[int, list[WeightedRow]] = defaultdict(list)
     for key, row, _, weight in rows:
-        of_key = changes[bucket_of(key, types, _BUCKETS)].setdefault(
-            None if None in key else key, {}
-        )
-        of_key[row] = of_key.get(row, 0) + weight
+        changes[bucket_of(key, types, _BUCKETS)].append((key + row, weight))
     return len(rows), changes
 
 

@@ -19,7 +19,7 @@ def test_each_mutant_says_where_it_is() -> None:
     assert len(MUTANTS) >= 30
     assert len(SOME) == 3
     for mutant in MUTANTS:
-        text = (CHECKOUT / "jobs" / "core" / mutant.file).read_text()
+        text = (CHECKOUT / mutant.path).read_text()
         assert text.count(mutant.before) == 1, mutant
         assert mutant.before != mutant.after
         assert all((CHECKOUT / "tests" / name).exists() for name in mutant.tests)

@@ -19,7 +19,6 @@ from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.rules import rules_of
 from jobs.core.job.inputs import sources_of
 from jobs.core.job.window_rules import closing_of
-from jobs.core.join.inputs import JoinInputs
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.dedupe import LastImages, number_partition
 from jobs.core.rows.projection import RowFailed, row_projection
@@ -90,6 +89,16 @@ class BundleTime(Protocol):
         """Return the watermarks that follow from time alone, up to now."""
 
 
+class Joins(Protocol):
+    """The joins of a query."""
+
+    def add(self, source: str, row: Row, weight: int) -> bool:
+        """Take a change of a source; return whether a scan has the row."""
+
+    def join(self) -> Iterable[list[tuple[Row, int]]]:
+        """Return the changes of joined rows, with weights, since the last call."""
+
+
 class RowExpander:
     """Expands a row of used columns into the rows to fold.
 
@@ -140,6 +149,7 @@ class InMemoryJob:
         plan: Plan,
         rows: RowExpander,
         *,
+        joins: Joins | None = None,
         bundle_rows: int | None = None,
         time: BundleTime | None = None,
     ) -> None:
@@ -151,7 +161,7 @@ class InMemoryJob:
         self._rows = rows
         self._bundle_rows = bundle_rows
         specs, sources = spec.source_specs, sources_of(spec, plan)
-        self._joins = None if plan.relation is None else JoinInputs(plan, sources)
+        self._joins = joins
         self._images = {
             name: LastImages(
                 each, keys_change=specs[name].source.format in FORMATS_WITH_KEY_CHANGES

@@ -5,9 +5,8 @@
     shipped ──► side s ──────────────────────────┴─ join ─► the views that join alike
 
 A side is the arrangement of one input of a join. Its state is that of the query
-`SELECT key.., COUNT(*), COUNT(DISTINCT row) .. GROUP BY key..`, so the fold, the hot state, merges
-and readers treat it as any other. Its name has a hash of what it joins: another join never finds
-its rows.
+`SELECT key.., column.., COUNT(*) ... GROUP BY key.., column..`, so merges, savepoints and readers
+treat it as any other. Its name has a hash of what it joins: another join never finds its rows.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from jobs.core.plan.relations import columns_in, list_joins, list_scans
 from jobs.core.plan.tree import (
     Aggregate,
     Column,
-    Composite,
     Expression,
     Join,
     Named,
@@ -31,7 +29,7 @@ from jobs.core.plan.tree import (
     Scan,
 )
 from jobs.core.plan.walk import replace_parts
-from schemas.types.sql_types import BIGINT, row_of
+from schemas.types.sql_types import BIGINT
 
 # No view has such a name, because a view's name has no underscore.
 JOIN_PREFIX, SOURCE_PREFIX = "join_", "source_"
@@ -196,15 +194,13 @@ def _make_side(join: Join, relation: Relation, keys: Sequence[Expression], which
 
 
 def _state_plan(name: str, keys: tuple[Named, ...], columns: tuple[Column, ...]) -> Plan:
-    group = tuple(Named(each.name, Column(each.name, each.type)) for each in keys)
-    counts = [Aggregate("COUNT", None, f"{name}_rows", BIGINT)]
-    arguments: tuple[Named, ...] = ()
-    if columns:
-        row = Composite(columns, row_of(*(column.type for column in columns)), "never")
-        arguments = (Named(f"{name}_row", row),)
-        counts.append(Aggregate("COUNT", 0, f"{name}_distinct", BIGINT, distinct=True))
-    read = (*(Column(each.name, each.type) for each in keys), *columns)
-    return Plan(read, read, None, group, arguments, tuple(counts), ())
+    """Return the plan of `SELECT key.., column.., COUNT(*) ... GROUP BY key.., column..`."""
+    named = [*((each.name, each.type) for each in keys)]
+    named += [(f"{name}_f{number}", each.type) for number, each in enumerate(columns, start=1)]
+    read = tuple(Column(*each) for each in named)
+    group = tuple(Named(each.name, each) for each in read)
+    count = Aggregate("COUNT", None, f"{name}_rows", BIGINT)
+    return Plan(read, read, None, group, (), (count,), ())
 
 
 def _fingerprint(join: Join) -> str:

@@ -46,12 +46,12 @@ class RowPacker:
         fields: list[tuple[Any, ...]] = []
         for index, kind in enumerate(types):
             fields.append((f"valid{index}", np.uint8))
-            if _is_text(kind):
+            if is_text(kind):
                 fields.append((f"value{index}", np.int32))
             else:
                 fields.append((f"value{index}", np.uint8, (max(1, kind.bit_width // 8),)))
         self._head = np.dtype(fields)
-        self._has_texts = any(map(_is_text, types))
+        self._has_texts = any(map(is_text, types))
 
     def bytes_before(self, index: int) -> int:
         """Return where the first column that is compared begins, if those before are not texts."""
@@ -66,12 +66,12 @@ class RowPacker:
         for index, (column, kind) in enumerate(zip(columns, self._types, strict=True)):
             valid = column.is_valid().to_numpy(zero_copy_only=False)
             head[f"valid{index}"] = valid
-            if _is_text(kind):
+            if is_text(kind):
                 present = column.fill_null("" if pa.types.is_string(kind) else b"")
                 head[f"value{index}"] = pc.binary_length(present).to_numpy()
                 texts.append(to_list(present.cast(pa.binary())))
             else:
-                octets = _octets(column, kind) * valid[:, None]
+                octets = octets_of(column) * valid[:, None]
                 if self._sorts:
                     octets = octets[:, ::-1] ^ _SIGN[: octets.shape[1]]
                 head[f"value{index}"] = octets
@@ -89,14 +89,14 @@ class RowPacker:
         octets = data[at[:, None] + np.arange(self._head.itemsize)]
         head = octets.reshape(-1).view(self._head)
         at = at + self._head.itemsize
-        sizes = [head[f"value{i}"] for i, kind in enumerate(self._types) if _is_text(kind)]
+        sizes = [head[f"value{i}"] for i, kind in enumerate(self._types) if is_text(kind)]
         if any((each < 0).any() for each in sizes) or (sum(sizes, at) != ends).any():
             raise ValueError("a packed row has another length than its texts")
         columns = []
         for index, kind in enumerate(self._types):
             valid, values = head[f"valid{index}"] != 0, head[f"value{index}"]
             absent = None if valid.all() else pa.array(valid).buffers()[1]
-            if _is_text(kind):
+            if is_text(kind):
                 edges = np.concatenate([[0], np.cumsum(values)]).astype(np.int64)
                 texts = data[np.repeat(at - edges[:-1], values) + np.arange(edges[-1])]
                 buffers = [absent, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(texts)]
@@ -111,16 +111,15 @@ class RowPacker:
         return columns
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
-def _octets(column: pa.Array, kind: pa.DataType) -> Array:
-    """Return the bytes of each value."""
-    if pa.types.is_boolean(kind):
-        column, width = column.cast(pa.uint8()), 1
-    else:
-        width = kind.bit_width // 8
+def octets_of(column: pa.Array) -> Array:
+    """Return the bytes of each value; those of NULL are any."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    width = column.type.bit_width // 8
     octets = np.frombuffer(column.buffers()[1] or b"", np.uint8)
     octets = octets[column.offset * width : (column.offset + len(column)) * width]
     return octets.reshape(-1, width)

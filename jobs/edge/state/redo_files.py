@@ -1,9 +1,10 @@
-"""Keep the changes of an epoch that may be committed in a file beside a bucket's state.
+"""Keep small files beside a bucket's state, each overwritten in place.
 
-    redo    checksum of the rest │ length of the name │ name │ changes
+    redo, rows    checksum of the rest │ length of the name │ name │ content
 
-The file is overwritten in place by each epoch: one call, where a file for each epoch takes a dozen,
-and an epoch of a second has 32 buckets. A file that is not whole has no changes.
+`redo` has the changes of an epoch that may be committed. Overwriting is one call, where a file for
+each epoch takes a dozen, and an epoch of a second has 32 buckets; to replace a file by another one
+makes file systems write its content to the disk first. A file that is not whole has no content.
 """
 
 from __future__ import annotations
@@ -12,16 +13,28 @@ import os
 import zlib
 from pathlib import Path
 
+import pyarrow as pa
+
 _FILE = "redo"
 _WORD = 8
 
 
-def store_redo(directory: Path, name: str, data: bytes) -> None:
+def store_redo(directory: Path, name: str, data: bytes | pa.Buffer) -> None:
     """Store one epoch's changes, in place of those of any other epoch."""
+    store_checked(f"{directory}/{_FILE}", name, data)
+
+
+def find_redo(directory: Path, name: str) -> bytes | None:
+    """Return the changes of this name; None if they are not here, or not whole."""
+    return find_checked(f"{directory}/{_FILE}", name)
+
+
+def store_checked(path: str, name: str, data: bytes | pa.Buffer) -> None:
+    """Store content under a name, in place of what the file has."""
     head = name.encode()
-    rest = len(head).to_bytes(_WORD, "little") + head + data
+    rest = b"".join([len(head).to_bytes(_WORD, "little"), head, data])
     content = _check(rest) + rest
-    file = os.open(f"{directory}/{_FILE}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         written = 0
         while written < len(content):
@@ -31,10 +44,10 @@ def store_redo(directory: Path, name: str, data: bytes) -> None:
         os.close(file)
 
 
-def find_redo(directory: Path, name: str) -> bytes | None:
-    """Return the changes of this name; None if they are not here, or not whole."""
+def find_checked(path: str, name: str) -> bytes | None:
+    """Return the content of this name; None if it is not here, or not whole."""
     try:
-        with open(f"{directory}/{_FILE}", "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0) as file:
             content = file.read()
     except FileNotFoundError:
         return None

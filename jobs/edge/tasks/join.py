@@ -16,10 +16,9 @@ exact for the rows that do not fail. The epoch has the number of the others amon
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -27,20 +26,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from jobs.core.fold.fold import FoldContext
-from jobs.core.fold.rules import DEFAULT_RULES
-from jobs.core.fold.state import Stamp, Upserts
-from jobs.core.join.arrangement import WeightedRow
-from jobs.core.join.operator import ByKey, JoinOperator, TooManyPairs
+from jobs.core.fold.state import Stamp
 from jobs.core.join.stages import JoinStage, Side
-from jobs.core.join.tree import make_batches
 from jobs.core.rows.consolidate import WeightedRows
-from jobs.core.rows.projection import RowFailed
-from jobs.core.values.change import Row
-from jobs.core.values.order_key import encoder
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.rows.columns import rows_to_arrow
+from jobs.edge.rows.arranged_rows import Arrangement, KeyedRows, Run
 from jobs.edge.rows.evaluated_rows import evaluate_rows
+from jobs.edge.rows.joined_rows import JoinedRows, JoinOperator, TooManyPairs, gather
+from jobs.edge.rows.packed_rows import canonical
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
     BUCKET,
@@ -50,14 +43,11 @@ from jobs.edge.rows.weighted_rows import (
     take_batches,
     unpack_parcels,
 )
-from jobs.edge.state.bucket_states import BucketStates, CommittedEpoch
-from jobs.edge.state.hot_records import Layout, Snapshot
-from jobs.edge.state.hot_state import HotState
-from jobs.edge.state.stored_arrangement import StoredArrangement
-from jobs.edge.table.epoch_files import layout_of
+from jobs.edge.state.arrangement_state import SideStates
+from jobs.edge.state.bucket_states import CommittedEpoch
 from jobs.edge.table.file_writer import AddedFile, file_name, write_file
 from jobs.edge.tasks.decode_inputs import ViewInputs
-from jobs.table.parts import ACCUMULATORS, GROUP_STATE, MULTISETS
+from jobs.table.parts import ACCUMULATORS
 from schemas.limits import (
     HOT_STATE_CHUNK_RECORDS,
     JOIN_BATCH_ROWS,
@@ -65,9 +55,7 @@ from schemas.limits import (
     TASK_BYTES_MAX,
 )
 from schemas.table.object_path import TablePath
-from schemas.types.arrow_values import to_tuples
-
-Changes = dict[int, ByKey]  # by bucket
+from schemas.types.arrow_types import arrow_type
 
 
 class JoinReport(msgspec.Struct, kw_only=True, tag="join"):
@@ -128,18 +116,16 @@ class JoinTask:
             return
         run = _Join(self)
         try:
-            for batch in make_batches(run.run(left, right), JOIN_BATCH_ROWS):
-                yield from self._send(batch, run.report)
+            for joined in gather(run.run(left, right), JOIN_BATCH_ROWS):
+                yield from self._send(joined, run.report)
             run.finish()
         except TooManyPairs as refused:
             run.report = JoinReport(task=run.report.task, refused=str(refused))
         yield _report(run.report)
 
-    def _send(self, batch: Sequence[WeightedRow], report: JoinReport) -> Iterator[pa.RecordBatch]:
+    def _send(self, joined: JoinedRows, report: JoinReport) -> Iterator[pa.RecordBatch]:
         """Yield joined rows, evaluated for each reader, as parcels."""
-        types = [column.type for column in self.stage.join.columns]
-        arrays = rows_to_arrow([row for row, _ in batch], types)
-        rows = RangeRows(arrays, np.array([weight for _, weight in batch], np.int64))
+        rows = RangeRows(joined.columns, joined.weights)
         for reader in self.readers:
             own = rows.select(reader.indexes)
             weighted = own.consolidate(0, keep_zeros=False)
@@ -178,26 +164,22 @@ class _Join:
 
     def run(
         self, left: Iterable[pa.RecordBatch], right: Iterable[pa.RecordBatch]
-    ) -> Iterator[WeightedRow]:
+    ) -> Iterator[JoinedRows]:
         """Yield the changes of the join."""
-        left_changes, right_changes = (
+        operator = JoinOperator(self.task.stage.join, self._fail)
+        for side, found in zip(self.sides, (left, right), strict=True):
             side.read(list(found), self.report)
-            for side, found in zip(self.sides, (left, right), strict=True)
-        )
-        for bucket in sorted({*left_changes, *right_changes}):
-            changes = left_changes.pop(bucket, {}), right_changes.pop(bucket, {})
-            keys = {key for each in changes for key in each if key is not None}
-            with ExitStack() as views:
-                arranged = [views.enter_context(side.open(bucket, keys)) for side in self.sides]
-                operator = JoinOperator(self.task.stage.join, *arranged, on_failure=self._fail)
-                yield from operator.advance_keys(*changes)
-                for side, arrangement in zip(self.sides, arranged, strict=True):
-                    side.take(bucket, arrangement)
+        for bucket in sorted({bucket for side in self.sides for bucket in side.changes}):
+            changes = [side.changes.pop(bucket, side.no_rows) for side in self.sides]
+            rows = [side.open(bucket) for side in self.sides]
+            yield from operator.advance(changes[0], changes[1], rows[0], rows[1])
+            for side, changed in zip(self.sides, changes, strict=True):
+                side.take(bucket, changed)
 
-    def _fail(self, failed: RowFailed, weight: int) -> None:
+    def _fail(self, reason: str, weight: int) -> None:
         """Count a pair on which the condition of the join fails, for all readers."""
         for reader in self.task.readers:
-            self.report.add_failing(reader.number, weight, str(failed))
+            self.report.add_failing(reader.number, weight, reason)
 
     def finish(self) -> None:
         """Write the last of the new states."""
@@ -209,76 +191,69 @@ class _SideRun:
 
     def __init__(self, task: JoinTask, state: SideState, writer: str) -> None:
         self.state = state
+        self.changes: dict[int, KeyedRows] = {}  # by bucket
+        plan = state.side.inputs
+        self.no_rows = KeyedRows(
+            [pa.nulls(0, arrow_type(each.type)) for each in plan.group],
+            [pa.nulls(0, arrow_type(each.type)) for each in plan.arguments],
+            np.zeros(0, np.int64),
+        )
         self._task = task
         self._writer = f"{writer}-{state.number}"
-        plan = state.side.state
-        self._layout = layout_of(plan)
-        self._states = BucketStates(state, self._layout, Layout.of(plan), GROUP_STATE, "bucket")
-        order = encoder(tuple(each.type for each in plan.group))
-        self._context = FoldContext(order, DEFAULT_RULES, 0, None)
-        self._upserts = Upserts([], [], [])
-        self._buckets: list[int] = []
-        self._entry_buckets: list[int] = []
+        self._states = SideStates(state, state.side)
+        self._tables: list[pa.Table] = []
         self._files: list[AddedFile] = []
-        self._open: tuple[HotState, Snapshot] | None = None  # of the bucket that is joined
 
-    def read(self, found: Sequence[pa.RecordBatch], report: JoinReport) -> Changes:
-        """Return the changes of the side's rows."""
-        changes: Changes = {}
+    def read(self, found: Sequence[pa.RecordBatch], report: JoinReport) -> None:
+        """Take the changes of the side's rows."""
         if not found:
-            return changes
+            return
         table = unpack_parcels(pa.Table.from_batches(found))
         report.arrived[self.state.number] = table.num_rows
         plan = self.state.side.inputs
-        keys = to_tuples(table, [(f"g{i}", each.type) for i, each in enumerate(plan.group)])
-        rows = to_tuples(table, [(f"a{i}", each.type) for i, each in enumerate(plan.arguments)])
-        numbers = (table[name].to_numpy().tolist() for name in (BUCKET, WEIGHT))
-        for key, row, bucket, weight in zip(keys, rows, *numbers, strict=True):
-            of_key = None if None in key else key
-            by_row = changes.setdefault(bucket, {}).setdefault(of_key, {})
-            by_row[row] = by_row.get(row, 0) + weight
-        return changes
+        rows = KeyedRows(
+            [canonical(table[f"g{number}"]) for number in range(len(plan.group))],
+            [canonical(table[f"a{number}"]) for number in range(len(plan.arguments))],
+            table[WEIGHT].to_numpy(),
+        )
+        buckets = table[BUCKET].to_numpy()
+        order = np.argsort(buckets, kind="stable")
+        edges = np.flatnonzero(np.diff(buckets[order])) + 1
+        for chosen in np.split(order, edges):
+            changed = rows.take(chosen).consolidate()
+            if len(changed.weights):
+                self.changes[int(buckets[chosen[0]])] = changed
 
-    @contextmanager
-    def open(self, bucket: int, keys: Collection[Row]) -> Iterator[StoredArrangement]:
-        """Open the arrangement of a bucket; these keys will be read."""
-        hot = self._states.catch_up(bucket)
-        with hot.view(self.state.base) as view:
-            self._open = hot, view
-            arranged = StoredArrangement(view, self._layout.program, self._context)
-            arranged.read_together(keys)
-            yield arranged
+    def open(self, bucket: int) -> Arrangement:
+        """Return the rows of a bucket."""
+        self._bucket = self._states.catch_up(bucket)
+        self._rows = self._bucket.at(self.state.base)
+        return self._rows
 
-    def take(self, bucket: int, arranged: StoredArrangement) -> None:
-        """Fold the changes of the open bucket."""
-        task, upserts = self._task, arranged.fold()
-        assert self._open is not None, "the bucket is open"
-        hot, view = self._open
-        hot.remember(task.epoch, task.uuid, view.to_records(upserts))
-        self._upserts.groups += upserts.groups
-        self._upserts.multisets += upserts.multisets
-        self._buckets += repeat(bucket, len(upserts.groups))
-        self._entry_buckets += repeat(bucket, len(upserts.multisets))
-        if len(self._upserts) >= HOT_STATE_CHUNK_RECORDS:
+    def take(self, bucket: int, changed: KeyedRows) -> None:
+        """Add changes to the rows of the open bucket."""
+        changed, _ = changed.split()
+        if not len(changed.weights):
+            return
+        run, task = Run.of(changed), self._task
+        self._bucket.remember(task.epoch, task.uuid, run.rows)
+        totals = run.rows.weights + self._rows.weigh_rows(run)
+        self._tables.append(self._states.to_table(task.epoch, bucket, run.rows, totals))
+        if sum(table.num_rows for table in self._tables) >= HOT_STATE_CHUNK_RECORDS:
             self._write()
 
     def finish(self) -> list[AddedFile]:
         """Write the last of the new state, and return all files."""
-        self._write()
+        if self._tables:
+            self._write()
         return self._files
 
     def _write(self) -> None:
-        task, layout, upserts = self._task, self._layout, self._upserts
-        tables = {
-            ACCUMULATORS: layout.accumulators_table(task.epoch, self._buckets, upserts.groups),
-            MULTISETS: layout.multisets_table(task.epoch, self._entry_buckets, upserts.multisets),
-        }
-        for part, table in tables.items():
-            if table.num_rows:
-                writer = f"{self._writer}-{len(self._files)}"
-                name = file_name(part, task.epoch, task.uuid, writer)
-                self._files.append(write_file(self.state.root, name, table, durable=task.durable))
-        self._upserts, self._buckets, self._entry_buckets = Upserts([], [], []), [], []
+        task = self._task
+        name = file_name(ACCUMULATORS, task.epoch, task.uuid, f"{self._writer}-{len(self._files)}")
+        table = pa.concat_tables(self._tables)
+        self._files.append(write_file(self.state.root, name, table, durable=task.durable))
+        self._tables = []
 
 
 def _report(report: JoinReport) -> pa.RecordBatch:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.core.fold.program import Program
+from jobs.core.fold.state import Group
 from jobs.core.join.stages import trees_of
 from jobs.core.sql.select import parse_joins
 from jobs.core.values.change import Row
@@ -36,13 +37,18 @@ def read(query: str, key: Row, *sides: Sequence[Stored]) -> list[Any]:
         layout = TableLayout(Program(side.state))
         for epoch in {each[0] for each in rows}:
             entries: list[Any] = [
-                (0, (k,), {row: weight}) for at, k, row, weight in rows if at == epoch
+                ((k, *row), Group((weight,), (weight,)))
+                for at, k, row, weight in rows
+                if at == epoch
             ]
             file = SimpleNamespace(
-                part=f"{side.name}:multisets", rows=len(entries), epoch_max=epoch, path=len(files)
+                part=f"{side.name}:accumulators",
+                rows=len(entries),
+                epoch_max=epoch,
+                path=len(files),
             )
             files.append(file)
-            stored[file.path] = layout.multisets_table(epoch, [0] * len(entries), entries)
+            stored[file.path] = layout.accumulators_table(epoch, [0] * len(entries), entries)
     table: Any = SimpleNamespace(
         of_part=lambda part: [file for file in files if file.part == part],
         batches=lambda file, columns, _: [stored[file.path].select(list(columns))],

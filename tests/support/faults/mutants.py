@@ -1,20 +1,25 @@
-"""Mutants of the core: deliberate errors of one line, with the fast tests that must fail.
+"""Mutants of the rules: deliberate errors of one line, with the fast tests that must fail.
 
-A mutant is a file below jobs/core, a text in it, the replacement, and the tests of this code. They
+A mutant is a file, a text in it, the replacement, and the tests of this code. They
 measure the tests: a mutant that survives shows code that no test checks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    file: str  # below jobs/core
+    file: str  # below jobs/core; one that begins with edge/ is below jobs
     before: str  # occurs exactly once
     after: str
     tests: tuple[str, ...]  # below tests
+
+    @property
+    def path(self) -> Path:
+        return Path("jobs", *(() if self.file.startswith("edge/") else ("core",)), self.file)
 
     @property
     def says(self) -> str:
@@ -39,7 +44,7 @@ DEDUPE = ("core/rows/test_dedupe.py",)
 SOURCE_ORDER = ("core/rows/test_source_order.py",)
 METADATA = ("core/job/test_metadata_rules.py",)
 TRUNCATE = ("core/rows/test_truncations.py",)
-JOINS = ("core/join/test_join_scripts.py", "core/join/test_joined_rows.py")
+JOINS = ("edge/rows/test_join_scripts.py", "edge/rows/test_joined_rows.py")
 JOIN_TREES = ("core/sql/test_joins.py",)
 CLOCKS = (
     "core/time/test_combine.py",
@@ -96,18 +101,12 @@ MUTANTS = [
     ),
     Mutant("rows/consolidate.py", "~(start + before)", "(start + before)", HISTORIES),
     Mutant("rows/consolidate.py", "kept[_find_firsts(groups[indexes])] = True", "pass", HISTORIES),
-    Mutant("join/operator.py", "left_weight * right_weight", "left_weight", JOINS),
-    Mutant("join/operator.py", "return None if None in key else key", "return key", JOINS),
-    Mutant(
-        "join/operator.py", "if are_there != were_there:", "if are_there and not were_there:", JOINS
-    ),
-    Mutant(
-        "join/operator.py",
-        "                yield from self._match(product(left_changes.items(), "
-        "right_changes.items()))\n",
-        "                pass\n",
-        JOINS,
-    ),
+    Mutant("edge/rows/joined_rows.py", " * right.weights[of_right]", "", JOINS),
+    Mutant("edge/rows/arranged_rows.py", "if has_key.all():", "if True:", JOINS),
+    Mutant("edge/rows/arranged_rows.py", "ends[wrong] = starts[wrong]", "pass", JOINS),
+    Mutant("edge/rows/joined_rows.py", "were_there != are_there", "are_there & ~were_there", JOINS),
+    Mutant("edge/rows/joined_rows.py", "yield from self._pair_up(left, right)", "pass", JOINS),
+    Mutant("join/pairing.py", "(before + changes != 0)", "(before + changes > 0)", JOINS),
     Mutant("plan/relations.py", "if not relation.keeps_right and", "if", JOIN_TREES),
     Mutant("aggregates/sum.py", 'f"if {count} == 0:"', 'f"if {count} < 0:"', JUDGED),
     Mutant("aggregates/sum.py", "{value} * {weight}", "{value}", FOLD),

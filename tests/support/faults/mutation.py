@@ -62,7 +62,7 @@ def passes(checkout: Path, tests: Sequence[str]) -> bool:
 
 def lives(mutant: Mutant, checkout: Path) -> bool:
     """Return whether a mutant survives its tests; restore the file afterwards."""
-    path = checkout / "jobs" / "core" / mutant.file
+    path = checkout / mutant.path
     whole = path.read_text()
     found = whole.count(mutant.before)
     assert found == 1, f"{mutant.file} has {mutant.before!r} {found} times; correct mutants.py"

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 from jobs.core.fold.fold import FoldResult
 from jobs.core.fold.in_memory import MemoryFold
 from jobs.core.fold.state import Key
-from jobs.core.join.arrangement import MemoryArrangement
-from jobs.core.join.inputs import JoinInputs
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.rows.consolidate import Consolidation
 from jobs.core.rows.projection import row_projection
 from jobs.core.sql.select import parse_joins
 from jobs.core.values.change import Row
+from jobs.edge.rows.join_inputs import JoinInputs
 from schemas.types.sql_types import SqlType
 from tests.support.histories.folded_changelog import fold_changelog
 
@@ -25,27 +24,24 @@ class JoinedQuery:
 
     def __init__(self, sql: str, tables: Mapping[str, Mapping[str, SqlType]]) -> None:
         self.plan = parse_joins(sql, tables)
-        self.arrangements: list[MemoryArrangement] = []
         self.table: dict[Key, Row] = {}
         self.joined: dict[Row, int] = {}  # all joined rows, for tests
         sources = {}
         for name, types in tables.items():
             columns = tuple(Column(*each) for each in types.items())
             sources[name] = Plan(columns, columns, None, (), (), (), ())
-        self._inputs = JoinInputs(self.plan, sources, self._arrange)
+        self.inputs = JoinInputs(self.plan, sources)
+        self.largest = 0  # batch of joined rows
         self._fold = MemoryFold(self.plan, row_projection(self.plan))
-
-    def _arrange(self) -> MemoryArrangement:
-        self.arrangements.append(MemoryArrangement())
-        return self.arrangements[-1]
 
     def run_epoch(self, changes: Iterable[Change], rows_max: int = 1_000) -> FoldResult:
         """Join and fold the changes of an epoch."""
         for table, weight, row in changes:
-            self._inputs.add(table, row, weight)
+            self.inputs.add(table, row, weight)
         consolidation = Consolidation(0)
-        for batch in self._inputs.join(rows_max):
-            assert 0 < len(batch) <= rows_max
+        self.inputs.rows_max = rows_max
+        for batch in self.inputs.join():
+            self.largest = max(self.largest, len(batch))
             consolidation.add((weight, row) for row, weight in batch)
             for row, weight in batch:
                 self.joined[row] = self.joined.get(row, 0) + weight

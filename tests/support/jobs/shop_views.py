@@ -59,11 +59,11 @@ def make_shop_views(brokers: str, topic: str, home: Path, **keys: Any) -> Runnin
     return RunningJob(spec, home, brokers)
 
 
-def damage_results(place: JobDirectory, column: str, part: str = ACCUMULATORS) -> None:
-    """Add 1 to a whole number in the newest file of a part, as a bug or a bad disk could."""
+def damage_results(place: JobDirectory, column: str) -> None:
+    """Add 1 to a whole number in the newest accumulators, as a bug or a bad disk could."""
     root = place.table
     assert isinstance(root, Path)
-    file = [each for each in live_files(open_table(root)) if each.part == part][-1]
+    file = [each for each in live_files(open_table(root)) if each.part == ACCUMULATORS][-1]
     table = pq.ParquetFile(root / file.path).read()
     values = table[column].to_pylist()
     at = next(index for index, value in enumerate(values) if value is not None)

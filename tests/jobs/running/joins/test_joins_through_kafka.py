@@ -97,7 +97,7 @@ def test_a_key_with_many_rows_on_both_sides_stops_the_job_by_name(
     topic: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jobs.core.join.operator.JOIN_PAIRS_MAX", 8)
+    monkeypatch.setattr("jobs.edge.rows.joined_rows.JOIN_PAIRS_MAX", 8)
     tables = JoinedTables.create(spark, broker.address, tmp_path, topic, QUERIES[:1])
     tables.send([("a", 1, (n, 7, n)) for n in range(3)])
     tables.job.epoch()

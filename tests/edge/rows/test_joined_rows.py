@@ -12,9 +12,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from jobs.edge.rows import arranged_rows
 from schemas.types.sql_types import SqlType
 from tests.support.examples import scale
 from tests.support.histories.joined_query import Change, JoinedQuery
@@ -158,16 +160,27 @@ def test_rows_that_all_leave_leave_nothing_in_the_state(sql: str) -> None:
     for epoch in cut(rng, changes + [(t, -w, row) for t, w, row in reversed(changes)], 5):
         query.run_epoch(epoch)
     assert (query.table, query.joined) == ({}, {})
-    keys = [(key,) for key in range(5)]
-    assert not any(each.rows(key) for each in query.arrangements for key in keys)
-    assert not any(each.count(key) for each in query.arrangements for key in keys)
+    assert not any(side.runs for side in query.inputs.sides.values())
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_keys_and_rows_with_equal_hashes_are_told_apart(
+    sql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arranged_rows, "_KEY", np.uint64(1 << 63))
+    monkeypatch.setattr(arranged_rows, "_REST_BITS", np.uint64(63))
+    rng = random.Random(f"{sql} equal hashes")
+    _, checked = check_epochs(sql, cut(rng, random_changes(rng, 30), 5), 3)
+    assert checked > 0
 
 
 def test_a_change_that_many_rows_join_comes_in_batches_of_bounded_size() -> None:
     sql = "SELECT w, COUNT(*) AS n, SUM(a.id) AS s FROM a JOIN b ON a.k = b.k GROUP BY w"
     query = JoinedQuery(sql, TABLES)
     query.run_epoch([("b", 1, (0, 1, "x")), *(("a", 1, (i, 1, 0)) for i in range(1_000))])
+    query.largest = 0
     query.run_epoch([("b", -1, (0, 1, "x")), ("b", 1, (0, 1, "y"))], rows_max=10)
+    assert query.largest == 10
     assert query.table == {("y",): (1_000, sum(range(1_000)))}
 
 

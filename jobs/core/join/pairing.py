@@ -1,0 +1,49 @@
+"""Pair rows of two sides by the numbers of their join keys, in pieces of bounded size.
+
+numbers of the left rows    0 0 2     ┌─► left   0 0 1 1
+numbers of the right rows   0 0 1   ──┴─► right  0 1 0 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from jobs.core.rows.consolidate import Booleans, Integers
+
+
+def pair_up(left: Integers, right: Integers, size: int) -> Iterator[tuple[Integers, Integers]]:
+    """Yield the indexes of all pairs with equal numbers, at most `size` pairs at a time."""
+    order = np.argsort(right, kind="stable")
+    ordered = right[order]
+    starts = np.searchsorted(ordered, left, "left")
+    ends = np.searchsorted(ordered, left, "right")
+    for of, at in expand(starts, ends, size):
+        yield of, order[at]
+
+
+def expand(starts: Integers, ends: Integers, size: int) -> Iterator[tuple[Integers, Integers]]:
+    """Yield which range each position is in, and the positions, at most `size` at a time."""
+    counts = ends - starts
+    after: Integers = np.cumsum(counts)  # positions in a range and all before it
+    total = int(after[-1]) if len(after) else 0
+    for first in range(0, total, size):
+        flat: Integers = np.arange(first, min(first + size, total))
+        of = np.searchsorted(after, flat, "right")
+        yield of, ends[of] - (after[of] - flat)
+
+
+def add_up(numbers: Integers, weights: Integers, count: int) -> Integers:
+    """Return the sum of the weights of each of `count` numbers."""
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, numbers, weights)
+    return sums
+
+
+def find_alone(before: Integers, changes: Integers, alone: bool) -> tuple[Booleans, Booleans]:
+    """Return for which keys the rows of a side are rows of the join by themselves: before the
+    changes of the other side's sums of weights, and after them.
+
+    With `alone` they are where the other side has rows, else where it has none."""
+    return (before != 0) == alone, (before + changes != 0) == alone
