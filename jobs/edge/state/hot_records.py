@@ -349,24 +349,6 @@ class Snapshot:
         stored = LargeMultiset(argument, start, self._entries)
         return LargeValues(stored, multiset, overlay, self._counts_read.get(start, {}))
 
-    def read_together(self, argument: int, keys: Iterable[Key]) -> None:
-        """Read the small multisets of groups at once, before `iterate` is called for each."""
-        of = self._keys.arguments[argument]
-        self._read_multisets(of, [self._entry_prefix(of, key) for key in keys])
-
-    def iterate(self, argument: int, key: Key) -> Iterator[tuple[Value, int]]:
-        """Yield the entries of a multiset in any order; they need not fit in memory."""
-        of = self._keys.arguments[argument]
-        start = self._entry_prefix(of, key)
-        multiset = self._multiset(of, start)
-        if isinstance(multiset, Marks):
-            with self._txn.cursor(self._databases.entries) as cursor:
-                for value_key, times in LargeMultiset(of, start, cursor).read_value_keys():
-                    yield of.value(value_key), times
-        else:
-            for stored, times in multiset.items():
-                yield of.decode_small(stored), times
-
     def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
         of = self._keys.arguments[argument]
         start = self._entry_prefix(of, key)

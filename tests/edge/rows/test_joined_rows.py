@@ -10,14 +10,22 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from jobs.core.join.one_key import join_rows
+from jobs.core.join.stages import trees_of
+from jobs.core.sql.select import parse_joins
+from jobs.core.values.change import Row
 from jobs.edge.rows import arranged_rows
-from schemas.types.sql_types import SqlType
+from jobs.edge.rows.arranged_rows import Arrangement
+from jobs.edge.rows.join_inputs import list_rows, to_keyed_rows
+from jobs.edge.rows.joined_rows import JoinOperator
+from schemas.types.sql_types import STRING, SqlType
 from tests.support.examples import scale
 from tests.support.histories.joined_query import Change, JoinedQuery
 
@@ -172,6 +180,39 @@ def test_keys_and_rows_with_equal_hashes_are_told_apart(
     rng = random.Random(f"{sql} equal hashes")
     _, checked = check_epochs(sql, cut(rng, random_changes(rng, 30), 5), 3)
     assert checked > 0
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_the_rows_of_one_key_are_shown_as_they_are_joined(sql: str) -> None:
+    (tree,) = trees_of({"": parse_joins(sql, TABLES)})
+    stage = tree.stages[0]
+    join = replace(stage.join, columns=stage.join.inputs)
+    operator, rng = JoinOperator(join, lambda *_: None), random.Random(sql)
+    key = (1,) * len(stage.left.inputs.group)
+    for _ in range(20):
+        sides: list[dict[Row, int]] = [
+            {
+                tuple(
+                    rng.choice([None, "x"] if each.type == STRING else [None, 1, 2])
+                    for each in columns
+                ): rng.choice([-1, 1, 2])
+                for _ in range(rng.randint(0, 4))
+            }
+            for columns in (join.left.columns, join.right.columns)
+        ]
+        keyed = [
+            to_keyed_rows(side, [(key + row, weight) for row, weight in rows.items()])
+            for side, rows in zip((stage.left, stage.right), sides, strict=True)
+        ]
+        joined = Counter[Row]()
+        for piece in operator.advance(keyed[0], keyed[1], Arrangement(), Arrangement()):
+            for row, weight in list_rows(piece, join.columns):
+                joined[row] += weight
+        shown = Counter[Row]()
+        for row, weight in join_rows(join, *sides):
+            shown[row] += weight
+        assert +joined == +shown
+        assert -joined == -shown
 
 
 def test_a_change_that_many_rows_join_comes_in_batches_of_bounded_size() -> None:
