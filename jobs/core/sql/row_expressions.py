@@ -171,7 +171,7 @@ class RowReader(ProblemReporter):
             return self._not_deterministic(name, node)
         if isinstance(node, exp.Window):
             message = "OVER (...) is not supported: a job has no order of rows"
-            return self.refusal(message, node, "an aggregate with GROUP BY, such as MAX")
+            return self.refusal(message, node, _instead_of_window(node))
         if isinstance(node, exp.Subquery | exp.Select | exp.Exists):
             return self.refusal(SUBQUERY, node, INSTEAD_OF_SUBQUERY)
         if name in WHY_NOT:
@@ -188,3 +188,15 @@ class RowReader(ProblemReporter):
     def _not_deterministic(self, name: str, node: exp.Expr) -> Refusal:
         message = f"{name} is not deterministic, so a retraction would not match its row"
         return self.refusal(message, node)
+
+
+def _instead_of_window(node: exp.Window) -> str:
+    """Return what to write instead: a Top-N is an aggregate of each of its groups."""
+    order, groups = node.args.get("order"), node.args.get("partition_by") or []
+    by = None if order is None else order.expressions[0]
+    if function_name(node.this) != "ROW_NUMBER" or by is None or not by.args.get("desc"):
+        return "an aggregate with GROUP BY, such as MAX"
+    value = by.this.sql()
+    grouped = ", ".join(each.sql() for each in groups)
+    grouped = f" with GROUP BY {grouped}" if grouped else ""
+    return f"TOP_K({value}, n){grouped}, and ARG_MAX(x, {value}) for the x of the greatest"
