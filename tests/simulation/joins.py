@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from jobs.core.fold.fold import FoldContext
@@ -43,7 +44,8 @@ class SideRows:
 
     def __init__(self, side: Side, state: MemoryState, changes: Sequence[WeightedRow]) -> None:
         self._side, self._state = side, state
-        self.changes = to_keyed_rows(side, changes)
+        with_key, self.without_key = to_keyed_rows(side, changes).split()
+        self.changes = Run.of(with_key)
 
     @property
     def rows(self) -> Arrangement:
@@ -54,7 +56,7 @@ class SideRows:
 
     def fold(self) -> Upserts:
         """The changed rows with their new weights."""
-        keyed, _ = self.changes.split()
+        keyed = self.changes.rows
         types = [named.type for named in self._side.state.group]
         columns = zip([*keyed.keys, *keyed.columns], types, strict=True)
         keys = list(zip(*(from_arrow(column, kind) for column, kind in columns), strict=True))
@@ -86,9 +88,11 @@ def joined(
                 for side, state, (_, of_side) in zip(sides, (left, right), changes, strict=True)
             ]
             own, rows_before = ([a.changes for a in arranged], [a.rows for a in arranged])
-            for piece in operator.advance(own[0], own[1], rows_before[0], rows_before[1]):
-                pairs = list_rows(piece, task.stage.join.columns)
-                found += [(weight, row) for row, weight in pairs]
+            alone = operator.advance_without_key(*(each.without_key for each in arranged))
+            pairs = operator.advance(own[0], own[1], rows_before[0], rows_before[1])
+            for piece in chain(alone, pairs):
+                joined_rows = list_rows(piece, task.stage.join.columns)
+                found += [(weight, row) for row, weight in joined_rows]
             for number, each in enumerate(arranged):
                 upserts[number][bucket] = each.fold()
                 hot[number].remember(task.epoch, task.uuid, upserts[number][bucket])

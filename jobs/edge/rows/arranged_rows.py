@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -47,20 +48,33 @@ class KeyedRows(NamedTuple):
             self.weights[rows],
         )
 
-    def consolidate(self) -> KeyedRows:
-        """Return each row once, without those of weight zero."""
+    def slice(self, start: int, end: int) -> KeyedRows:
+        return KeyedRows(
+            [column.slice(start, end - start) for column in self.keys],
+            [column.slice(start, end - start) for column in self.columns],
+            self.weights[start:end],
+        )
+
+    def consolidate(self) -> tuple[KeyedRows, Integers]:
+        """Return each row once, without those of weight zero, and where they are here."""
         rows = RangeRows([*self.keys, *self.columns], self.weights)
         weighted = rows.consolidate(0, keep_zeros=False)
-        return self.take(weighted.indexes)._replace(weights=weighted.weights)
+        return self.take(weighted.indexes)._replace(weights=weighted.weights), weighted.indexes
 
-    def split(self) -> tuple[KeyedRows, KeyedRows]:
-        """Return the rows with a key, and those whose key has a NULL."""
+    @property
+    def has_key(self) -> Booleans:
+        """Which rows have a key without NULL."""
         has_key = np.ones(len(self.weights), np.bool_)
         for column in self.keys:
             if column.null_count:
                 has_key &= column.is_valid().to_numpy(zero_copy_only=False)
+        return has_key
+
+    def split(self) -> tuple[KeyedRows, KeyedRows]:
+        """Return the rows with a key, and those whose key has a NULL."""
+        has_key = self.has_key
         if has_key.all():
-            return self, self.take(np.zeros(0, np.int64))
+            return self, self.slice(0, 0)
         return self.take(np.flatnonzero(has_key)), self.take(np.flatnonzero(~has_key))
 
     def find_lasts(self) -> Integers:
@@ -80,6 +94,18 @@ class JoinKeys(NamedTuple):
     @classmethod
     def of(cls, columns: list[pa.Array], count: int) -> JoinKeys:
         return cls(columns, hash_rows(columns, count) & _KEY)
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[Run]) -> tuple[JoinKeys, list[Integers]]:
+        """Return the keys of some runs, and the numbers of the keys of each run's rows."""
+        keys = [
+            pa.concat_arrays(each) for each in zip(*(run.rows.keys for run in runs), strict=True)
+        ]
+        codes = np.concatenate([run.codes for run in runs])
+        numbers = RangeRows(keys, np.zeros(len(codes), np.int64)).number()
+        _, firsts, numbers = np.unique(numbers, return_index=True, return_inverse=True)
+        found = cls([column.take(pa.array(firsts)) for column in keys], codes[firsts] & _KEY)
+        return found, np.split(numbers, np.cumsum([len(run) for run in runs])[:-1])
 
 
 class FoundRows(NamedTuple):
@@ -101,9 +127,26 @@ class Run:
 
     @classmethod
     def of(cls, rows: KeyedRows) -> Run:
+        return cls._sort(rows, cls.codes_of(rows))
+
+    @classmethod
+    def of_buckets(cls, rows: KeyedRows, buckets: Integers) -> dict[int, Run]:
+        """Return the rows of each bucket."""
+        codes = cls.codes_of(rows)
+        order = np.lexsort((codes, buckets))
+        rows, codes, buckets = rows.take(order), codes[order], buckets[order]
+        edges = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(buckets)]
+        return {
+            int(buckets[start]): cls.in_order(rows.slice(start, end), codes[start:end])
+            for start, end in pairwise(edges)
+            if start < end
+        }
+
+    @staticmethod
+    def codes_of(rows: KeyedRows) -> Codes:
         count = len(rows.weights)
         rest = hash_rows(rows.columns, count) >> _REST_BITS
-        return cls._sort(rows, (hash_rows(rows.keys, count) & _KEY) | rest)
+        return (hash_rows(rows.keys, count) & _KEY) | rest
 
     @classmethod
     def merge(cls, runs: Sequence[Run]) -> Run:
@@ -158,8 +201,9 @@ class Run:
         ends = np.searchsorted(self.codes, codes | _REST, "right")
         if self.is_plain:  # the first row of a range speaks for all
             some = np.flatnonzero(starts < ends)
-            wrong = some[~self.have_keys(starts[some], keys, numbers[some])]
-            ends[wrong] = starts[wrong]
+            if len(some):
+                wrong = some[~self.have_keys(starts[some], keys, numbers[some])]
+                ends[wrong] = starts[wrong]
         return starts, ends
 
     def have_keys(self, rows: Integers, keys: JoinKeys, numbers: Integers) -> Booleans:
@@ -241,6 +285,8 @@ class Arrangement:
 
 def _equal_to_next(columns: Sequence[pa.Array], rows: Integers) -> Booleans:
     """Return which of these rows are equal to the one after them."""
+    if not len(rows):
+        return np.zeros(0, np.bool_)
     mine, following = pa.array(rows), pa.array(rows + 1)
     return equal_rows(
         [column.take(mine) for column in columns],

@@ -83,7 +83,7 @@ class JoinInputs:
                     of_next.append((projected[0] + projected[1], weight))
         last = self._tree.stages[-1]
         for batch in gather(self._advance(last, changes), self.rows_max):
-            each = KeyedRows([], batch.columns, batch.weights).consolidate()
+            each, _ = KeyedRows([], batch.columns, batch.weights).consolidate()
             yield list_rows(JoinedRows(each.columns, each.weights), last.join.columns)
 
     def _join(
@@ -99,10 +99,12 @@ class JoinInputs:
         operator = JoinOperator(stage.join, lambda _reason, _weight: None, self.rows_max)
         sides = stage.left, stage.right
         left, right = (to_keyed_rows(side, changes.get(side.name, ())) for side in sides)
-        yield from operator.advance(left, right, *(self.sides[side.name] for side in sides))
-        for side, rows in zip(sides, (left, right), strict=True):
-            with_key, _ = rows.split()
-            self.sides[side.name] = self.sides[side.name].add(Run.of(with_key))
+        (left, left_without), (right, right_without) = left.split(), right.split()
+        yield from operator.advance_without_key(left_without, right_without)
+        runs = Run.of(left), Run.of(right)
+        yield from operator.advance(*runs, *(self.sides[side.name] for side in sides))
+        for side, run in zip(sides, runs, strict=True):
+            self.sides[side.name] = self.sides[side.name].add(run)
 
 
 def to_keyed_rows(side: Side, changes: Iterable[WeightedRow]) -> KeyedRows:
@@ -113,7 +115,8 @@ def to_keyed_rows(side: Side, changes: Iterable[WeightedRow]) -> KeyedRows:
     keys = len(side.inputs.group)
     weights = np.array([weight for _, weight in rows], np.int64)
     columns = list(map(canonical, arrays))
-    return KeyedRows(columns[:keys], columns[keys:], weights).consolidate()
+    consolidated, _ = KeyedRows(columns[:keys], columns[keys:], weights).consolidate()
+    return consolidated
 
 
 def list_rows(rows: JoinedRows, columns: Sequence[Column]) -> list[WeightedRow]:

@@ -25,7 +25,7 @@ import pyarrow as pa
 from jobs.core.join.pairing import add_up, find_alone, pair_up
 from jobs.core.plan.tree import Join, Named, Plan
 from jobs.core.rows.consolidate import Integers, WeightedRows
-from jobs.edge.rows.arranged_rows import Arrangement, FoundRows, JoinKeys, KeyedRows
+from jobs.edge.rows.arranged_rows import Arrangement, FoundRows, JoinKeys, KeyedRows, Run
 from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.range_rows import RangeRows
 from schemas.limits import JOIN_BATCH_ROWS, JOIN_PAIRS_MAX
@@ -100,19 +100,16 @@ class JoinOperator:
 
     def advance(
         self,
-        left: KeyedRows,
-        right: KeyedRows,
+        left: Run,
+        right: Run,
         left_rows: Arrangement,
         right_rows: Arrangement,
     ) -> Iterator[JoinedRows]:
-        """Take changes of both sides, each row once, and yield those of the join in pieces."""
-        left, left_without = left.split()
-        right, right_without = right.split()
-        if self._left_alone is False:
-            yield from self._fill_right(left_without.columns, left_without.weights)
-        if self._right_alone is False:
-            yield from self._fill_left(right_without.columns, right_without.weights)
-        changed = _number_keys(left, right)
+        """Take changed rows of both sides that have a key; yield those of the join in pieces."""
+        keys, (lefts, rights) = JoinKeys.of_runs([left, right])
+        changed = _Changed(
+            keys, FoundRows(lefts, *left.rows[1:]), FoundRows(rights, *right.rows[1:])
+        )
         if self._has_pairs:
             yield from self._join_pairs(changed, left_rows, right_rows)
         if self._left_alone is not None:
@@ -127,6 +124,13 @@ class JoinOperator:
                 changed.keys, *here, *there, self._right_alone
             ):
                 yield from self._fill_left(columns, weights)
+
+    def advance_without_key(self, left: KeyedRows, right: KeyedRows) -> Iterator[JoinedRows]:
+        """Take changed rows whose key has a NULL, so that they match nothing."""
+        if self._left_alone is False:
+            yield from self._fill_right(left.columns, left.weights)
+        if self._right_alone is False:
+            yield from self._fill_left(right.columns, right.weights)
 
     def _join_pairs(
         self, changed: _Changed, left_rows: Arrangement, right_rows: Arrangement
@@ -230,17 +234,3 @@ def _condition_of(join: Join) -> Plan:
     """Return the plan that filters pairs and selects the columns that something reads."""
     selected = tuple(Named(column.name, column) for column in join.columns)
     return Plan(join.inputs, join.inputs, join.residual, (), selected, (), ())
-
-
-def _number_keys(left: KeyedRows, right: KeyedRows) -> _Changed:
-    columns = [pa.concat_arrays(each) for each in zip(left.keys, right.keys, strict=True)]
-    count = len(left.weights) + len(right.weights)
-    numbers = RangeRows(columns, np.zeros(count, np.int64)).number()
-    _, firsts, numbers = np.unique(numbers, return_index=True, return_inverse=True)
-    keys = JoinKeys.of([column.take(pa.array(firsts)) for column in columns], len(firsts))
-    lefts, rights = np.split(numbers, [len(left.weights)])
-    return _Changed(
-        keys,
-        FoundRows(lefts, left.columns, left.weights),
-        FoundRows(rights, right.columns, right.weights),
-    )

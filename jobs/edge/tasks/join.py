@@ -169,6 +169,7 @@ class _Join:
         operator = JoinOperator(self.task.stage.join, self._fail)
         for side, found in zip(self.sides, (left, right), strict=True):
             side.read(list(found), self.report)
+        yield from operator.advance_without_key(*(side.without_key for side in self.sides))
         for bucket in sorted({bucket for side in self.sides for bucket in side.changes}):
             changes = [side.changes.pop(bucket, side.no_rows) for side in self.sides]
             rows = [side.open(bucket) for side in self.sides]
@@ -191,13 +192,14 @@ class _SideRun:
 
     def __init__(self, task: JoinTask, state: SideState, writer: str) -> None:
         self.state = state
-        self.changes: dict[int, KeyedRows] = {}  # by bucket
+        self.changes: dict[int, Run] = {}  # by bucket
         plan = state.side.inputs
-        self.no_rows = KeyedRows(
+        self.without_key = KeyedRows(
             [pa.nulls(0, arrow_type(each.type)) for each in plan.group],
             [pa.nulls(0, arrow_type(each.type)) for each in plan.arguments],
             np.zeros(0, np.int64),
         )
+        self.no_rows = Run.of(self.without_key)
         self._task = task
         self._writer = f"{writer}-{state.number}"
         self._states = SideStates(state, state.side)
@@ -216,13 +218,12 @@ class _SideRun:
             [canonical(table[f"a{number}"]) for number in range(len(plan.arguments))],
             table[WEIGHT].to_numpy(),
         )
-        buckets = table[BUCKET].to_numpy()
-        order = np.argsort(buckets, kind="stable")
-        edges = np.flatnonzero(np.diff(buckets[order])) + 1
-        for chosen in np.split(order, edges):
-            changed = rows.take(chosen).consolidate()
-            if len(changed.weights):
-                self.changes[int(buckets[chosen[0]])] = changed
+        rows, kept = rows.consolidate()
+        buckets = table[BUCKET].to_numpy()[kept]
+        with_key, self.without_key = rows.split()
+        if len(self.without_key.weights):
+            buckets = buckets[rows.has_key]
+        self.changes = Run.of_buckets(with_key, buckets)
 
     def open(self, bucket: int) -> Arrangement:
         """Return the rows of a bucket."""
@@ -230,12 +231,11 @@ class _SideRun:
         self._rows = self._bucket.at(self.state.base)
         return self._rows
 
-    def take(self, bucket: int, changed: KeyedRows) -> None:
+    def take(self, bucket: int, run: Run) -> None:
         """Add changes to the rows of the open bucket."""
-        changed, _ = changed.split()
-        if not len(changed.weights):
+        if not len(run):
             return
-        run, task = Run.of(changed), self._task
+        task = self._task
         self._bucket.remember(task.epoch, task.uuid, run.rows)
         totals = run.rows.weights + self._rows.weigh_rows(run)
         self._tables.append(self._states.to_table(task.epoch, bucket, run.rows, totals))

@@ -29,7 +29,8 @@ def keyed(changes: Sequence[tuple[Row, int]]) -> KeyedRows:
     keys, texts, floats = list(zip(*(row for row, _ in changes), strict=True)) or [(), (), ()]
     columns = [pa.array(texts, pa.string()), canonical(pa.array(floats, pa.float64()))]
     weights = np.array([weight for _, weight in changes], np.int64)
-    return KeyedRows([pa.array(keys, pa.int32())], columns, weights).consolidate()
+    rows, _ = KeyedRows([pa.array(keys, pa.int32())], columns, weights).consolidate()
+    return rows
 
 
 def plain(row: tuple[Any, ...]) -> tuple[object, ...]:

@@ -22,7 +22,7 @@ from jobs.core.join.stages import trees_of
 from jobs.core.sql.select import parse_joins
 from jobs.core.values.change import Row
 from jobs.edge.rows import arranged_rows
-from jobs.edge.rows.arranged_rows import Arrangement
+from jobs.edge.rows.arranged_rows import Arrangement, Run
 from jobs.edge.rows.join_inputs import list_rows, to_keyed_rows
 from jobs.edge.rows.joined_rows import JoinOperator
 from schemas.types.sql_types import STRING, SqlType
@@ -200,12 +200,12 @@ def test_the_rows_of_one_key_are_shown_as_they_are_joined(sql: str) -> None:
             }
             for columns in (join.left.columns, join.right.columns)
         ]
-        keyed = [
-            to_keyed_rows(side, [(key + row, weight) for row, weight in rows.items()])
+        runs = [
+            Run.of(to_keyed_rows(side, [(key + row, weight) for row, weight in rows.items()]))
             for side, rows in zip((stage.left, stage.right), sides, strict=True)
         ]
         joined = Counter[Row]()
-        for piece in operator.advance(keyed[0], keyed[1], Arrangement(), Arrangement()):
+        for piece in operator.advance(runs[0], runs[1], Arrangement(), Arrangement()):
             for row, weight in list_rows(piece, join.columns):
                 joined[row] += weight
         shown = Counter[Row]()
