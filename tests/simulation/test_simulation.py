@@ -16,6 +16,8 @@ from tests.simulation.runs import known_seeds, run_seeds
 from tests.simulation.world import FATAL, FAULTS, Violation
 from tests.support.faults.tally import FaultTally
 
+pytestmark = pytest.mark.costly("hundreds of histories with faults, for one view and for several")
+
 SEEDS = 300
 CONTROL_SEEDS = 1_000
 

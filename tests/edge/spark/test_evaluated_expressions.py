@@ -39,6 +39,8 @@ from tests.support.spark_columns.expressions import build, project
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.costly("Spark evaluates every function beside ours")
+
 COLUMNS = random_queries.COLUMNS
 NAMES = list(COLUMNS)
 SOME, AT_ONCE = 90, 30

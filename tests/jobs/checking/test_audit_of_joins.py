@@ -15,7 +15,10 @@ from tests.support.jobs.shop_views import damage_results
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.costly("Spark SQL recomputes each of eleven joins"),
+]
 KEYED = {"primary_key": ["id"], "dedupe": "pk"}
 MORE_QUERIES = [
     "SELECT b.w, AVG(v) AS m, COUNT(DISTINCT x) AS d FROM a RIGHT JOIN c ON a.v = c.x "

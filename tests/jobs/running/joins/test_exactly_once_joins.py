@@ -19,7 +19,10 @@ from tests.support.jobs.published_records import fold_topic
 from tests.support.jobs.running_job import RunningJob
 from tests.support.sampling import quick
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.costly("three joins through Spark, killed and started again"),
+]
 
 QUERIES = [
     "SELECT w, COUNT(*) AS n, SUM(v) AS s FROM a JOIN b ON a.k = b.k GROUP BY w",

@@ -25,6 +25,8 @@ from tests.support.jobs.joined_tables import QUERIES, JoinedTables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.costly("eleven joins after every epoch, restart, merge, rewind and clone")
+
 
 def test_each_view_is_exact_after_every_epoch_and_restart(
     spark: SparkSession, broker: Broker, tmp_path: Path, topic: str

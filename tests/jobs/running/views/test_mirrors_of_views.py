@@ -19,7 +19,11 @@ from tests.support.jobs.running_job import RunningJob, produce
 from tests.support.jobs.shop_views import make_shop_views
 from tests.support.service.served import eventually
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(600),
+    pytest.mark.costly("a mirror of each view is refreshed by Spark"),
+]
 
 MIRRORED = ("view-0", "view-2")
 
