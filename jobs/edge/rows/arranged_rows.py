@@ -206,6 +206,17 @@ class Run:
                 ends[wrong] = starts[wrong]
         return starts, ends
 
+    def find(
+        self, keys: JoinKeys, numbers: Integers, rows_max: int
+    ) -> Iterator[tuple[Integers, Integers]]:
+        """Yield the places of `numbers`, and rows with these keys, at most so many at a time."""
+        starts, ends = self.ranges(keys, numbers)
+        for of, rows in expand(starts, ends, rows_max):
+            if not self.is_plain:
+                right = self.have_keys(rows, keys, numbers[of])
+                of, rows = of[right], rows[right]
+            yield of, rows
+
     def have_keys(self, rows: Integers, keys: JoinKeys, numbers: Integers) -> Booleans:
         """Return which rows have these keys, one key for each."""
         mine, others = pa.array(rows), pa.array(numbers)
@@ -237,14 +248,9 @@ class Arrangement:
     def find(self, keys: JoinKeys, numbers: Integers, rows_max: int) -> Iterator[FoundRows]:
         """Yield the rows with these keys, at most so many at a time."""
         for run in self.runs:
-            starts, ends = run.ranges(keys, numbers)
-            for of, rows in expand(starts, ends, rows_max):
-                found = numbers[of]
-                if not run.is_plain:
-                    right = run.have_keys(rows, keys, found)
-                    found, rows = found[right], rows[right]
+            for of, rows in run.find(keys, numbers, rows_max):
                 taken = run.rows.take(rows)
-                yield FoundRows(found, taken.columns, taken.weights)
+                yield FoundRows(numbers[of], taken.columns, taken.weights)
 
     def count_rows(self, keys: JoinKeys, numbers: Integers) -> Integers:
         """Return how many rows `find` reads for each key."""
@@ -258,11 +264,7 @@ class Arrangement:
         """Return the sum of the weights of each key's rows."""
         sums = np.zeros(len(numbers), np.int64)
         for run in self.runs:
-            starts, ends = run.ranges(keys, numbers)
-            for of, rows in expand(starts, ends, JOIN_BATCH_ROWS):
-                if not run.is_plain:
-                    right = run.have_keys(rows, keys, numbers[of])
-                    of, rows = of[right], rows[right]
+            for of, rows in run.find(keys, numbers, JOIN_BATCH_ROWS):
                 np.add.at(sums, of, run.rows.weights[rows])
         return sums
 
