@@ -28,7 +28,7 @@ from jobs.edge.state.bucket_states import BucketStates
 from jobs.edge.table.file_writer import AddedFile, file_name
 from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.join import JoinReport, JoinTask, SideState
-from jobs.table.parts import ACCUMULATORS, GROUP_STATE
+from jobs.table.parts import ACCUMULATORS
 from schemas.table.view_path import place_name
 from schemas.types.arrow_values import from_arrow
 from tests.simulation.jobs import SimulatedReader, Weighted
@@ -76,7 +76,7 @@ def joined(
     changes = [_by_bucket(side, rows.pop(side.number)) for side in sides]
     for side, (arrived, _) in zip(sides, changes, strict=True):
         report.arrived[side.number] = arrived
-    states = [BucketStates(side, layout, None, GROUP_STATE, "bucket") for side in sides]  # type: ignore[arg-type]
+    states = [BucketStates(side, layout, None) for side in sides]  # type: ignore[arg-type]
     operator = JoinOperator(task.stage.join, _refuse)
     upserts: list[dict[int, Upserts]] = [{}, {}]
     found: list[tuple[int, Row]] = []

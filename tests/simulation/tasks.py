@@ -27,7 +27,7 @@ from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.outcome import Outcome
 from jobs.running.pipeline import Pipeline
 from jobs.table.files import LiveFile, files_of_view
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, QUARANTINE
+from jobs.table.parts import ACCUMULATORS, CHANGELOG, QUARANTINE
 from schemas.table.epoch import EpochRow
 from schemas.table.view_path import place_name, split_root
 from tests.simulation.jobs import SimulatedView, Weighted
@@ -190,7 +190,7 @@ def folded(world: World, view: SimulatedView, task: FoldTask, rows: list[Weighte
     by_bucket: dict[int, list[Weighted]] = defaultdict(list)
     for row in rows:
         by_bucket[bucket_of(row[0], types, 3)].append(row)
-    states = BucketStates(task, LAYOUT, None, GROUP_STATE, "bucket")  # type: ignore[arg-type]
+    states = BucketStates(task, LAYOUT, None)  # type: ignore[arg-type]
     changelog, state_files = [], {}
     for bucket, found in sorted(by_bucket.items()):
         keys, arguments, positions, weights = zip(*found, strict=True)

@@ -29,7 +29,7 @@ from jobs.edge.state.hot_state import HotState, open_shared
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.table.epoch_rows import epoch_rows
 from jobs.table.files import LiveFile, live_files, open_table
-from jobs.table.parts import STATE
+from jobs.table.parts import GROUP_STATE, STATE
 from schemas.directory.paths import JobDirectory, on_this_host
 from schemas.limits import RECENT_EPOCHS_MAX
 from schemas.table.epoch import EpochRow
@@ -106,19 +106,17 @@ class RememberingState(BucketState[C], Protocol[C]):
 
 
 class BucketStates:
-    """The hot states in LMDB of one kind (groups or images) for the buckets of a task."""
+    """The hot states in LMDB of groups for the buckets of a task."""
 
     def __init__(
         self,
         task: TaskBase,
         layout: TableLayout,
         hot_layout: Layout,
-        parts: Collection[str],
-        name: str,  # of the directories
     ) -> None:
         self._hot_layout = hot_layout
-        self._source = StateSource(task, parts, name)
-        self._files = StateFiles(task.root, layout, parts)
+        self._source = StateSource(task, GROUP_STATE, "bucket")
+        self._files = StateFiles(task.root, layout, GROUP_STATE)
 
     def catch_up(self, bucket: int) -> HotState:
         """Bring the state of a bucket to the task's base and return it."""

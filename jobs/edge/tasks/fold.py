@@ -56,7 +56,7 @@ from jobs.edge.table.file_writer import (
 )
 from jobs.edge.tasks.body import task_body
 from jobs.edge.tasks.fold_inputs import FoldInputs, FoldReport
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, TIMERS
+from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, TIMERS
 from jobs.table.parts import LATE as LATE_PART
 from schemas.types.arrow_values import from_arrow, to_list
 from schemas.types.sql_types import SqlType
@@ -147,7 +147,7 @@ class _Fold:
         self.program = layout.program
         self.order = encoder(tuple(kind for _, kind in layout.group))
         self.context = FoldContext(self.order, task.rules, task.now_ms, task.watermark)
-        self.states = BucketStates(task, layout, Layout.of(task.plan), GROUP_STATE, "bucket")
+        self.states = BucketStates(task, layout, Layout.of(task.plan))
         self.keys: list[Key] = []
         self.changelog: list[ChangelogRow] = []
         self.seqs: list[int] = []
