@@ -80,9 +80,9 @@ class FailuresAtOnce:
             crash = getattr(report.longrepr, "reprcrash", None)
             said = crash.message if crash is not None else report.longreprtext.strip()
             reporter.line("")  # ends a line of dots, which the reporter does not know of
-            reporter.write_line(
-                f"failed in {report.when}: {report.nodeid}: {said.partition(chr(10))[0][:300]}"
-            )
+            # Two lines of it, because an error of Java has its cause in the second one.
+            first = " ".join(said.splitlines()[:2])[:600]
+            reporter.write_line(f"failed in {report.when}: {report.nodeid}: {first}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
