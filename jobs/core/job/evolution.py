@@ -18,8 +18,8 @@ from typing import Any
 from jobs.core.fold.program import FIRST_CELL, FIRST_PLUS, HEADS, ROW_COUNT, Delta, Program
 from jobs.core.fold.state import Group, Key
 from jobs.core.job.window_rules import closes, closing_of
-from jobs.core.join.stages import shape_of
-from jobs.core.plan.tree import Aggregate, Expression, Plan, Relation
+from jobs.core.join.stages import join_alike
+from jobs.core.plan.tree import Aggregate, Expression, Plan
 from jobs.core.plan.walk import can_fail
 from jobs.core.sql.printer import aggregate_label
 from jobs.core.time.due_work import refuse_other_windows
@@ -137,7 +137,9 @@ def compare_plans(old: Plan, new: Plan, *, closes: bool) -> Evolution:
 def _row_reasons(old: Plan, new: Plan) -> list[str]:
     """Return why the new plan makes other rows or groups from the same messages."""
     reasons = []
-    if (_joins(old), old.source) != (_joins(new), new.source):
+    trees = [plan.relation for plan in (old, new) if plan.relation is not None]
+    alike = join_alike(*trees) if len(trees) == 2 else not trees
+    if not alike or old.source != new.source:
         reasons.append("FROM joins other rows, and the state has those that it joined")
     if old.where != new.where:
         reasons.append("WHERE changed, and rows that it removed are not kept")
@@ -150,11 +152,6 @@ def _row_reasons(old: Plan, new: Plan) -> list[str]:
     if old.instants_argument is not None and old.kept_results != new.kept_results:
         reasons.append("the state of a session is more than one group")
     return reasons
-
-
-def _joins(plan: Plan) -> Relation | None:
-    """Return what a plan joins, whichever columns it reads of the joined rows."""
-    return None if plan.relation is None else shape_of(plan.relation)
 
 
 def _missing_state(

@@ -76,11 +76,16 @@ def subtable_of(source: str) -> str:
 
 def trees_of(plans: Mapping[str, Plan]) -> tuple[JoinTree, ...]:
     """Return the trees of the views with joins."""
-    alike: dict[Relation, dict[str, Join]] = {}
+    groups: list[dict[str, Join]] = []
     for name, plan in plans.items():
         if isinstance(plan.relation, Join):
-            alike.setdefault(shape_of(plan.relation), {})[name] = plan.relation
-    return tuple(_make_tree(joins) for joins in alike.values())
+            for alike in groups:
+                if join_alike(plan.relation, *alike.values()):
+                    alike[name] = plan.relation
+                    break
+            else:
+                groups.append({name: plan.relation})
+    return tuple(map(_make_tree, groups))
 
 
 def list_sides(trees: Iterable[JoinTree]) -> list[Side]:
@@ -133,11 +138,19 @@ def sides_of_scans(tree: JoinTree) -> list[Side]:
     return [tree.stages[0].left, *(stage.right for stage in tree.stages)]
 
 
-def shape_of(relation: Relation) -> Relation:
-    """Return the tree without the columns that differ between views that join alike."""
+def join_alike(*relations: Relation) -> bool:
+    """Return whether trees join the same rows, whichever columns are read of these.
+
+    Derived tables of one name may have other expressions for a column of the same name."""
+    read = {each for tree in relations for scan in list_scans(tree) for each in scan.outputs}
+    return len(set(map(_shape_of, relations))) == 1 and len(read) == len({e.name for e in read})
+
+
+def _shape_of(relation: Relation) -> Relation:
+    """Return the tree without the columns that are read."""
     if isinstance(relation, Scan):
         return replace(relation, outputs=())
-    left, right = shape_of(relation.left), replace(relation.right, outputs=())
+    left, right = _shape_of(relation.left), replace(relation.right, outputs=())
     return replace(relation, left=left, right=right, columns=())
 
 

@@ -1,0 +1,47 @@
+"""The joins of several views: what they share, and what they must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.core.job.evolution import compare_plans
+from jobs.core.join.stages import trees_of
+from jobs.core.sql.select import parse_joins
+from schemas.types.sql_types import SqlType
+
+INT, STRING = SqlType.parse("INT"), SqlType.parse("STRING")
+TABLES = {"a": {"k": INT, "v": INT}, "b": {"id": INT, "k": INT, "w": STRING}}
+DERIVED = "SELECT u, COUNT(*) AS n FROM a JOIN (SELECT {} FROM b) AS d ON a.k = d.k GROUP BY u"
+OTHERS = {
+    "a value": ("k, COALESCE(w, '?') AS u", "k, COALESCE(w, '!') AS u"),
+    "the key": ("k, w AS u", "id AS k, w AS u"),
+}
+
+
+def views(*queries: str) -> list[tuple[str, ...]]:
+    """Return which views share a tree."""
+    plans = {str(i): parse_joins(sql, TABLES) for i, sql in enumerate(queries)}
+    return [tree.views for tree in trees_of(plans)]
+
+
+def test_views_that_read_other_columns_of_the_same_join_share_its_sides() -> None:
+    joined = "FROM a JOIN (SELECT k, COALESCE(w, '?') AS u, id FROM b) AS d ON a.k = d.k"
+    shared = views(f"SELECT u, COUNT(*) AS n {joined} GROUP BY u", f"SELECT SUM(id) AS n {joined}")
+    assert shared == [("0", "1")]
+
+
+@pytest.mark.parametrize("both", OTHERS.values(), ids=OTHERS)
+def test_derived_tables_whose_columns_mean_something_else_share_nothing(
+    both: tuple[str, str],
+) -> None:
+    one, other = (DERIVED.format(columns) for columns in both)
+    assert views(one, other, one) == [("0", "2"), ("1",)]
+
+
+@pytest.mark.parametrize("both", OTHERS.values(), ids=OTHERS)
+def test_a_query_over_other_columns_of_a_derived_table_has_other_rows(
+    both: tuple[str, str],
+) -> None:
+    one, other = (parse_joins(DERIVED.format(columns), TABLES) for columns in both)
+    assert not compare_plans(one, other, closes=False).continues
+    assert compare_plans(one, one, closes=False).continues
