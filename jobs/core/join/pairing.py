@@ -34,13 +34,6 @@ def expand(starts: Integers, ends: Integers, size: int) -> Iterator[tuple[Intege
         yield of, ends[of] - (after[of] - flat)
 
 
-def add_up(numbers: Integers, weights: Integers, count: int) -> Integers:
-    """Return the sum of the weights of each of `count` numbers."""
-    sums = np.zeros(count, np.int64)
-    np.add.at(sums, numbers, weights)
-    return sums
-
-
 def find_alone(before: Integers, changes: Integers, alone: bool) -> tuple[Booleans, Booleans]:
     """Return for which keys the rows of a side are rows of the join by themselves: before the
     changes of the other side's sums of weights, and after them.

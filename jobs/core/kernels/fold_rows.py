@@ -4,8 +4,8 @@
                               ▲          committed table ─┘     new multiplicities
 
 A sum is two words: high and low half, `high * 2^32 + low` with a low half of 32 bits. So sums of
-64-bit values are exact. The order of the rows does not matter. `jobs.core.fold.fold` has the same
-rules, for any type and every time rule.
+64-bit values are exact, also of joined rows, whose weights are products. The order of the rows does
+not matter. `jobs.core.fold.fold` has the same rules, for any type and every time rule.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ OUT_WORDS = 4
 BEFORE, NOW = range(2)
 
 _LOW_HALF = (1 << 32) - 1
+_PIECE_BITS = 30  # of a weight: its product with a low half, and what it is added to, is a word
+_PIECE = (1 << _PIECE_BITS) - 1
 _NO_ONE = -1
 
 
@@ -104,15 +106,18 @@ class Merged(NamedTuple):
 
 
 @inlined
-def _add_product(into: Array, number: int, word: int, value: int, weight: int) -> None:
-    into[number, word] += (value >> 32) * weight
-    into[number, word + 1] += (value & _LOW_HALF) * weight
-
-
-@inlined
 def _carry(into: Array, number: int, word: int) -> None:
     into[number, word] += into[number, word + 1] >> 32
     into[number, word + 1] &= _LOW_HALF
+
+
+@inlined
+def _add_product(into: Array, number: int, word: int, value: int, weight: int) -> None:
+    low, above = value & _LOW_HALF, weight >> _PIECE_BITS
+    into[number, word] += (value >> 32) * weight + (low * above >> 32 - _PIECE_BITS)
+    into[number, word + 1] += low * (weight & _PIECE)
+    into[number, word + 1] += (low * above & (1 << 32 - _PIECE_BITS) - 1) << _PIECE_BITS
+    _carry(into, number, word)
 
 
 @inlined
@@ -237,10 +242,6 @@ def gather_rows(
         weight = rows.weights[row]
         _add_to_cells(number, row, weight, rows, query, groups)
         known_deltas = _add_to_deltas(number, row, weight, known_deltas, seed, rows, query, local)
-    for number in range(known):
-        for cell in range(len(query.cells)):
-            if query.cells[cell, CELL_KIND] == SUM:
-                _carry(groups, number, query.cells[cell, CELL_WORD])
     return known, known_deltas
 
 

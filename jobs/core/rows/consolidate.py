@@ -62,7 +62,7 @@ def consolidate(
     part of the range, `at` has their running numbers in it.
     """
     firsts = _find_firsts(numbers)
-    sums = np.bincount(numbers, signs, numbers.max(initial=-1) + 1).astype(np.int64)
+    sums = add_up(numbers, signs, numbers.max(initial=-1) + 1)
     if not keep_zeros:
         firsts = firsts[sums[numbers[firsts]] != 0]
     indexes = np.sort(firsts)
@@ -91,7 +91,7 @@ def consolidate_with_heads(
     first_plus[numbers[pluses[::-1]]] = pluses[::-1]  # of equal numbers the last assignment wins
     is_head = np.arange(never) < first_plus[numbers]
     heads = np.flatnonzero(is_head)
-    sums = np.bincount(numbers, np.where(is_head, 0, signs), len(first_plus)).astype(np.int64)
+    sums = add_up(numbers, np.where(is_head, 0, signs), len(first_plus))
     indexes = np.sort(first_plus[first_plus < never])
     weights = sums[numbers[indexes]]
     if groups is not None:
@@ -105,6 +105,13 @@ def consolidate_with_heads(
         np.concatenate((start + pluses, ~(start + before))),
         np.concatenate((weights, signs[heads])),
     )
+
+
+def add_up(numbers: Integers, weights: Integers, count: int) -> Integers:
+    """Return the sum of the weights of each of `count` numbers."""
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, numbers, weights)
+    return sums
 
 
 def _find_firsts(numbers: Integers) -> Integers:

@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from jobs.core.join.pairing import add_up, find_alone, pair_up
+from jobs.core.join.pairing import find_alone, pair_up
 from jobs.core.plan.tree import Join, Named, Plan
-from jobs.core.rows.consolidate import Integers, WeightedRows
+from jobs.core.rows.consolidate import Integers, WeightedRows, add_up
 from jobs.edge.rows.arranged_rows import Arrangement, FoundRows, JoinKeys, KeyedRows, Run
 from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.range_rows import RangeRows

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from jobs.core.rows.consolidate import RUNNING_BITS, Consolidation, group_indexes
+import numpy as np
+
+from jobs.core.rows.consolidate import (
+    RUNNING_BITS,
+    Consolidation,
+    consolidate,
+    group_indexes,
+)
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row
 from schemas.types.sql_types import SqlType
@@ -33,6 +40,11 @@ def test_a_row_that_cancelled_is_shipped_only_where_it_matters_that_it_came() ->
 
 def test_equal_rows_add_up_and_a_retraction_before_its_own_accumulate_goes_alone() -> None:
     assert shipped((1, A), (1, B), (-1, A), (-1, Z), (1, A)) == [(A, 0, 1), (B, 1, 1), (Z, ~3, -1)]
+
+
+def test_weights_of_more_than_53_bits_are_exact() -> None:
+    numbers, weights = np.array([0, 0, 1]), np.array([2**61, 1, -(2**61) - 1])
+    assert consolidate(0, numbers, weights).weights.tolist() == [2**61 + 1, -(2**61) - 1]
 
 
 def test_each_head_is_shipped_for_itself_with_its_position() -> None:

@@ -233,6 +233,27 @@ def test_both_folds_write_the_same_files(
     assert changed > 0
 
 
+def test_sums_of_rows_with_weights_beyond_32_bits_are_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A joined row is there as often as the product of how often its rows are."""
+    plan = a_plan(QUERIES[0], COLUMNS)
+    made = HeadedTable(tmp_path / "epochs", plan)
+    weights = (2**31, 2**40 - 1, -(2**45) + 1, 1, -(2**30), 3)
+    values = (-1, 2**31 - 1, -(2**31), 0, 7, -1)
+    rows: list[Weighted] = [
+        (("a",), (value,), weight, position)
+        for position, (value, weight) in enumerate(zip(values * 6, weights * 5, strict=False))
+    ]
+    batch = as_arrow(plan, [*rows, (("a",), (1,), 2**50, len(rows))])
+    found = run(made, [made.newest], tmp_path / "arrays", batch, "arrays")
+    assert found.counters["groups_in_arrays"] == 1
+    monkeypatch.setattr(columnar_fold, "has_kernels", lambda: False)
+    wanted = run(made, [made.newest], tmp_path / "lmdb", batch, "general")
+    for part in (CHANGELOG, ACCUMULATORS, MULTISETS):
+        assert written(made, found, part) == written(made, wanted, part), part
+
+
 def _folds_in_arrays(script: Script) -> bool:
     plan = plan_of(script)
     folds_once = plan.grouping_sets == 1 and plan.window is None
