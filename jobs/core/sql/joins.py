@@ -35,7 +35,7 @@ from jobs.core.sql.dialect import Refusal
 from jobs.core.sql.from_clause import QUERY_CLAUSES, SUBQUERY_CLAUSES, FromItem, FromReader
 from jobs.core.sql.printer import expression_sql
 from jobs.core.sql.problems import printable_name
-from jobs.core.sql.scope import NAME, Scope, free_name
+from jobs.core.sql.scope import NAME, Scope, find_spelling, free_name
 from schemas.limits import JOINS_MAX
 from schemas.types.sql_types import STRING
 
@@ -167,7 +167,7 @@ class JoinReader(FromReader):
             merged = right if kind == "RIGHT" else left
             if kind == "FULL":
                 merged = make_call("COALESCE", [left, right])
-            names.merged[name.name] = merged
+            names.merged[find_spelling(names.merged, name.name) or name.name] = merged
         if not conditions and kind != "INNER":
             raise self.refusal(_NO_EQUALITY, node, f"{kind} JOIN t ON a.k = t.k")
         return _Pending(node, kind, scan, conditions)
@@ -319,6 +319,10 @@ class JoinReader(FromReader):
             left = self.read_row(holder.this, scope, "IN")
             equality = self._read_equality(node, left, self.read_row(value, within, "IN"))
             conditions.insert(0, equality)
+        else:  # it returns a row for each of the scan, which an aggregate does not
+            for each in inner.expressions:
+                if not each.is_star:
+                    self.read_row(each.unalias(), within, "EXISTS")
         return self._join(node, "ANTI" if negated else "SEMI", relation, scan, conditions)
 
 

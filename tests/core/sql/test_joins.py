@@ -186,6 +186,15 @@ def test_using_is_the_column_of_the_side_that_is_kept() -> None:
         assert [expression_sql(each.expression) for each in made.group] == [key]
 
 
+@pytest.mark.parametrize("name", ["id", "ID", "Id"])
+def test_using_may_spell_its_column_in_several_ways(name: str) -> None:
+    joined = "FROM orders FULL JOIN customers USING (id) FULL JOIN shipped USING (ID)"
+    made = plan(f"SELECT {name}, COUNT(*) {joined} GROUP BY {name}")
+    assert [expression_sql(each.expression) for each in made.group] == [
+        "COALESCE(COALESCE(orders.id, customers.id), shipped.id)"
+    ]
+
+
 def test_equalities_of_where_are_no_keys_below_a_join_that_fills_their_rows_with_null() -> None:
     made = plan(
         "SELECT COUNT(*) FROM orders o JOIN customers c ON o.cid = c.id "
@@ -269,6 +278,17 @@ REFUSED = [
     ),
     (COUNT + "WHERE EXISTS (SELECT id FROM customers GROUP BY id)", 79, "GROUP BY in a derived"),
     (COUNT + "WHERE o.cid IN (SELECT MAX(id) FROM customers)", 54, "not possible in IN"),
+    # without GROUP BY an aggregate returns a row even if no row is there
+    (
+        COUNT + "WHERE EXISTS (SELECT COUNT(*) FROM customers c WHERE c.id = o.cid)",
+        52,
+        "an aggregate is not possible in EXISTS",
+    ),
+    (
+        COUNT + "WHERE NOT EXISTS (SELECT c.no FROM customers c WHERE c.id = o.cid)",
+        56,
+        "unknown column `no`",
+    ),
 ]
 
 
