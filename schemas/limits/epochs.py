@@ -155,3 +155,7 @@ HASHED_TEXT_BYTES = 64
 # Pairs of rows with one join key that one epoch may add and remove: 20 s of one core. A change of a
 # row that a million others join is far below it; a key with thousands of rows on both sides is not.
 JOIN_PAIRS_MAX = 20_000_000
+
+# How often one joined row may be there: weights multiply, and a batch of them must add up in 63
+# bits. A query that reads only the keys of a star of joins comes near it first.
+JOINED_TIMES_MAX = 10**14

@@ -28,13 +28,13 @@ from jobs.core.rows.consolidate import Integers, WeightedRows, add_up
 from jobs.edge.rows.arranged_rows import Arrangement, FoundRows, JoinKeys, KeyedRows, Run
 from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.range_rows import RangeRows
-from schemas.limits import JOIN_BATCH_ROWS, JOIN_PAIRS_MAX
+from schemas.limits import JOIN_BATCH_ROWS, JOIN_PAIRS_MAX, JOINED_TIMES_MAX
 from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import to_list
 
 
 class TooManyPairs(Exception):
-    """The changes of one key would join too many pairs of rows."""
+    """The changes of one key would join too many pairs of rows, or one pair too often."""
 
 
 class JoinedRows(NamedTuple):
@@ -147,7 +147,7 @@ class JoinOperator:
     def _pair_up(self, left: FoundRows, right: FoundRows) -> Iterator[JoinedRows]:
         """Yield the pairs with equal keys for which the condition is true."""
         for of_left, of_right in pair_up(left.numbers, right.numbers, self._rows_max):
-            weights = left.weights[of_left] * right.weights[of_right]
+            weights = _multiply(left.weights[of_left], right.weights[of_right])
             sides = (left.columns, pa.array(of_left)), (right.columns, pa.array(of_right))
             columns = [(column, rows) for all_, rows in sides for column in all_]
             if self._condition is None:
@@ -228,6 +228,18 @@ class JoinOperator:
                 *(right or [pa.nulls(count, kind) for kind in self._right_types]),
             ]
             yield JoinedRows([columns[index] for index in self._selected], weights)
+
+
+def _multiply(some: Integers, others: Integers) -> Integers:
+    """Return how often each pair is there."""
+    most = np.abs(some.astype(np.float64) * others).max(initial=0)
+    if most > JOINED_TIMES_MAX:
+        raise TooManyPairs(
+            f"a joined row would be there {most:,.0f} times, and it may be there at most "
+            f"{JOINED_TIMES_MAX:,} times; both sides have many equal rows: join by one more column, "
+            "or remove the key with WHERE"
+        )
+    return some * others
 
 
 def _condition_of(join: Join) -> Plan:

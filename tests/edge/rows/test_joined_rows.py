@@ -24,7 +24,7 @@ from jobs.core.values.change import Row
 from jobs.edge.rows import arranged_rows
 from jobs.edge.rows.arranged_rows import Arrangement, Run
 from jobs.edge.rows.join_inputs import list_rows, to_keyed_rows
-from jobs.edge.rows.joined_rows import JoinOperator
+from jobs.edge.rows.joined_rows import JoinOperator, TooManyPairs
 from schemas.types.sql_types import STRING, SqlType
 from tests.support.examples import scale
 from tests.support.histories.joined_query import Change, JoinedQuery
@@ -231,3 +231,13 @@ def test_rows_that_are_equal_in_what_the_query_uses_are_one_row_of_a_batch() -> 
     many: list[Change] = [("a", 1, (i, 1, i)) for i in range(1_000)]
     query.run_epoch([("b", 1, (0, 1, "x")), *many], rows_max=1)
     assert query.joined == {("x",): 1_000}
+
+
+def test_a_row_that_is_there_too_often_stops_the_job_before_its_count_is_wrong() -> None:
+    sql = "SELECT a.k, COUNT(*) AS n FROM a JOIN b ON a.k = b.k GROUP BY a.k"
+    often = 30_000_000
+    query = JoinedQuery(sql, TABLES)
+    query.run_epoch([("a", often, (0, 1, 0)), ("b", 3, (0, 1, "x")), ("b", often, (0, 2, "x"))])
+    assert query.table == {(1,): (3 * often,)}
+    with pytest.raises(TooManyPairs, match="900,000,000,000,000 times, and it may"):
+        query.run_epoch([("b", often, (0, 1, "y"))])

@@ -101,7 +101,7 @@ MUTANTS = [
     ),
     Mutant("rows/consolidate.py", "~(start + before)", "(start + before)", HISTORIES),
     Mutant("rows/consolidate.py", "kept[_find_firsts(groups[indexes])] = True", "pass", HISTORIES),
-    Mutant("edge/rows/joined_rows.py", " * right.weights[of_right]", "", JOINS),
+    Mutant("edge/rows/joined_rows.py", "return some * others", "return some", JOINS),
     Mutant("edge/rows/arranged_rows.py", "if has_key.all():", "if True:", JOINS),
     Mutant("edge/rows/arranged_rows.py", "ends[wrong] = starts[wrong]", "pass", JOINS),
     Mutant("edge/rows/joined_rows.py", "were_there != are_there", "are_there & ~were_there", JOINS),
