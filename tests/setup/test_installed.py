@@ -113,7 +113,7 @@ def make_writable(environment: Path, allowed: bool) -> None:
 
 
 def java_home() -> dict[str, str]:
-    """Return where Java is; the first may be the launcher of this worker, which needs the second."""
+    """Return where Java is; the first may be this worker's launcher, which needs the second."""
     names = ("JAVA_HOME", "RETALLY_JAVA_COMMAND")
     return {name: os.environ[name] for name in names if name in os.environ}
 

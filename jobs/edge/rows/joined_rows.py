@@ -236,8 +236,8 @@ def _multiply(some: Integers, others: Integers) -> Integers:
     if most > JOINED_TIMES_MAX:
         raise TooManyPairs(
             f"a joined row would be there {most:,.0f} times, and it may be there at most "
-            f"{JOINED_TIMES_MAX:,} times; both sides have many equal rows: join by one more column, "
-            "or remove the key with WHERE"
+            f"{JOINED_TIMES_MAX:,} times; both sides have many equal rows: join by one more "
+            "column, or remove the key with WHERE"
         )
     return some * others
 
