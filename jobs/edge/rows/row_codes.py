@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -65,7 +66,7 @@ def _hash_numbers(column: pa.Array) -> Codes:
 
 
 def _hash_texts(column: pa.Array) -> Codes:
-    """Return a hash of the length and the first bytes of each text."""
+    """Return a hash of each text."""
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets or bytes(4), np.int32)
     ends = ends[column.offset : column.offset + len(column) + 1].astype(np.int64)
@@ -79,4 +80,9 @@ def _hash_texts(column: pa.Array) -> Codes:
         words = octets[(starts[rows] - first + at)[:, None] + np.arange(_WORD)].view(np.uint64)
         left = np.minimum(sizes[rows] - at, _WORD)
         hashed[rows] = _mix(hashed[rows], words[:, 0] & _MASKS[left])
+    rows = np.flatnonzero(sizes > HASHED_TEXT_BYTES)
+    view, at = memoryview(octets), starts[rows] - first
+    bounds = zip((at + HASHED_TEXT_BYTES).tolist(), (at + sizes[rows]).tolist(), strict=True)
+    rests = np.array([crc32(view[start:end]) for start, end in bounds], np.uint64)
+    hashed[rows] = _mix(hashed[rows], rests)
     return hashed

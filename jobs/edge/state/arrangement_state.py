@@ -43,7 +43,7 @@ from jobs.table.parts import ACCUMULATORS
 from schemas import limits
 from schemas.process.kernel import BOOT_ID
 
-VERSION = 1
+VERSION = 2  # of the files and of the codes in them
 _CODE, _WEIGHT = "code", "weight"
 
 

@@ -108,3 +108,8 @@ def test_a_part_of_a_column_hashes_as_a_copy_of_it() -> None:
     part = texts.slice(1, 4)
     assert (hash_rows([part], 4) == hash_rows([pa.array(part.to_pylist())], 4)).all()
     assert (hash_rows([texts], 6)[1:5] == hash_rows([part], 4)).all()
+
+
+def test_long_texts_that_differ_at_their_end_have_other_hashes() -> None:
+    texts = pa.array([f"{'https://shop.example/' * 5}{number:06}" for number in range(1_000)])
+    assert len(set(hash_rows([texts], 1_000).tolist())) == 1_000
