@@ -146,6 +146,10 @@ DOUBTFUL_KEYS_NAMED_MAX = 5
 # what each batch costs is spread over enough rows.
 JOIN_BATCH_ROWS = 20_000
 
+# Bytes of the texts of one batch of joined rows, but for one row: a text may have some MB, and many
+# rows may join it.
+JOIN_BATCH_BYTES = 32 * 1024 * 1024
+
 # Runs of a side of a join that are smaller are read into memory: a mapped file has a descriptor.
 RUN_BYTES_IN_MEMORY_MAX = 1 << 18
 

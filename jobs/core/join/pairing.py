@@ -34,6 +34,15 @@ def expand(starts: Integers, ends: Integers, size: int) -> Iterator[tuple[Intege
         yield of, ends[of] - (after[of] - flat)
 
 
+def cut(sizes: Integers, size_max: int) -> Iterator[slice]:
+    """Yield parts whose sizes add up to at most `size_max`, or that have one of these only."""
+    ends, start, before = np.cumsum(sizes), 0, 0
+    while start < len(sizes):
+        end = max(start + 1, int(np.searchsorted(ends, before + size_max, "right")))
+        yield slice(start, end)
+        start, before = end, int(ends[end - 1])
+
+
 def find_alone(before: Integers, changes: Integers, alone: bool) -> tuple[Booleans, Booleans]:
     """Return for which keys the rows of a side are rows of the join by themselves: before the
     changes of the other side's sums of weights, and after them.

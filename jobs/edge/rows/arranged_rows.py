@@ -21,11 +21,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from jobs.core.join.pairing import expand
+from jobs.core.join.pairing import cut, expand
 from jobs.core.rows.consolidate import Booleans, Integers
 from jobs.edge.rows.range_rows import RangeRows
-from jobs.edge.rows.row_codes import Codes, equal_rows, hash_rows
-from schemas.limits import JOIN_BATCH_ROWS
+from jobs.edge.rows.row_codes import Codes, equal_rows, hash_rows, text_bytes
+from schemas.limits import JOIN_BATCH_BYTES, JOIN_BATCH_ROWS
 
 _KEY = np.uint64(((1 << 40) - 1) << 24)
 _REST = np.uint64((1 << 24) - 1)
@@ -249,8 +249,9 @@ class Arrangement:
         """Yield the rows with these keys, at most so many at a time."""
         for run in self.runs:
             for of, rows in run.find(keys, numbers, rows_max):
-                taken = run.rows.take(rows)
-                yield FoundRows(numbers[of], taken.columns, taken.weights)
+                for part in cut(text_bytes(run.rows.columns, rows), JOIN_BATCH_BYTES):
+                    taken = run.rows.take(rows[part])
+                    yield FoundRows(numbers[of[part]], taken.columns, taken.weights)
 
     def count_rows(self, keys: JoinKeys, numbers: Integers) -> Integers:
         """Return how many rows `find` reads for each key."""

@@ -22,13 +22,15 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from jobs.core.join.pairing import find_alone, pair_up
+from jobs.core.join.pairing import cut, find_alone, pair_up
 from jobs.core.plan.tree import Join, Named, Plan
 from jobs.core.rows.consolidate import Integers, WeightedRows, add_up
 from jobs.edge.rows.arranged_rows import Arrangement, FoundRows, JoinKeys, KeyedRows, Run
 from jobs.edge.rows.evaluated_rows import evaluate_rows
+from jobs.edge.rows.packed_rows import is_text
 from jobs.edge.rows.range_rows import RangeRows
-from schemas.limits import JOIN_BATCH_ROWS, JOIN_PAIRS_MAX, JOINED_TIMES_MAX
+from jobs.edge.rows.row_codes import text_bytes
+from schemas.limits import JOIN_BATCH_BYTES, JOIN_BATCH_ROWS, JOIN_PAIRS_MAX, JOINED_TIMES_MAX
 from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import to_list
 
@@ -47,14 +49,15 @@ class JoinedRows(NamedTuple):
 def gather(pieces: Iterable[JoinedRows], rows_max: int) -> Iterator[JoinedRows]:
     """Yield pieces put together, so that what each batch costs is spread over enough rows."""
     kept: list[JoinedRows] = []
-    count = 0
+    count = size = 0
     for piece in pieces:
-        if count and count + len(piece.weights) > rows_max:
+        more = sum(column.nbytes for column in piece.columns if is_text(column.type))
+        if kept and (count + len(piece.weights) > rows_max or size + more > JOIN_BATCH_BYTES):
             yield _concatenate(kept)
-            kept, count = [], 0
+            kept, count, size = [], 0, 0
         if len(piece.weights):
             kept.append(piece)
-            count += len(piece.weights)
+            count, size = count + len(piece.weights), size + more
     if kept:
         yield _concatenate(kept)
 
@@ -146,7 +149,7 @@ class JoinOperator:
 
     def _pair_up(self, left: FoundRows, right: FoundRows) -> Iterator[JoinedRows]:
         """Yield the pairs with equal keys for which the condition is true."""
-        for of_left, of_right in pair_up(left.numbers, right.numbers, self._rows_max):
+        for of_left, of_right in self._cut_pairs(left, right):
             weights = _multiply(left.weights[of_left], right.weights[of_right])
             sides = (left.columns, pa.array(of_left)), (right.columns, pa.array(of_right))
             columns = [(column, rows) for all_, rows in sides for column in all_]
@@ -154,6 +157,13 @@ class JoinOperator:
                 yield self._take(columns, weights)
             else:
                 yield self._filter(columns, weights)
+
+    def _cut_pairs(self, left: FoundRows, right: FoundRows) -> Iterator[tuple[Integers, Integers]]:
+        """Yield the indexes of the pairs with equal keys, in pieces of bounded size."""
+        for of_left, of_right in pair_up(left.numbers, right.numbers, self._rows_max):
+            sizes = text_bytes(left.columns, of_left) + text_bytes(right.columns, of_right)
+            for part in cut(sizes, JOIN_BATCH_BYTES):
+                yield of_left[part], of_right[part]
 
     def _take(self, columns: Sequence[tuple[pa.Array, pa.Array]], weights: Integers) -> JoinedRows:
         taken = (columns[index] for index in self._selected)

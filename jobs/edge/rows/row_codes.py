@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.core.rows.consolidate import Booleans
+from jobs.core.rows.consolidate import Booleans, Integers
 from jobs.edge.rows.packed_rows import is_text, octets_of
 from schemas.limits import HASHED_TEXT_BYTES
 
@@ -86,3 +86,13 @@ def _hash_texts(column: pa.Array) -> Codes:
     rests = np.array([crc32(view[start:end]) for start, end in bounds], np.uint64)
     hashed[rows] = _mix(hashed[rows], rests)
     return hashed
+
+
+def text_bytes(columns: Sequence[pa.Array], rows: Integers) -> Integers:
+    """Return how many bytes the texts of each of some rows have."""
+    sizes = np.zeros(len(rows), np.int64)
+    for column in columns:
+        if is_text(column.type) and len(rows):
+            ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset :]
+            sizes += ends[rows + 1] - ends[rows]
+    return sizes

@@ -113,3 +113,19 @@ def test_a_part_of_a_column_hashes_as_a_copy_of_it() -> None:
 def test_long_texts_that_differ_at_their_end_have_other_hashes() -> None:
     texts = pa.array([f"{'https://shop.example/' * 5}{number:06}" for number in range(1_000)])
     assert len(set(hash_rows([texts], 1_000).tolist())) == 1_000
+
+
+def test_rows_with_long_texts_come_in_pieces_of_bounded_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arranged_rows, "JOIN_BATCH_BYTES", 1_000)
+    changes: list[tuple[Row, int]] = [((1, "x" * size, size), 1) for size in range(0, 1_500, 100)]
+    rows, wanted = (
+        Arrangement().add(Run.of(keyed(changes))),
+        JoinKeys.of([pa.array([1], pa.int32())], 1),
+    )
+    texts = [
+        piece.columns[0].to_pylist() for piece in rows.find(wanted, np.arange(1), rows_max=100)
+    ]
+    assert sorted(len(text) for piece in texts for text in piece) == list(range(0, 1_500, 100))
+    assert all(len(piece) == 1 or sum(map(len, piece)) <= 1_000 for piece in texts)

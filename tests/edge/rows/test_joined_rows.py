@@ -21,10 +21,10 @@ from jobs.core.join.one_key import join_rows
 from jobs.core.join.stages import trees_of
 from jobs.core.sql.select import parse_joins
 from jobs.core.values.change import Row
-from jobs.edge.rows import arranged_rows
+from jobs.edge.rows import arranged_rows, joined_rows
 from jobs.edge.rows.arranged_rows import Arrangement, Run
 from jobs.edge.rows.join_inputs import list_rows, to_keyed_rows
-from jobs.edge.rows.joined_rows import JoinOperator, TooManyPairs
+from jobs.edge.rows.joined_rows import JoinOperator, TooManyPairs, gather
 from schemas.types.sql_types import STRING, SqlType
 from tests.support.examples import scale
 from tests.support.histories.joined_query import Change, JoinedQuery
@@ -223,6 +223,32 @@ def test_a_change_that_many_rows_join_comes_in_batches_of_bounded_size() -> None
     query.run_epoch([("b", -1, (0, 1, "x")), ("b", 1, (0, 1, "y"))], rows_max=10)
     assert query.largest == 10
     assert query.table == {("y",): (1_000, sum(range(1_000)))}
+
+
+def test_a_long_text_that_many_rows_join_comes_in_batches_of_bounded_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a document of 110 kB that 20,000 rows join: no array has texts of more than 2 GiB."""
+    for module in (arranged_rows, joined_rows):
+        monkeypatch.setattr(module, "JOIN_BATCH_BYTES", 10_000)
+    (tree,) = trees_of(
+        {"": parse_joins("SELECT v, w FROM a JOIN b ON a.k = b.k GROUP BY v, w", TABLES)}
+    )
+    (stage,) = tree.stages
+    lefts, rights = (
+        [((1, 1, i), 1) for i in range(100)],
+        [((1, 1, "x" * 900), 1), ((1, 1, ""), 1)],
+    )
+    left, right = (
+        Run.of(to_keyed_rows(side, rows))
+        for side, rows in ((stage.left, lefts), (stage.right, rights))
+    )
+    operator = JoinOperator(stage.join, lambda *_: None)
+    pieces = [*gather(operator.advance(left, right, Arrangement(), Arrangement()), 1_000)]
+    sizes = [sum(map(len, piece.columns[1].to_pylist())) for piece in pieces]
+    assert sum(sizes) == 100 * 900
+    assert max(sizes) <= 10_000
+    assert sum(len(piece.weights) for piece in pieces) == 200
 
 
 def test_rows_that_are_equal_in_what_the_query_uses_are_one_row_of_a_batch() -> None:
