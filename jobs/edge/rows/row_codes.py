@@ -81,8 +81,8 @@ def _hash_texts(column: pa.Array) -> Codes:
         left = np.minimum(sizes[rows] - at, _WORD)
         hashed[rows] = _mix(hashed[rows], words[:, 0] & _MASKS[left])
     rows = np.flatnonzero(sizes > HASHED_TEXT_BYTES)
-    view, at = memoryview(octets), starts[rows] - first
-    bounds = zip((at + HASHED_TEXT_BYTES).tolist(), (at + sizes[rows]).tolist(), strict=True)
+    begins, view = starts[rows] - first, octets.data
+    bounds = zip(begins + HASHED_TEXT_BYTES, begins + sizes[rows], strict=True)
     rests = np.array([crc32(view[start:end]) for start, end in bounds], np.uint64)
     hashed[rows] = _mix(hashed[rows], rests)
     return hashed
