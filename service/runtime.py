@@ -18,7 +18,8 @@ from fastapi import Request
 from jobs.core.job.job_plan import plan_of
 from jobs.core.suggestion.spec_text import Suggestion, suggest_spec
 from jobs.table.files import UNREADABLE
-from schemas.directory.mirror import read_mirror_report
+from schemas.directory.documents import read_document
+from schemas.directory.reports import MirrorReport
 from schemas.limits import INDEX_POLL_SECONDS, SETTLE_SECONDS_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
@@ -403,7 +404,7 @@ class Runtime:
 
 def describe_mirror(path: Path, newest_epoch: int) -> Mirror | None:
     """Return the epoch and the age of a mirror; None if there is none."""
-    report = read_mirror_report(path)
+    report = read_document(path, MirrorReport)
     if report is None:
         return None
     age_ms = report.age_ms(newest_epoch, now_ms())

@@ -19,9 +19,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from jobs.edge.spark.executors import ClusterStatus, ExecutorWatch, NoExecutors, read_cluster_status
-from jobs.edge.table.epoch_files import now_ms
-from schemas.directory.waiting import Waiting, forget_waiting, write_waiting
+from schemas.directory.documents import write_document
+from schemas.directory.reports import Waiting
 from schemas.limits import EXECUTORS_MISSING_REPORTED_SECONDS, EXECUTORS_MISSING_SECONDS_MAX
+from schemas.types.moments import now_ms
 
 log = logging.getLogger(__name__)
 
@@ -88,11 +89,11 @@ class ExecutorMonitor:
         reason = f"{missing}; {_ADVICE}"
         log.warning("%s", reason)
         since = now_ms() - int(seconds * 1_000)
-        write_waiting(self._waiting, Waiting(reason=reason, pid=os.getpid(), since=since))
+        write_document(self._waiting, Waiting(reason=reason, pid=os.getpid(), since=since))
 
     def _withdraw(self) -> None:
         self._reported = False
-        forget_waiting(self._waiting)
+        self._waiting.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -41,7 +41,6 @@ from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.spark.job_session import open_session
 from jobs.edge.spark.session import choose_scratch, spark_directories
 from jobs.edge.table.delta_epochs import EpochTable, Fenced
-from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.table.job_specs import remove_dropped_mirrors, write_specs
 from jobs.edge.table.table_location import choose_location
@@ -64,8 +63,7 @@ from jobs.running.shadow_job import discard_left_shadow
 from jobs.running.source_query import QuerySettings, SourceQuery
 from jobs.running.source_topics import SourceTopics, read_ends
 from schemas.directory.failure import forget_failure
-from schemas.directory.start import READY, StartReport
-from schemas.directory.waiting import forget_waiting
+from schemas.directory.reports import READY, StartReport
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
 from schemas.spec.connections import (
     Connections,
@@ -76,6 +74,7 @@ from schemas.spec.connections import (
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.table.object_path import ObjectPath
+from schemas.types.moments import now_ms
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +133,7 @@ class Job:
             lock = WriterLock(paths.lock, self.spec.name)
             forget_failure(paths.failure)
             self._start = StartReport(paths.start)
-            forget_waiting(paths.waiting)
+            paths.waiting.unlink(missing_ok=True)
             before = load_last_spec(paths)
             if before is not None:
                 self.spec = self.spec.with_column_order(before)

@@ -30,16 +30,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.edge.machine.processor_time import read_processor_seconds
-from jobs.edge.table.epoch_files import now_ms
 from jobs.running.mirror_share import MirrorShare
 from jobs.running.pipeline import Pipeline
 from jobs.running.views import Subtable
 from jobs.table.files import LiveFile, files_of_view, live_files
 from jobs.table.parts import ACCUMULATORS, CHANGELOG
 from schemas import limits
-from schemas.directory.mirror import MirrorReport, write_mirror_report
+from schemas.directory.documents import write_document
 from schemas.directory.paths import JobDirectory
+from schemas.directory.reports import MirrorReport
 from schemas.table.object_path import TablePath
+from schemas.types.moments import now_ms
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +189,7 @@ class Mirror:
             if not self.path.exists():  # of a job without groups; the next refresh is the first
                 return newest
             self.report = MirrorReport(epoch=newest, refreshed_at=now_ms())
-            write_mirror_report(self._report_path, self.report)
+            write_document(self._report_path, self.report)
             if time.monotonic() >= self._delete_at:
                 self._delete_at = time.monotonic() + limits.MIRROR_REPLACED_SECONDS
                 delete_replaced_files(self.path)

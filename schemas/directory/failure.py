@@ -59,14 +59,6 @@ def write_failure(path: Path, failure: Failure) -> None:
     fresh.replace(path)
 
 
-def read_failure(path: Path) -> Failure | None:
-    """Return the failure of the last run; None if there is none, or it was not written."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Failure)
-    except (OSError, ValueError):
-        return None
-
-
 def _open_fresh(fresh: Path) -> IO[bytes]:
     """Open a file for writing without truncating it, which keeps its reserved space."""
     return os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600), "wb")

@@ -6,10 +6,11 @@ message is not sent twice by mistake, and the quarantine can show its replay.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
+
+from schemas.directory.documents import replace_file
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,15 +30,7 @@ def replay_file(directory: Path, identity: str) -> Path:
 
 
 def write_replay(directory: Path, replay: Replay) -> None:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = replay_file(directory, replay.id)
-    fresh = path.with_suffix(".new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.encode(replay))
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    replace_file(replay_file(directory, replay.id), msgspec.json.encode(replay), durable=True)
 
 
 def read_replay(directory: Path, identity: str) -> Replay | None:

@@ -21,7 +21,8 @@ from pathlib import Path
 import msgspec
 
 from schemas import limits
-from service.access.tokens import Role, Tokens, hash_secret, write_private
+from schemas.directory.documents import write_document
+from service.access.tokens import Role, Tokens, hash_secret
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class Sessions:
         self._known = {each.sha256: each for each in valid if each.sha256 not in surplus}
 
     def _write(self) -> None:
-        write_private(self._path, msgspec.json.encode(list(self._known.values())))
+        write_document(self._path, list(self._known.values()))
 
 
 class Tickets:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import os
 import re
 import secrets
 import sys
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from schemas.directory.documents import replace_file
 from schemas.limits import TOKEN_CHARACTERS_MAX, TOKEN_OVERLAP_SECONDS
 
 log = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class Tokens:
             raise TokenRefused(f"cannot read {self._path}; restore it: {error}") from None
 
     def _write(self, records: list[TokenRecord]) -> None:
-        write_private(self._path, msgspec.json.format(msgspec.json.encode(records)))
+        replace_file(self._path, msgspec.json.format(msgspec.json.encode(records)))
 
 
 def _read_file(path: Path) -> list[TokenRecord]:
@@ -174,16 +174,6 @@ def _read_file(path: Path) -> list[TokenRecord]:
         if each.role not in ROLES:
             raise ValueError(f"{each.role[:80]!r} is not a role; known: {', '.join(ROLES)}")
     return found
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replace a file atomically; only its owner may read it."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    fresh.replace(path)
 
 
 def hash_secret(secret: str) -> str:

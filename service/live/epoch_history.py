@@ -18,9 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
 from schemas import limits
+from schemas.directory.documents import read_document, write_document
 from schemas.table.epoch import EpochRow
 
 log = logging.getLogger(__name__)
@@ -225,18 +224,12 @@ class EpochHistory:
             return
         with self._lock:
             document = {"hour": self._hour.all, "day": self._day.all}
-        fresh = self._path.with_suffix(".new")
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fresh.write_bytes(msgspec.json.encode(document))
-            fresh.replace(self._path)
+            write_document(self._path, document)
         except OSError as error:
             log.warning("cannot save the history in %s: %s", self._path, error)
 
     def _load(self, path: Path) -> None:
-        try:
-            saved = msgspec.json.decode(path.read_bytes(), type=dict[str, list[Slot]])
-        except (OSError, ValueError):
-            return
+        saved = read_document(path, dict[str, list[Slot]]) or {}
         self._hour.replace(saved.get("hour", ()))
         self._day.replace(saved.get("day", ()))

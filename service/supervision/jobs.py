@@ -27,6 +27,7 @@ from jobs.table.epoch_rows import newest_of_job
 from jobs.table.files import UNREADABLE, NoTable
 from jobs.table.version import TableVersion, at_newest, newest_whole_row
 from schemas import limits
+from schemas.directory.documents import replace_file
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
 from schemas.spec.unknown_names import find_nearest
@@ -338,12 +339,7 @@ class JobCatalog:
                 )
 
     def _write_spec(self, name: str, spec: JobSpec) -> None:
-        paths = self.find_paths(name)
-        paths.service_files.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = paths.run_spec.with_suffix(".new")
-        fresh.write_text(spec_text(spec))
-        fresh.chmod(0o600)
-        fresh.replace(paths.run_spec)
+        replace_file(self.find_paths(name).run_spec, spec_text(spec).encode())
 
     # --- delete ---------------------------------------------------------------------------------
 

@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from schemas import limits
-from schemas.directory.failure import read_failure
-from schemas.directory.start import read_start
-from schemas.directory.waiting import read_waiting
+from schemas.directory.documents import read_document
+from schemas.directory.failure import Failure
+from schemas.directory.reports import StartProgress, Waiting
 from schemas.types.moments import now_ms
 from service.paths import JobPaths, ServicePaths, hide_paths
 from service.problems import Problem
@@ -217,7 +217,7 @@ class Supervisor:
 
     def _report_waiting(self, record: JobRecord, pid: int) -> None:
         """Report what a running job waits for, and that it waits no longer."""
-        waiting = read_waiting(self._paths.job(record.name).waiting)
+        waiting = read_document(self._paths.job(record.name).waiting, Waiting)
         reason = waiting.reason if waiting is not None and waiting.pid == pid else None
         if record.reason != reason:
             self._register.report(record.name, Actual.RUNNING, reason)
@@ -227,7 +227,7 @@ class Supervisor:
         paths = self._paths.job(record.name)
         if record.pid != pid or job_process.find_writer(paths.lock) != pid:
             return False
-        start = read_start(paths.start)
+        start = read_document(paths.start, StartProgress)
         return start is not None and start.pid == pid and start.ready
 
     def _terminate(self, name: str, pid: int) -> None:
@@ -341,7 +341,7 @@ class Supervisor:
 
     @staticmethod
     def _find_stack(paths: JobPaths, pid: int | None) -> str:
-        failure = read_failure(paths.failure)
+        failure = read_document(paths.failure, Failure)
         if failure is not None and failure.pid == pid and failure.stack:
             return failure.stack
         return job_log.read_last_run(paths.log, _LOG_LINES)[-limits.STACK_CHARACTERS_MAX :]
@@ -349,7 +349,7 @@ class Supervisor:
     @staticmethod
     def _find_reason(paths: JobPaths, pid: int | None, code: int | None) -> tuple[str, bool, str]:
         """Return the code of a failure, whether another start may help, and the reason."""
-        failure = read_failure(paths.failure)
+        failure = read_document(paths.failure, Failure)
         printed = job_log.read_reason(paths.log)
         if failure is not None and failure.pid == pid:
             return failure.code, failure.retryable, printed or failure.reason

@@ -29,7 +29,8 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from jobs.table.version import TableVersion
-from schemas.directory.failure import read_failure
+from schemas.directory.documents import read_document
+from schemas.directory.failure import Failure
 from schemas.directory.paths import JobDirectory
 from schemas.table.epoch import EpochRow
 from tests.deploy.cluster_job import ClusterJob, job_on_cluster
@@ -232,7 +233,7 @@ class Driver:
         """Return why it ended for good. If it was overtaken it starts again, as by a supervisor."""
         if self.process.poll() is None:
             return None
-        failure = read_failure(self.place.failure)
+        failure = read_document(self.place.failure, Failure)
         assert failure is not None
         if failure.code == "overtaken":
             self.process = self._start()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from jobs.edge.process.broker import Broker
-from schemas.directory.failure import read_failure
+from schemas.directory.documents import read_document
+from schemas.directory.failure import Failure
 from tests.support.jobs.canal_messages import insert, row
 from tests.support.jobs.running_job import RunningJob, consumed, create_topic, produce
 
@@ -44,7 +45,7 @@ def test_a_restored_job_wants_a_new_sink_topic_and_reads_again_what_it_lacks(
     shutil.copytree(tmp_path / "backup", home)
     code, said = job.run()
     assert code == 1, said
-    failure = read_failure(home / "failure.json")
+    failure = read_document(home / "failure.json", Failure)
     assert failure is not None
     assert (failure.code, failure.retryable) == ("sink-ahead", False)
 

@@ -21,7 +21,8 @@ import pytest
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.table.files import live_files, open_table
-from schemas.directory.failure import read_failure
+from schemas.directory.documents import read_document
+from schemas.directory.failure import Failure
 from service.client import Client
 from service.supervision import job_process
 from tests.support.command.shop import Shop
@@ -88,7 +89,7 @@ def ended(
     finally:
         process.kill()
     assert process.returncode == 1, said[-3_000:]
-    left = read_failure(job.table.parent / "failure.json")
+    left = read_document(job.table.parent / "failure.json", Failure)
     assert (left is not None) == word_left, said[-3_000:]
     assert left is None or (left.code, left.retryable) == ("disk-refused", True), left
     for word in words:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from schemas.directory.mirror import MirrorReport, write_mirror_report
+from schemas.directory.documents import write_document
+from schemas.directory.reports import MirrorReport
 from schemas.types.moments import format_instant, now_ms
 from tests.support.service.served import SPEC, Served, problem
 from tests.support.service.tables import WatchedTable
@@ -21,7 +22,7 @@ def test_a_job_says_how_old_its_mirror_is(served: Served) -> None:
     document, page = see()
     assert document is None and "Mirror" not in page
     refreshed_at = now_ms() - 3_600_000
-    write_mirror_report(path, MirrorReport(epoch=watched.newest, refreshed_at=refreshed_at))
+    write_document(path, MirrorReport(epoch=watched.newest, refreshed_at=refreshed_at))
     document, page = see()
     shown = {"epoch": watched.newest, "refreshed_at": format_instant(refreshed_at)}
     assert document == {**shown, "age_ms": 0} and "current" in page

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from schemas.directory.documents import read_document, write_document
 from schemas.limits import ALIGNMENT_SILENCE_MS_MIN, ALIGNMENT_SILENCE_ROUNDS
 from schemas.spec.job import JobSpec
 
@@ -19,9 +20,6 @@ from schemas.spec.job import JobSpec
 class _Report(msgspec.Struct, frozen=True):
     at: int
     watermarks: list[int]
-
-
-_decode = msgspec.json.Decoder(_Report).decode
 
 
 class AlignmentGroup:
@@ -39,12 +37,8 @@ class AlignmentGroup:
         last = self._reported
         if watermarks == last.watermarks and now - last.at < self._every_ms:
             return
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = self._own.with_suffix(".new")
-        report = _Report(now, watermarks)
-        fresh.write_bytes(msgspec.json.encode(report))
-        fresh.replace(self._own)
-        self._reported = report
+        self._reported = _Report(now, watermarks)
+        write_document(self._own, self._reported)
 
     def others(self, now: int) -> list[int]:
         """Return the watermarks that the other jobs have reported recently."""
@@ -52,11 +46,8 @@ class AlignmentGroup:
         for path in self._directory.glob("*.json"):
             if path == self._own:
                 continue
-            try:
-                report = _decode(path.read_bytes())
-            except (FileNotFoundError, msgspec.DecodeError):  # the job is ending, or not ours
-                continue
-            if now - report.at <= self._silence_ms:
+            report = read_document(path, _Report)  # none if the job is ending, or not ours
+            if report is not None and now - report.at <= self._silence_ms:
                 found += report.watermarks
         return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas.directory.start import PHASES, READY, StartProgress
+from schemas.directory.reports import PHASES, READY, StartProgress
 from service.console.job_view import JobView
 from service.supervision.register import Actual
 

@@ -14,7 +14,8 @@ from fastapi.responses import Response
 
 from jobs.core.job.window_rules import window_notes
 from jobs.table.parts import ACCUMULATORS
-from schemas.directory.start import read_start
+from schemas.directory.documents import read_document
+from schemas.directory.reports import StartProgress
 from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_SAVEPOINTS, JOB_STOP_SECONDS_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.view_path import place_part
@@ -165,7 +166,7 @@ def _describe(
         "actions": list_actions(visitor, job),
         "effect": _find_evolution(runtime, job),
         "advice": advise(job.record.failure, retried=job.retrying),
-        "phases": list_phases(job, read_start(paths.start), now),
+        "phases": list_phases(job, read_document(paths.start, StartProgress), now),
         "stopping_seconds": (now - job.record.since) / 1_000,
         "stop_seconds_max": JOB_STOP_SECONDS_MAX,
         "freshness": measure_freshness(job, now),

@@ -15,7 +15,8 @@ from jobs.edge.machine.disk import find_refusal
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
 from jobs.edge.spark import session as spark
 from jobs.running.failure import name_disk
-from schemas.directory.failure import Failure, forget_failure, read_failure, write_failure
+from schemas.directory.documents import read_document
+from schemas.directory.failure import Failure, forget_failure, write_failure
 from schemas.table.parquet_file import TableDamaged, naming
 
 PLACES = (Path("/data"), Path("/cache"), Path("/scratch"))
@@ -144,11 +145,11 @@ def test_a_failure_has_room_from_the_start_of_a_run(tmp_path: Path) -> None:
     failure = Failure(code="failed", reason="x" * 500, retryable=True, pid=7, failed_at=8)
     for _ in range(2):  # the first run of a job, and one after a failure
         forget_failure(path)
-        assert read_failure(path) is None
+        assert read_document(path, Failure) is None
         kept = path.with_suffix(".new").stat()
         assert kept.st_blocks * 512 >= 4_096
         write_failure(path, failure)
-        assert read_failure(path) == failure
+        assert read_document(path, Failure) == failure
         assert path.stat().st_ino == kept.st_ino  # in that room, and in no other
 
 

@@ -9,7 +9,8 @@ import pytest
 from jobs.edge.spark.executors import ClusterStatus, NoExecutors
 from jobs.running.executor_monitor import ExecutorMonitor
 from jobs.running.failure import classify
-from schemas.directory.waiting import read_waiting
+from schemas.directory.documents import read_document
+from schemas.directory.reports import Waiting
 from schemas.limits import EXECUTORS_MISSING_REPORTED_SECONDS, EXECUTORS_MISSING_SECONDS_MAX
 
 SOME, NONE, STUCK = ClusterStatus(2, 0), ClusterStatus(0, 0), ClusterStatus(2, 1)
@@ -36,13 +37,13 @@ def test_missing_cores_are_reported_after_a_while_and_until_they_come(
     path = tmp_path / "waiting.json"
     reported = steps(EXECUTORS_MISSING_REPORTED_SECONDS)
     checked(path, [SOME, *[missing] * (reported - 1)])
-    assert read_waiting(path) is None
+    assert read_document(path, Waiting) is None
     checked(path, [SOME, *[missing] * reported])
-    waiting = read_waiting(path)
+    waiting = read_document(path, Waiting)
     assert waiting is not None
     assert waiting.reason.startswith(str(missing.missing))
     checked(path, [SOME, *[missing] * reported, SOME])
-    assert read_waiting(path) is None
+    assert read_document(path, Waiting) is None
 
 
 def test_a_job_without_cores_fails_as_retryable_after_its_limit(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobs.edge.process.broker import Broker
-from schemas.directory.failure import read_failure
+from schemas.directory.documents import read_document
+from schemas.directory.failure import Failure
 from tests.support.jobs.running_job import RunningJob, create_topic, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
@@ -51,7 +52,7 @@ def test_the_reason_is_the_class_and_its_row(
     )
     code, output = job.run()
     assert code == 1, output
-    failure = read_failure(job.data / "jobs" / "failing" / "failure.json")
+    failure = read_document(job.data / "jobs" / "failing" / "failure.json", Failure)
     assert failure is not None, output
     assert (failure.code, failure.retryable) == ("generator-failed", False)
     assert failure.reason.startswith(

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from jobs.edge.process.broker import Broker
-from schemas.directory.failure import read_failure
+from schemas.directory.documents import read_document
+from schemas.directory.failure import Failure
 from tests.support.jobs.running_job import RunningJob, consumed, create_topic, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.faults]
@@ -59,7 +60,7 @@ def test_a_job_goes_on_whatever_another_of_its_name_does(
         code, said = same_sink.run()
         assert code == 1, said
         assert f"topic '{sink}' has the changelog of job 'orders', which has another table" in said
-        failure = read_failure(same_sink.table.parent / "failure.json")
+        failure = read_document(same_sink.table.parent / "failure.json", Failure)
         assert failure is not None
         assert (failure.code, failure.retryable) == ("publisher-sink-taken", False)
         published(ours, running, topic, sink, 3)

@@ -370,7 +370,7 @@ def test_a_session_is_used_while_the_disk_is_full(
     def refuse(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    monkeypatch.setattr(sessions, "write_private", refuse)
+    monkeypatch.setattr(sessions, "write_document", refuse)
     assert known.find_role(session) == ("a", Role.VIEWER)
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from schemas.directory.start import READY, StartPhase, StartProgress
+from schemas.directory.reports import READY, StartPhase, StartProgress
 from schemas.types.moments import now_ms
 from service.console.explanations.start_view import list_phases
 from service.console.job_view import JobView, label_state

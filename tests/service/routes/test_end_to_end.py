@@ -14,9 +14,10 @@ import httpx
 import pytest
 
 from jobs.edge.process.broker import Broker
+from schemas.directory.documents import read_document
 from schemas.directory.paths import JobDirectory
-from schemas.directory.start import PHASES as START_PHASES
-from schemas.directory.start import read_start
+from schemas.directory.reports import PHASES as START_PHASES
+from schemas.directory.reports import StartProgress
 from service.routes.metrics import PHASES
 from service.supervision import job_process
 from tests.support.command.shop import Shop, ordered, spec_text
@@ -108,7 +109,7 @@ def test_a_job_lives_by_http_alone_through_kills_of_both(
             shop.feed(200)
             client.post(f"{JOB}/start")
             state(served, "RUNNING")
-            start = read_start(JobDirectory(data, "items").start)
+            start = read_document(JobDirectory(data, "items").start, StartProgress)
             assert start is not None
             assert tuple(phase.name for phase in start.phases) == START_PHASES  # it can commit
             assert [phase.began_at for phase in start.phases] == sorted(

@@ -22,7 +22,8 @@ from jobs.running.failure import Overtaken, SpecMisfit, classify, report_failure
 from jobs.running.job import JobFailed
 from jobs.running.outcome import InputRefused
 from jobs.table.files import FormatTooNew
-from schemas.directory.failure import read_failure
+from schemas.directory.documents import read_document
+from schemas.directory.failure import Failure
 from schemas.spec.broker_address import AddressRefused
 from schemas.spec.file import load_spec
 from schemas.table.epoch import FORMAT_VERSION
@@ -64,7 +65,7 @@ def test_a_failure_says_whether_another_start_may_heal_it(
 ) -> None:
     assert classify(error) == (code, retryable)
     report_failure(tmp_path / "failure.json", error)
-    left = read_failure(tmp_path / "failure.json")
+    left = read_document(tmp_path / "failure.json", Failure)
     assert left is not None
     assert (left.code, left.retryable, left.reason) == (code, retryable, str(error))
 

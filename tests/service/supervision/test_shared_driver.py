@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from jobs.edge.process.broker import Broker
-from schemas.directory.failure import read_failure
+from schemas.directory.documents import read_document
+from schemas.directory.failure import Failure
 from schemas.directory.paths import JobDirectory
 from tests.support.service.crew import Crew, Member, crew_of
 from tests.support.topics import admin_client
@@ -98,7 +99,7 @@ def test_all_jobs_of_a_jvm_that_is_killed_come_back_exact(crew: Crew) -> None:
         crew.pid(member, other_than=before)
     crew.must_go_on(members)
     assert crew.jvm != jvm
-    failure = read_failure(JobDirectory(crew.home / "data", members[0].name).failure)
+    failure = read_document(JobDirectory(crew.home / "data", members[0].name).failure, Failure)
     assert failure is None or failure.retryable
     crew.must_end_exactly(members)
 

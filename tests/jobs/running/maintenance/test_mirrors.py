@@ -15,7 +15,8 @@ from jobs.edge.machine.processor_time import read_processor_seconds
 from jobs.running.mirror import Mirror
 from jobs.running.mirror_share import MirrorShare
 from schemas import limits
-from schemas.directory.mirror import MirrorReport, read_mirror_report, write_mirror_report
+from schemas.directory.documents import read_document, write_document
+from schemas.directory.reports import MirrorReport
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 
@@ -153,7 +154,7 @@ def test_the_processor_time_of_children_counts() -> None:
 def test_the_age_of_a_mirror_is_that_of_the_epochs_that_it_lacks(tmp_path: Path) -> None:
     report = MirrorReport(epoch=3, refreshed_at=1_000)
     path = tmp_path / "views" / "top" / "mirror.json"
-    assert read_mirror_report(path) is None
-    write_mirror_report(path, report)
-    assert read_mirror_report(path) == report
+    assert read_document(path, MirrorReport) is None
+    write_document(path, report)
+    assert read_document(path, MirrorReport) == report
     assert (report.age_ms(3, 61_000), report.age_ms(4, 61_000)) == (0, 60_000)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from jobs.edge.process.broker import Broker
-from schemas.directory.failure import read_failure
+from schemas.directory.documents import read_document
+from schemas.directory.failure import Failure
 from schemas.directory.paths import JobDirectory
 from tests.support.histories.products import history
 from tests.support.jobs.exact_job import must_be_exact, product_job
@@ -24,7 +25,7 @@ def test_a_message_that_every_worker_dies_of_stops_the_job_by_name(
     produce(broker.address, topic, [(m.partition, m.value) for m in made.messages])
     code, output = job.run("decode_task=kill")
     assert code == 1 and job.fired("decode_task"), output
-    failure = read_failure(JobDirectory(job.data, "items").failure)
+    failure = read_document(JobDirectory(job.data, "items").failure, Failure)
     assert failure is not None and (failure.code, failure.retryable) == ("input-refused", False)
     named = f"3 attempts failed at one message, topic {topic}, partition 0, offset 0, "
     assert failure.reason.startswith(named) and "retally offsets" in failure.reason
