@@ -44,13 +44,14 @@ from jobs.edge.rows.signed_rows import SignedRows
 from jobs.edge.rows.weighted_rows import BUCKET, POSITION, WEIGHT, pack_rows
 from jobs.edge.state.bucket_states import CommittedEpoch
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import TableLayout, now_ms
+from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.tasks.body import collector_off
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.fold_views import ViewsFold
 from schemas.limits import PIECE_MESSAGES
 from schemas.table.epoch import EpochRow
+from schemas.types.moments import now_ms
 from schemas.types.sql_types import SqlType
 
 BUCKETS = 32

@@ -33,7 +33,7 @@ from jobs.edge.rows.columns import conform
 from jobs.edge.table import pins
 from jobs.edge.table.compaction import current_rows
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import layout_of, now_ms
+from jobs.edge.table.epoch_files import layout_of
 from jobs.edge.table.file_writer import AddedFile, FileWriter, by_part, file_name, write_file
 from jobs.edge.table.job_specs import write_specs
 from jobs.edge.table.reading import TableReader, open_views
@@ -50,6 +50,7 @@ from schemas.table.epoch import REFUSED_BEFORE, EpochRow
 from schemas.table.object_path import ObjectPath, TablePath
 from schemas.table.parquet_file import rows_in
 from schemas.table.view_path import split_part, split_root, view_root
+from schemas.types.moments import now_ms
 
 _EPOCH = 1
 

@@ -45,7 +45,7 @@ from jobs.core.job.job_evolution import JobEvolution, ViewEvolution, compare_spe
 from jobs.core.job.views import fingerprints_of, plans_of, reading_plan
 from jobs.edge.process.fence import WriterLock
 from jobs.edge.table.delta_epochs import QUIET, EpochTable
-from jobs.edge.table.epoch_files import TableLayout, layout_of, now_ms
+from jobs.edge.table.epoch_files import TableLayout, layout_of
 from jobs.edge.table.file_writer import by_part
 from jobs.edge.table.job_specs import (
     remove_dropped_mirrors,
@@ -67,6 +67,7 @@ from schemas.spec.job import JobSpec, source_sections
 from schemas.table.epoch import DUE_WORK, VIEWS, EpochRow, Offsets
 from schemas.table.view_path import SHARED, split_part
 from schemas.types.json_types import JsonObject
+from schemas.types.moments import now_ms
 
 
 class CannotEvolve(Exception):

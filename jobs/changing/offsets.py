@@ -19,10 +19,10 @@ from jobs.changing.stopped_job import StoppedJob, unite_counters
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.source import first_offsets, require_same_topics
 from jobs.edge.process.fence import WriterLock
-from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.reading import TableReader
 from schemas.directory.paths import JobDirectory
 from schemas.table.epoch import EpochRow, Offsets
+from schemas.types.moments import now_ms
 
 
 class CannotMove(Exception):

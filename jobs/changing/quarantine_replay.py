@@ -31,7 +31,6 @@ from jobs.edge.kafka.records import Record
 from jobs.edge.kafka.single_records import find_replayed, read_record, send_record
 from jobs.edge.kafka.source import require_same_topics
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.table.parts import QUARANTINE
 from schemas.directory.paths import JobDirectory
@@ -39,6 +38,7 @@ from schemas.directory.quarantine import MessagePosition, QuarantineRow, parse_m
 from schemas.directory.replayed import Replay, read_replay, write_replay
 from schemas.spec.file import load_spec
 from schemas.table.parquet_file import rows_in
+from schemas.types.moments import now_ms
 
 
 class CannotReplay(Exception):

@@ -37,7 +37,7 @@ from jobs.edge.process.fence import WriterLock
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.rows.file_statistics import STATISTICS, compute_statistics
 from jobs.edge.table.delta_epochs import APPLICATION
-from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS, now_ms
+from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS
 from jobs.edge.table.file_writer import AddedFile, by_part, file_name, write_file
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.savepoints import RESTORED, Savepoint, savepoints
@@ -49,6 +49,7 @@ from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import rows_in, table_file
 from schemas.table.view_path import split_part
+from schemas.types.moments import now_ms
 
 
 class CannotRewind(Exception):

@@ -26,7 +26,6 @@ from jobs.core.time.time_view import PartitionTime
 from jobs.core.time.watermark_generators import PartitionGenerator, latest_of, make_generator
 from jobs.edge.kafka.offset_ranges import OffsetRange, advance_offsets
 from jobs.edge.process.alignment_group import AlignmentGroup
-from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.tasks.range_report import RangeReport
 from schemas.spec.job import JobSpec
 from schemas.spec.watermark import Watermark
@@ -38,6 +37,7 @@ from schemas.table.epoch import (
     TopicPartition,
 )
 from schemas.types.json_types import JsonObject
+from schemas.types.moments import now_ms
 
 
 class _Read(NamedTuple):

@@ -24,7 +24,6 @@ from jobs.edge.publisher.job_publisher import HistoryMissing, SinkAhead
 from jobs.edge.spark.executors import NoExecutors
 from jobs.edge.state.catch_up import ZombieTask
 from jobs.edge.table.delta_epochs import Fenced
-from jobs.edge.table.epoch_files import now_ms
 from jobs.running.outcome import InputRefused
 from jobs.table.files import FormatTooNew, FormatTooOld
 from schemas.directory.failure import Failure, failure_kinds, write_failure
@@ -32,6 +31,7 @@ from schemas.limits import REASON_CHARACTERS_MAX, STACK_CHARACTERS_MAX
 from schemas.spec.broker_address import AddressRefused
 from schemas.spec.connections import UnknownConnectionError
 from schemas.table.parquet_file import TableDamaged
+from schemas.types.moments import now_ms
 
 UNKNOWN = "failed"
 _KINDS = failure_kinds()  # read now: later the disk may be the failure

@@ -22,13 +22,14 @@ from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.source import first_offsets
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import TableLayout, layout_of, now_ms
+from jobs.edge.table.epoch_files import TableLayout, layout_of
 from jobs.edge.table.job_specs import resolve_next_spec
 from jobs.running.failure import SpecMisfit
 from jobs.table.version import TableVersion
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import VIEWS, EpochRow, TopicIdentity
+from schemas.types.moments import now_ms
 
 
 def open_table(

@@ -29,7 +29,6 @@ from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.parent import end_with_parent
 from jobs.edge.table.compaction import Merge, due_merge, is_crowded, merge_files
 from jobs.edge.table.delta_epochs import CommitUnknown, Fenced, last_checkpoint, write_checkpoint
-from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.table.pins import delete_dead_pins
 from jobs.edge.table.retention import expire_history
@@ -41,6 +40,7 @@ from jobs.table.files import LiveFile, own_files, place_file
 from jobs.table.parts import MULTISETS, PARTS
 from schemas import limits
 from schemas.table.view_path import list_roots, place_name, split_part
+from schemas.types.moments import now_ms
 
 log = logging.getLogger(__name__)
 

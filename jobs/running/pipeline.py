@@ -46,7 +46,6 @@ from jobs.edge.spark.task_errors import collect_rows
 from jobs.edge.state.bucket_states import hot_state_of, stamp_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.due_changes import write_sorted
-from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.file_writer import AddedFile, by_part, file_name
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.decode_inputs import ViewInputs
@@ -69,6 +68,7 @@ from schemas.limits import TASK_BYTES_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.table.view_path import place_name
+from schemas.types.moments import now_ms
 
 
 class Pipeline:

@@ -12,7 +12,6 @@ id in the identity means that power may have been lost. A run is checked when a 
 from __future__ import annotations
 
 import mmap
-import os
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -28,7 +27,6 @@ import pyarrow as pa
 from jobs.core.fold.state import Stamp
 from jobs.core.join.stages import Side
 from jobs.core.rows.consolidate import Integers
-from jobs.edge.machine.process_limits import count_open_states
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.arranged_rows import Arrangement, KeyedRows, Run
 from jobs.edge.rows.packed_rows import canonical
@@ -37,6 +35,7 @@ from jobs.edge.rows.time_columns import OF_GROUPS
 from jobs.edge.state.bucket_lock import hold_bucket
 from jobs.edge.state.bucket_states import StateFiles, StateSource, TaskBase
 from jobs.edge.state.errors import HotStateError, StampMoved
+from jobs.edge.state.open_states import OpenStates
 from jobs.edge.state.redo_files import find_checked, find_redo, store_checked, store_redo
 from jobs.edge.table.epoch_files import layout_of
 from jobs.table.parts import ACCUMULATORS
@@ -79,7 +78,14 @@ _decode = msgspec.msgpack.Decoder(_Rows).decode
 class ArrangementState:
     """The rows of one bucket, committed up to a stamp."""
 
-    def __init__(self, directory: Path, plan: str, keys: int, *, lock_seconds: float) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        plan: str,
+        keys: int,
+        *,
+        lock_seconds: float = limits.BUCKET_LOCK_SECONDS_MAX,
+    ) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.directory = directory
         self.plan = plan
@@ -249,19 +255,7 @@ def _encode(table: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-_states: dict[tuple[int, Path], ArrangementState] = {}
-
-
-def _open_state(directory: Path, plan: str, keys: int) -> ArrangementState:
-    """Return the state of a bucket, opened once in this process."""
-    name = (os.getpid(), directory.absolute())
-    state = _states.pop(name, None)
-    if state is None or state.plan != plan or not directory.exists():
-        state = ArrangementState(directory, plan, keys, lock_seconds=limits.BUCKET_LOCK_SECONDS_MAX)
-    _states[name] = state
-    for other in list(_states)[: -count_open_states()]:
-        del _states[other]
-    return state
+_states = OpenStates[ArrangementState]()
 
 
 class SideStates:
@@ -278,7 +272,12 @@ class SideStates:
 
     def catch_up(self, bucket: int) -> ArrangementState:
         """Bring the state of a bucket to the task's base and return it."""
-        state = _open_state(self._source.directory(bucket), self._plan, self._keys)
+        directory, plan, keys = self._source.directory(bucket), self._plan, self._keys
+
+        def fits(state: ArrangementState) -> bool:
+            return state.plan == plan and directory.exists()
+
+        state = _states.open(directory, fits, lambda: ArrangementState(directory, plan, keys))
 
         def read(named: Iterable[tuple[str, str]]) -> Iterator[SideChange]:
             for part, name in named:

@@ -42,11 +42,11 @@ from jobs.core.kernels.apply_records import RecordArrays
 from jobs.core.kernels.compiled import Array
 from jobs.core.kernels.group_table import EMPTY, ENTRY_WORDS, KEY_PAD, GroupTable
 from jobs.edge.machine.memory import read_memory
-from jobs.edge.machine.process_limits import count_open_states
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.state.bucket_lock import hold_bucket
 from jobs.edge.state.columnar_records import decode_records, encode_records
 from jobs.edge.state.errors import HotStateDamaged, StampMoved
+from jobs.edge.state.open_states import OpenStates
 from jobs.edge.state.redo_files import find_redo, store_redo
 from schemas import limits
 from schemas.process.kernel import BOOT_ID
@@ -65,8 +65,15 @@ class ColumnarState:
     """The groups of one bucket, committed up to a stamp."""
 
     def __init__(
-        self, directory: Path, query: ColumnarQuery, plan: str, *, lock_seconds: float
+        self,
+        directory: Path,
+        query: ColumnarQuery,
+        plan: str,
+        *,
+        lock_seconds: float = limits.BUCKET_LOCK_SECONDS_MAX,
     ) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.chmod(0o700)
         self.directory = directory
         self.query = query
         self.plan = plan
@@ -80,20 +87,6 @@ class ColumnarState:
         self._header = np.zeros(_HEADER_WORDS, np.int64)
         self._table: GroupTable | None = None
         self.exceeds_memory = False  # so a fold waits for the disk
-
-    @classmethod
-    def open(
-        cls,
-        directory: Path,
-        query: ColumnarQuery,
-        plan: str,
-        *,
-        lock_seconds: float = limits.BUCKET_LOCK_SECONDS_MAX,
-    ) -> ColumnarState:
-        """Open the state of a bucket, or begin with none."""
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        directory.chmod(0o700)
-        return cls(directory, query, plan, lock_seconds=lock_seconds)
 
     def read_stamp(self) -> Stamp | None:
         """Return the state's stamp; None if there is none, or a file that is not whole."""
@@ -326,16 +319,13 @@ def _tables(memory: mmap.mmap, query: ColumnarQuery, room: Room) -> GroupTable:
     return GroupTable(found[0], found[1], heap, found[2], found[3], counts)
 
 
-_states: dict[tuple[int, Path], ColumnarState] = {}
+_states = OpenStates[ColumnarState]()
 
 
 def open_columns(directory: Path, query: ColumnarQuery, plan: str) -> ColumnarState:
     """Return the state of a bucket, mapped once in this process."""
-    name = (os.getpid(), directory.absolute())
-    state = _states.pop(name, None)
-    if state is None or state.query != query or state.plan != plan or not directory.exists():
-        state = ColumnarState.open(directory, query, plan)
-    _states[name] = state
-    for other in list(_states)[: -count_open_states()]:
-        del _states[other]
-    return state
+
+    def fits(state: ColumnarState) -> bool:
+        return state.query == query and state.plan == plan and directory.exists()
+
+    return _states.open(directory, fits, lambda: ColumnarState(directory, query, plan))

@@ -16,7 +16,6 @@ LMDB allows one open environment per process and file, and none across a fork (`
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,6 @@ import lmdb
 import msgspec
 
 from jobs.core.fold.state import Stamp, Upserts
-from jobs.edge.machine.process_limits import count_open_states
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.state.bucket_lock import hold_bucket
 from jobs.edge.state.errors import HotStateDamaged, HotStateError, StampMoved
@@ -39,6 +37,7 @@ from jobs.edge.state.hot_records import (
     encode,
 )
 from jobs.edge.state.lmdb_frame import is_sound, make_room
+from jobs.edge.state.open_states import OpenStates
 from jobs.edge.state.redo_files import find_redo, store_redo
 from schemas import limits
 from schemas.process.kernel import BOOT_ID
@@ -76,11 +75,19 @@ _decode_stamp = msgspec.msgpack.Decoder(_StampRecord).decode
 
 
 class HotState:
-    """The hot state of one bucket. Open it with `open_shared`, or with `open` once per process."""
+    """The hot state of one bucket. Open it with `open_shared`, or once per process."""
 
     def __init__(
-        self, directory: Path, layout: Layout, *, map_bytes: int, lock_seconds: float
+        self,
+        directory: Path,
+        layout: Layout,
+        *,
+        map_bytes: int = limits.HOT_STATE_MAP_BYTES,
+        lock_seconds: float = limits.BUCKET_LOCK_SECONDS_MAX,
     ) -> None:
+        """Open the state if it is sound and of this layout and boot; else start empty."""
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.chmod(0o700)
         self.directory = directory
         self.layout = layout
         self._map_bytes = map_bytes
@@ -91,23 +98,8 @@ class HotState:
         self._identity = f"{layout.fingerprint} {BOOT_ID.read_text().strip()}"
         self._env: lmdb.Environment | None = None
         self._inode = 0
-
-    @classmethod
-    def open(
-        cls,
-        directory: Path,
-        layout: Layout,
-        *,
-        map_bytes: int = limits.HOT_STATE_MAP_BYTES,
-        lock_seconds: float = limits.BUCKET_LOCK_SECONDS_MAX,
-    ) -> HotState:
-        """Open the state if it is sound and of this layout and boot; else start empty."""
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        directory.chmod(0o700)
-        state = cls(directory, layout, map_bytes=map_bytes, lock_seconds=lock_seconds)
-        with state._hold_lock():
-            state._open()
-        return state
+        with self._hold_lock():
+            self._open()
 
     def close(self) -> None:
         if self._env is not None:
@@ -383,24 +375,16 @@ def _write(
         cursor.putmulti(sorted((key, data) for key, data in records.items() if data is not None))
 
 
-_states: dict[tuple[int, Path], HotState] = {}
+_states = OpenStates(HotState.close)
 
 
 def open_shared(directory: Path, layout: Layout) -> HotState:
     """Return the hot state of a bucket, opened once in this process and kept open.
 
-    States that a parent process opened before a fork stay with the parent: LMDB refuses to open
-    those buckets here while the parent has them open. Spark's daemon opens none.
+    LMDB refuses a bucket that a parent process has open. Spark's daemon opens none.
     """
-    name = (os.getpid(), directory.absolute())
-    state = _states.pop(name, None)
-    if state is not None and (state.layout != layout or not state.in_place):
-        state.close()
-        state = None
-    if state is None:
-        state = HotState.open(directory, layout)
-    _states[name] = state
-    mine = [other for other in _states if other[0] == name[0]]
-    for other in mine[: -count_open_states()]:
-        _states.pop(other).close()
-    return state
+
+    def fits(state: HotState) -> bool:
+        return state.layout == layout and state.in_place
+
+    return _states.open(directory, fits, lambda: HotState(directory, layout))

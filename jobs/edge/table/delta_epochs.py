@@ -32,7 +32,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.table.epoch_files import TableLayout, now_ms
+from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.file_writer import AddedFile, file_name, write_file
 from jobs.table.epoch_rows import newest_of_job
 from jobs.table.files import (
@@ -48,6 +48,7 @@ from schemas import limits
 from schemas.table.epoch import FORMAT_VERSION, EpochRow
 from schemas.table.object_path import TablePath, storage_options
 from schemas.table.parquet_file import TableDamaged, rows_in
+from schemas.types.moments import now_ms
 
 APPLICATION = "retally"
 QUIET = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)

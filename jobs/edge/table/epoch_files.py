@@ -23,7 +23,6 @@ deletes files that were never committed.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
@@ -403,7 +402,3 @@ def _by_column(rows: Sequence[tuple[Any, ...]], fields: Iterable[pa.Field]) -> l
     types = [field.type for field in fields]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
     return [pa.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

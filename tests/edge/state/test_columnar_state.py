@@ -70,7 +70,7 @@ def records_at(epoch: int, names: int = NAMES, lives: int | None = None) -> Reco
 
 
 def opened(directory: Path, **options: float) -> ColumnarState:
-    return ColumnarState.open(directory, QUERY, PLAN.fingerprint, **options)
+    return ColumnarState(directory, QUERY, PLAN.fingerprint, **options)
 
 
 def built(directory: Path, epoch: int = 1) -> ColumnarState:
@@ -150,7 +150,7 @@ def test_a_state_of_another_query_or_boot_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert epoch_of(built(tmp_path)) == 1
-    assert ColumnarState.open(tmp_path, QUERY, "another plan").read_stamp() is None
+    assert ColumnarState(tmp_path, QUERY, "another plan").read_stamp() is None
     boot = tmp_path / "boot"
     boot.write_text("another boot")
     monkeypatch.setattr(columnar_state, "BOOT_ID", boot)

@@ -64,7 +64,7 @@ def step(epoch: int) -> tuple[Stamp, Upserts]:
 
 
 def built(directory: Path, epoch: int = 1) -> HotState:
-    state = HotState.open(directory, LAYOUT)
+    state = HotState(directory, LAYOUT)
     state.advance([step(epoch)], since=None)
     return state
 
@@ -97,7 +97,7 @@ def state(tmp_path: Path) -> Iterator[HotState]:
 def test_hot_state_answers_as_the_naive_state(history: History) -> None:
     layout = Layout("plan", history.group_types, ARGUMENT_TYPES)
     with tempfile.TemporaryDirectory() as directory:
-        state, naive = HotState.open(Path(directory), layout, map_bytes=SMALL_MAP), NaiveState()
+        state, naive = HotState(Path(directory), layout, map_bytes=SMALL_MAP), NaiveState()
         since = None
         for number, upserts in enumerate(history.epochs):
             state.advance([(stamp(number), upserts)], since=since)
@@ -113,7 +113,7 @@ def test_hot_state_answers_as_the_naive_state(history: History) -> None:
 def test_epochs_applied_together_leave_what_they_leave_one_by_one(history: History) -> None:
     layout = Layout("plan", history.group_types, ARGUMENT_TYPES)
     with tempfile.TemporaryDirectory() as directory:
-        state, naive = HotState.open(Path(directory), layout), NaiveState()
+        state, naive = HotState(Path(directory), layout), NaiveState()
         state.advance([(stamp(0), Upserts())], since=None)
         steps = [(stamp(number), upserts) for number, upserts in enumerate(history.epochs, 1)]
         state.advance(steps, since=stamp(0))
@@ -126,7 +126,7 @@ def test_epochs_applied_together_leave_what_they_leave_one_by_one(history: Histo
 
 def test_strings_that_begin_alike_for_400_bytes_have_an_exact_extreme(tmp_path: Path) -> None:
     """Far more of them than one page holds, so that hash order and value order surely differ."""
-    state = HotState.open(tmp_path, Layout("plan", (STRING,), (STRING,)))
+    state = HotState(tmp_path, Layout("plan", (STRING,), (STRING,)))
     values: list[Value] = ["é" * 300 + f"{number:03}" for number in range(200)]
     shuffled = random.Random(7).sample(values, len(values))
     key = ("k" * 1000,)
@@ -141,7 +141,7 @@ def test_strings_that_begin_alike_for_400_bytes_have_an_exact_extreme(tmp_path: 
 
 
 def test_groups_that_begin_alike_keep_their_entries_apart(tmp_path: Path) -> None:
-    state = HotState.open(tmp_path, Layout("plan", (STRING,), (INT,)))
+    state = HotState(tmp_path, Layout("plan", (STRING,), (INT,)))
     keys = [("",), ("\0",), ("\0\0",), ("a",), ("k" * 600,), ("k" * 600 + "l",)]
     entries: list[tuple[int, tuple[Value, ...], Value, int]]
     entries = [(0, key, number, 1) for number, key in enumerate(keys)]
@@ -152,7 +152,7 @@ def test_groups_that_begin_alike_keep_their_entries_apart(tmp_path: Path) -> Non
 
 
 def test_a_timer_of_a_long_group_is_kept_and_a_namespace_is_bounded(tmp_path: Path) -> None:
-    state = HotState.open(tmp_path / "bucket", LAYOUT)
+    state = HotState(tmp_path / "bucket", LAYOUT)
     longest = GroupTimer(Clock.EVENT, 7, "n" * TIMER_NAMESPACE_BYTES_MAX, ("x" * 5_000,))
     state.advance([(stamp(0), Upserts(timers=[(longest, True)]))], since=None)
     with state.view() as view:
@@ -165,7 +165,7 @@ def test_a_timer_of_a_long_group_is_kept_and_a_namespace_is_bounded(tmp_path: Pa
 
 
 def advance(_: Say, directory: Path, epoch: int, since: Stamp | None) -> None:
-    HotState.open(directory, LAYOUT).advance([step(epoch)], since=since)
+    HotState(directory, LAYOUT).advance([step(epoch)], since=since)
 
 
 def test_a_snapshot_does_not_see_what_another_process_commits(state: HotState) -> None:
@@ -180,7 +180,7 @@ def test_a_snapshot_does_not_see_what_another_process_commits(state: HotState) -
 
 def test_what_was_applied_is_there_after_reopening(tmp_path: Path) -> None:
     built(tmp_path, epoch=3).close()
-    state = HotState.open(tmp_path, LAYOUT)
+    state = HotState(tmp_path, LAYOUT)
     assert state.read_stamp() == stamp(3)
     assert require_whole(state) == 3
     state.close()
@@ -199,7 +199,7 @@ def test_what_was_applied_is_there_after_reopening(tmp_path: Path) -> None:
 )
 def test_another_layout_starts_empty(tmp_path: Path, layout: Layout, key: Key) -> None:
     built(tmp_path).close()
-    state = HotState.open(tmp_path, layout)
+    state = HotState(tmp_path, layout)
     assert state.read_stamp() is None
     with state.view() as view:
         assert view.groups([key]) == [None]
@@ -213,7 +213,7 @@ def test_after_a_reboot_the_state_starts_empty(
     other_boot = tmp_path / "boot_id"
     other_boot.write_text("8e1f0a52-0000-4000-8000-000000000000\n")
     monkeypatch.setattr(hot_state, "BOOT_ID", other_boot)
-    state = HotState.open(tmp_path / "bucket", LAYOUT)
+    state = HotState(tmp_path / "bucket", LAYOUT)
     assert state.read_stamp() is None
     state.close()
 
@@ -238,7 +238,7 @@ def test_only_the_owner_may_look_into_the_directory(state: HotState) -> None:
 
 
 def test_the_map_grows_when_it_is_full(tmp_path: Path) -> None:
-    state = HotState.open(tmp_path, LAYOUT, map_bytes=SMALL_MAP)
+    state = HotState(tmp_path, LAYOUT, map_bytes=SMALL_MAP)
     for epoch in range(1, 5):
         state.advance([step(epoch)], since=None if epoch == 1 else stamp(epoch - 1))
     assert bytes_used(state) > SMALL_MAP
@@ -247,7 +247,7 @@ def test_the_map_grows_when_it_is_full(tmp_path: Path) -> None:
 
 
 def test_a_map_that_another_process_enlarged_is_taken_over(tmp_path: Path) -> None:
-    state = HotState.open(tmp_path, LAYOUT, map_bytes=SMALL_MAP)
+    state = HotState(tmp_path, LAYOUT, map_bytes=SMALL_MAP)
     assert Fork(advance, tmp_path, 1, None).wait() == 0
     assert (tmp_path / "data.mdb").stat().st_size > SMALL_MAP
     assert require_whole(state) == 1
@@ -284,7 +284,7 @@ def test_a_bucket_locked_for_too_long_is_an_error_and_free_after_the_holder_dies
     tmp_path: Path,
 ) -> None:
     built(tmp_path).close()
-    state = HotState.open(tmp_path, LAYOUT, lock_seconds=0.2)
+    state = HotState(tmp_path, LAYOUT, lock_seconds=0.2)
     holder = Fork(hold_lock, tmp_path)
     assert holder.read() == "locked"
     with pytest.raises(BucketLocked, match=r"more than 0\.2 s"):
@@ -297,7 +297,7 @@ def test_a_bucket_locked_for_too_long_is_an_error_and_free_after_the_holder_dies
 
 
 def catch_up_again_and_again(_: Say, directory: Path) -> None:
-    state = HotState.open(directory, LAYOUT)
+    state = HotState(directory, LAYOUT)
     line = [stamp(epoch) for epoch in range(1, 21)]
     for base in line[1:]:
 
@@ -312,7 +312,7 @@ def catch_up_again_and_again(_: Say, directory: Path) -> None:
 def test_processes_that_catch_up_at_once_arrive_at_one_state(tmp_path: Path) -> None:
     children = [Fork(catch_up_again_and_again, tmp_path) for _ in range(2)]
     assert [child.wait() for child in children] == [0, 0]
-    state = HotState.open(tmp_path, LAYOUT)
+    state = HotState(tmp_path, LAYOUT)
     assert require_whole(state) == 20
     state.close()
 
@@ -394,7 +394,7 @@ def test_opened_closes_the_longest_unused_beyond_the_bound(
 
 
 def advance_for_ever(say: Say, directory: Path) -> None:
-    state = HotState.open(directory, LAYOUT)
+    state = HotState(directory, LAYOUT)
     at = state.read_stamp()
     while at is not None:
         state.advance([step(at.epoch + 1)], since=at)
@@ -410,7 +410,7 @@ def test_killed_while_it_advances_it_is_at_one_epoch(tmp_path: Path) -> None:
         finished = [child.read() for _ in range(3)][-1]
         time.sleep(delays.uniform(0, 0.01))
         assert child.kill() == -signal.SIGKILL, "it must not have ended by itself"
-        state = HotState.open(tmp_path, LAYOUT)
+        state = HotState(tmp_path, LAYOUT)
         assert require_whole(state) >= finished
         state.close()
 
@@ -424,20 +424,20 @@ def die_between_chunks(_: Say, directory: Path, since: Stamp | None) -> None:
         yield from map(step, range(first, first + 3))
         os.kill(os.getpid(), signal.SIGKILL)
 
-    HotState.open(directory, LAYOUT).advance(steps(), since=since)
+    HotState(directory, LAYOUT).advance(steps(), since=since)
 
 
 def test_killed_between_epochs_it_is_at_the_end_of_one(tmp_path: Path) -> None:
     built(tmp_path).close()
     assert Fork(die_between_chunks, tmp_path, stamp(1)).wait() == -signal.SIGKILL
-    state = HotState.open(tmp_path, LAYOUT)
+    state = HotState(tmp_path, LAYOUT)
     assert require_whole(state) == 3
     state.close()
 
 
 def test_killed_while_it_is_built_it_has_no_stamp_and_is_built_again(tmp_path: Path) -> None:
     assert Fork(die_between_chunks, tmp_path, None).wait() == -signal.SIGKILL
-    state = HotState.open(tmp_path, LAYOUT)
+    state = HotState(tmp_path, LAYOUT)
     assert state.read_stamp() is None
     with state.view() as view:
         assert view.groups([("group 0",)]) == [Group((2,), ())], "the test must leave a half"
@@ -447,7 +447,7 @@ def test_killed_while_it_is_built_it_has_no_stamp_and_is_built_again(tmp_path: P
 
 
 def fill_the_disk(say: Say, directory: Path) -> None:
-    state = HotState.open(directory, LAYOUT)
+    state = HotState(directory, LAYOUT)
     size = (directory / "data.mdb").stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     big = Upserts([((f"new {n}",), Group((n,), ("x" * 500,))) for n in range(2000)], [])
@@ -515,7 +515,7 @@ SOME_DAMAGES = [
 
 
 def find_and_catch_up(say: Say, directory: Path) -> None:
-    state = HotState.open(directory, LAYOUT)
+    state = HotState(directory, LAYOUT)
     say(state.read_stamp())
     catch_up(state, stamp(2), [stamp(1)], lambda _: [step(2)])
     require_whole(state)
@@ -528,14 +528,14 @@ def test_a_damaged_state_is_found_and_built_again(tmp_path: Path, damage: str) -
     child = Fork(find_and_catch_up, tmp_path)
     assert child.read() == (stamp(1) if damage in SOUND_AFTER_ALL else None)
     assert child.wait() == 0
-    state = HotState.open(tmp_path, LAYOUT)
+    state = HotState(tmp_path, LAYOUT)
     assert require_whole(state) == 2
     state.close()
 
 
 def meet_zeros_in_a_view(say: Say, directory: Path) -> None:
     """Pages behind the roots become zeros, which opening does not see."""
-    state = HotState.open(directory, LAYOUT)
+    state = HotState(directory, LAYOUT)
     with (directory / "data.mdb").open("r+b") as file:
         for page in range(2, (directory / "data.mdb").stat().st_size // 4096):
             file.seek(page * 4096 + 10)
@@ -616,7 +616,7 @@ def test_newer_than_base_is_a_zombie_and_writes_nothing(state: HotState, newer: 
     "unknown", [stamp(2, line="b"), stamp(3, line="b"), Stamp(1, "a1", -1)], ids=str
 )
 def test_a_stamp_off_the_line_is_built_again(tmp_path: Path, unknown: Stamp) -> None:
-    state = HotState.open(tmp_path, LAYOUT)
+    state = HotState(tmp_path, LAYOUT)
     stray = Upserts([(("stray",), Group((1,), ()))], [(0, ("stray",), {1: 1})])
     state.advance([(unknown, stray)], since=None)
     table = Table(3)
@@ -630,7 +630,7 @@ def test_a_stamp_off_the_line_is_built_again(tmp_path: Path, unknown: Stamp) -> 
 
 
 def test_an_empty_state_is_built_from_the_table(tmp_path: Path) -> None:
-    state = HotState.open(tmp_path, LAYOUT)
+    state = HotState(tmp_path, LAYOUT)
     table = Table(3)
     table.catch_up(state)
     assert table.asked == [None]
@@ -639,7 +639,7 @@ def test_an_empty_state_is_built_from_the_table(tmp_path: Path) -> None:
 
 
 def test_a_table_without_state_is_an_empty_state_with_a_stamp(tmp_path: Path) -> None:
-    state = HotState.open(tmp_path, LAYOUT)
+    state = HotState(tmp_path, LAYOUT)
     catch_up(state, stamp(0), [], lambda _: [])
     assert state.read_stamp() == stamp(0)
     state.close()

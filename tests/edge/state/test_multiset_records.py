@@ -36,7 +36,7 @@ class Group:
     """One group's multiset in a hot state, and how it must be."""
 
     def __init__(self, directory: Path, sql_type: SqlType) -> None:
-        self.state = HotState.open(directory, Layout("plan", (STRING,), (sql_type,)))
+        self.state = HotState(directory, Layout("plan", (STRING,), (sql_type,)))
         self.naive = NaiveState()
         self.stamp = Stamp(0, "0", 0)
         values = Upserts([], [(0, KEY, dict.fromkeys(POOLS[sql_type], 1))])

@@ -178,8 +178,8 @@ def written(made: FoldedTable, report: FoldReport, part: str) -> list[dict[str, 
 def closed_states(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Open states keep descriptors, and other tests look at how many there are."""
     opened: dict[Any, hot_state.HotState] = {}
-    monkeypatch.setattr(columnar_state, "_states", {})
-    monkeypatch.setattr(hot_state, "_states", opened)
+    monkeypatch.setattr(columnar_state._states, "held", {})
+    monkeypatch.setattr(hot_state._states, "held", opened)
     yield
     for state in opened.values():
         state.close()

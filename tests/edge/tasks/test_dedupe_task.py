@@ -168,7 +168,7 @@ def random_table(chance: random.Random) -> Table:
 def closed_states(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Open states keep descriptors, and other tests look at how many there are."""
     opened: dict[Any, hot_state.HotState] = {}
-    monkeypatch.setattr(hot_state, "_states", opened)
+    monkeypatch.setattr(hot_state._states, "held", opened)
     yield
     for state in opened.values():
         state.close()
@@ -206,7 +206,7 @@ def test_a_bucket_with_too_many_left_keys_forgets_the_oldest_and_counts_them(
         table.sent.clear()
     assert +job.folded == table.live()
     remembered = 0
-    for state in hot_state._states.values():
+    for state in hot_state._states.held.values():
         with state.view() as view:
             states = ImageRecords(PLAN, state.layout).read_states(list(view.walk()))
             remembered += sum(each is not None and each.image is None for each in states)
@@ -228,9 +228,9 @@ def test_a_record_that_is_no_image_is_found_and_its_bucket_built_from_the_table(
             if number < 2 or key != 7:
                 table.insert(key, ("a", number))
         run()
-    layout = next(iter(hot_state._states.values())).layout
+    layout = next(iter(hot_state._states.held.values())).layout
     (name,) = ImageRecords(PLAN, layout).names_of_keys([(7,)])
-    for state in hot_state._states.values():
+    for state in hot_state._states.held.values():
         with state.view() as view:
             (record,) = view.records([name])
         if record is not None:
