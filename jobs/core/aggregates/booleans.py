@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from jobs.core.aggregates.count import Count
-from jobs.core.aggregates.interfaces import Cell, Distinction, Function, Storage
+from jobs.core.aggregates.interfaces import Accumulator, Distinction, Function
 from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.values.json_values import Json
 from schemas.types.sql_types import BOOLEAN, SqlType
 
 
-@dataclass(frozen=True, slots=True)
-class Trues:
+class Trues(Accumulator):
     """The number of true values."""
 
-    argument: str
-    keeps_values: bool = False
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        return (Cell(f"acc_trues_{self.argument}", Storage.BIGINT),)
+    counted = "trues"
 
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return [f"if {value}:", f"    {cells[0]} += {weight}"]

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from jobs.core.aggregates.interfaces import Cell, Function, Storage
-from jobs.core.values.json_values import Json
+from jobs.core.aggregates.interfaces import Accumulator, Function
 from schemas.types.sql_types import BIGINT
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(Accumulator):
     """The number of non-NULL values."""
 
-    argument: str
-    keeps_values: bool = False
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        return (Cell(f"acc_count_{self.argument}", Storage.BIGINT),)
+    counted = "count"
 
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return [f"{cells[0]} += {weight}"]
-
-    def describe(self, cells: Sequence[int]) -> dict[str, Json]:
-        return {"count": cells[0]}
 
 
 FUNCTIONS = (

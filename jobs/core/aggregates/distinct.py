@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from jobs.core.aggregates.count import Count
-from jobs.core.aggregates.interfaces import Accumulator, Cell, EntryAccumulator, Storage
+from jobs.core.aggregates.interfaces import Accumulator, Cell, EntryAccumulator
 from jobs.core.values.json_values import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Distinct:
+class Distinct(Accumulator):
     """Wraps an accumulator so that it adds each distinct value once."""
 
     inner: Accumulator
-    keeps_values: bool = True
+    keeps_values = True
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -27,9 +27,6 @@ class Distinct:
             replace(cell, name=cell.name.replace("acc_", "acc_distinct_", 1))
             for cell in self.inner.cells
         )
-
-    def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
-        return []
 
     def add_entry(self, cells: Sequence[str], value: str) -> list[str]:
         lines = self.inner.add(cells, value, "appeared")
@@ -43,31 +40,19 @@ class Distinct:
         return {f"distinct_{name}": number for name, number in self.inner.describe(cells).items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Present:
+class Present(Accumulator):
     """The number of present values; a negative multiplicity counts as 0."""
 
-    argument: str
-    keeps_values: bool = True
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        return (Cell(f"acc_present_{self.argument}", Storage.BIGINT),)
-
-    def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
-        return []
+    counted, keeps_values = "present", True
 
     def add_entry(self, cells: Sequence[str], value: str) -> list[str]:
         return [f"{cells[0]} += (new if new > 0 else 0) - (old if old > 0 else 0)"]
-
-    def describe(self, cells: Sequence[int]) -> dict[str, Json]:
-        return {"present": cells[0]}
 
 
 def distinct_of(accumulator: Accumulator) -> Accumulator:
     """Return the accumulator over distinct values only."""
     if isinstance(accumulator, Present):
-        return Distinct(Count(accumulator.argument))
+        return Distinct(accumulator.argument, Count(accumulator.argument))
     if isinstance(accumulator, EntryAccumulator) or not accumulator.cells:
         return accumulator
-    return Distinct(accumulator)
+    return Distinct(accumulator.argument, accumulator)

@@ -7,26 +7,20 @@ negative if the stream retracts a value that it never added; such a value does n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from jobs.core.aggregates.interfaces import Cell, Distinction, Function, ReadCost, Site
+from jobs.core.aggregates.interfaces import Accumulator, Cell, Distinction, Function, ReadCost, Site
 from jobs.core.values.json_values import Json
 from schemas.types.sql_types import SqlType
 
 
-@dataclass(frozen=True, slots=True)
-class Multiset:
+class Multiset(Accumulator):
     """Keeps the values of an argument in the multiset; it has no cells."""
 
-    argument: str
-    keeps_values: bool = True
+    keeps_values = True
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         return ()
-
-    def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
-        return []
 
     def describe(self, cells: Sequence[int]) -> dict[str, Json]:
         return {}

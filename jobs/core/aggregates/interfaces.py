@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from jobs.core.plan.tree import Aggregate
 from jobs.core.values.json_values import Json
@@ -34,26 +34,29 @@ class Cell:
         return decimal(DECIMAL_PRECISION_MAX, self.scale)
 
 
-class Accumulator(Protocol):
-    """The state of one argument in a group.
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """The state of one argument in a group; here one that counts in a cell.
 
     `cells` are sums; they start at 0, and two deltas merge by addition. An accumulator may instead
     (or also) need the argument's values in the multiset.
     """
 
-    @property
-    def cells(self) -> tuple[Cell, ...]: ...
+    argument: str
+    counted: ClassVar[str] = ""  # as the column of the cell says it
+    keeps_values: ClassVar[bool] = False
 
     @property
-    def keeps_values(self) -> bool: ...
+    def cells(self) -> tuple[Cell, ...]:
+        return (Cell(f"acc_{self.counted}_{self.argument}", Storage.BIGINT),)
 
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         """Return code that adds the non-NULL `value` with `weight` to the variables `cells`."""
-        ...
+        return []
 
     def describe(self, cells: Sequence[int]) -> dict[str, Json]:
         """Return the cells by name, for people."""
-        ...
+        return {self.counted: cells[0]}
 
 
 @runtime_checkable

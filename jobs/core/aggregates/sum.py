@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from jobs.core.aggregates.cell_json import decimal_json, double_json, integer_json
 from jobs.core.aggregates.count import Count
-from jobs.core.aggregates.interfaces import Cell, Function, Site, Storage
+from jobs.core.aggregates.interfaces import Accumulator, Cell, Function, Site, Storage
 from jobs.core.plan.typing_rules import require_numeric
 from jobs.core.values.exact_numbers import float_result
 from jobs.core.values.json_values import Json
@@ -25,12 +25,10 @@ AVERAGE_SCALE_MIN = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(Accumulator):
     """The sum of integers or decimals."""
 
-    argument: str
     type: SqlType
-    keeps_values: bool = False
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -51,12 +49,8 @@ class Sum:
         return {"sum": integer_json(cells[0])}
 
 
-@dataclass(frozen=True, slots=True)
-class FloatSum:
+class FloatSum(Accumulator):
     """The sum of finite floats in units of 2^-1074, and the numbers of NaNs and infinities."""
-
-    argument: str
-    keeps_values: bool = False
 
     @property
     def cells(self) -> tuple[Cell, ...]:

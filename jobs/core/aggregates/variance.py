@@ -25,12 +25,10 @@ ROOT_BITS = 56  # more than a double has, so the remainder matters only if it is
 
 
 @dataclass(frozen=True, slots=True)
-class Squares:
+class Squares(Accumulator):
     """The sum of the squares of integers or decimals."""
 
-    argument: str
     type: SqlType
-    keeps_values: bool = False
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -47,12 +45,8 @@ class Squares:
         return {"sum_of_squares": total}
 
 
-@dataclass(frozen=True, slots=True)
-class FloatSquares:
+class FloatSquares(Accumulator):
     """The sum of the squares of finite floats, in units of 2^-2148."""
-
-    argument: str
-    keeps_values: bool = False
 
     @property
     def cells(self) -> tuple[Cell, ...]:
