@@ -7,17 +7,19 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
 
 from jobs.core.job.job_plan import plan_of
 from jobs.core.suggestion.spec_text import Suggestion, suggest_spec
 from jobs.table.files import UNREADABLE
+from jobs.table.version import TableVersion
 from schemas.directory.documents import read_document
 from schemas.directory.reports import MirrorReport
 from schemas.limits import INDEX_POLL_SECONDS, SETTLE_SECONDS_MAX
@@ -53,6 +55,8 @@ from service.supervision.supervisor import Supervisor
 from service.table.state_size import StateSizes
 
 log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 
 class Runtime:
@@ -311,6 +315,12 @@ class Runtime:
             if not live_table.read_once:
                 await live_table.wait_for_epoch(min(left, 0.05), share)
         return live_table
+
+    async def read_table(
+        self, live_table: LiveTable, work: Callable[[TableVersion], Answer]
+    ) -> Answer:
+        """Return what `work`, in a thread, returns for the newest version of a job's table."""
+        return await run_in_threadpool(self.table_reads.read, live_table, work)
 
     # --- streams --------------------------------------------------------------------------------
 

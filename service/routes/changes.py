@@ -31,7 +31,7 @@ from service.live.recent_changes import END_OF_EPOCH, EpochChanges
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.examples import ROW, describe_responses
-from service.routes.views import require_view
+from service.routes.views import open_view
 from service.runtime import runtime_of
 
 router = APIRouter(
@@ -105,8 +105,7 @@ async def changes(
     `Accept: application/json`, it is one page of changes, after waiting up to `wait` for some.
     """
     runtime = runtime_of(request)
-    require_view(request, name)
-    live_table = await runtime.wait_until_ready(name)
+    live_table = await open_view(request, name)
     media = choose_media(accept, Media.EVENTS, Media.JSON, Media.NDJSON, Media.ARROW)
     group = None
     if key is not None:

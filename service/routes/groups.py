@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.table.group import GroupReader
@@ -20,7 +19,7 @@ from service.answers.group_snapshots import explain_group
 from service.documents import Difference, History, Quarantine
 from service.routes.answering import answer, make_epoch_headers, parse_key
 from service.routes.examples import ROW, describe_responses
-from service.routes.views import require_view
+from service.routes.views import open_view
 from service.runtime import runtime_of
 from service.table.quarantine import (
     add_replay,
@@ -83,8 +82,7 @@ _REJECT = {
 async def explain(request: Request, name: str, key: str) -> Response:
     """Explain the values of a group: sums, multisets, epochs and source offsets."""
     runtime = runtime_of(request)
-    require_view(request, name)
-    live_table = await runtime.wait_until_ready(name)
+    live_table = await open_view(request, name)
     group = parse_key(live_table, key)
 
     def read(table: TableVersion) -> Explained:
@@ -92,7 +90,7 @@ async def explain(request: Request, name: str, key: str) -> Response:
         reader = GroupReader(table, live_table.shape, group, buckets, paths=paths)
         return explain_group(reader, name)
 
-    explained = await run_in_threadpool(runtime.table_reads.read, live_table, read)
+    explained = await runtime.read_table(live_table, read)
     return answer(explained, headers=make_epoch_headers(live_table, explained.epoch))
 
 
@@ -113,8 +111,7 @@ async def history(
 ) -> Response:
     """Return the changes of one group, oldest first."""
     runtime = runtime_of(request)
-    require_view(request, name)
-    live_table = await runtime.wait_until_ready(name)
+    live_table = await open_view(request, name)
     group = parse_key(live_table, key)
 
     def read(table: TableVersion) -> History:
@@ -124,7 +121,7 @@ async def history(
         complete = len(changes) <= limit and reader.complete(rows)
         return History(rows[-1].epoch, live_table.shape.key(group), changes[-limit:], complete)
 
-    found = await run_in_threadpool(runtime.table_reads.read, live_table, read)
+    found = await runtime.read_table(live_table, read)
     return answer(found, headers=make_epoch_headers(live_table, found.epoch))
 
 
@@ -143,13 +140,12 @@ async def diff(
 ) -> Response:
     """Return the groups whose results differ between two epochs, with both rows."""
     runtime = runtime_of(request)
-    require_view(request, name)
-    live_table = await runtime.wait_until_ready(name)
+    live_table = await open_view(request, name)
 
     def read(table: TableVersion) -> Difference:
         return read_difference_page(table, live_table.shape, name, first, last, limit, cursor)
 
-    document = await run_in_threadpool(runtime.table_reads.read, live_table, read)
+    document = await runtime.read_table(live_table, read)
     return answer(document)
 
 
@@ -168,13 +164,10 @@ async def list_quarantine(
 ) -> Response:
     """Return the quarantined messages, oldest first, with reason and first bytes."""
     runtime = runtime_of(request)
-    require_view(request, name)
-    live_table = await runtime.wait_until_ready(name)
+    live_table = await open_view(request, name)
     after = parse_message_id(cursor) if cursor else None
-    found = await run_in_threadpool(
-        runtime.table_reads.read,
-        live_table,
-        lambda table: list_oldest_messages(table, after, limit + 1),
+    found = await runtime.read_table(
+        live_table, lambda table: list_oldest_messages(table, after, limit + 1)
     )
     more = found[limit - 1].id if len(found) > limit else None
     shown = [add_replay(live_table.paths, each) for each in found[:limit]]
@@ -189,10 +182,7 @@ async def list_quarantine(
 async def get_quarantine(request: Request, name: str, id: str) -> Response:
     """Return one quarantined message with all of its stored bytes."""
     runtime = runtime_of(request)
-    require_view(request, name)
-    live_table = await runtime.wait_until_ready(name)
+    live_table = await open_view(request, name)
     position = parse_message_id(id)
-    found = await run_in_threadpool(
-        runtime.table_reads.read, live_table, lambda table: read_message(table, position)
-    )
+    found = await runtime.read_table(live_table, lambda table: read_message(table, position))
     return answer(add_replay(live_table.paths, found))

@@ -29,7 +29,7 @@ from service.problems import Problem
 from service.routes.answering import answer, make_body_problem, parse_body, require_newest
 from service.routes.examples import describe_body, describe_responses
 from service.routes.progress import SAVEPOINT_NAME
-from service.routes.views import require_view, require_whole_job
+from service.routes.views import open_view, require_whole_job
 from service.runtime import Runtime, runtime_of
 from service.supervision import operations
 from service.supervision.jobs import JOB_NAME
@@ -252,17 +252,14 @@ async def replay(
     The job reads it in order, like every message. A message is resent only once, unless `again`.
     """
     runtime = runtime_of(request)
-    live_table = await runtime.wait_until_ready(name)
-    require_view(request, name)
+    live_table = await open_view(request, name)
     position = parse_message_id(id)
     job, of_view = _split_view(name)
     if (known := find_repeated(runtime, job, "quarantine", idempotency_key)) is not None:
         return answer_accepted(known)
     body = await parse_body(request, ReplayBody)
     fixed = _parse_message(body)
-    await run_in_threadpool(
-        runtime.table_reads.read, live_table, lambda table: read_message(table, position)
-    )  # or 404
+    await runtime.read_table(live_table, lambda table: read_message(table, position))  # or 404
     if fixed is not None:
         spec = runtime.jobs.parse_spec(runtime.jobs.find_record(job))
         refused = await runtime.attempts.run(partial(_why_refused, spec, position[1], fixed))
@@ -298,8 +295,7 @@ async def replay_all(request: Request, name: str, idempotency_key: RequestKey = 
     single id it is that of the route for one message.
     """
     runtime = runtime_of(request)
-    await runtime.wait_until_ready(name)
-    require_view(request, name)
+    await open_view(request, name)
     job, of_view = _split_view(name)
     if (known := find_repeated(runtime, job, "quarantine", idempotency_key)) is not None:
         return answer_accepted(known)

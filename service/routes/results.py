@@ -25,7 +25,7 @@ from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.answering import make_epoch_headers, parse_key
 from service.routes.examples import NOT_MODIFIED, ROW, describe_responses
-from service.routes.views import find_live_tables, read_views, require_view
+from service.routes.views import find_live_tables, open_view, read_views
 from service.runtime import runtime_of
 
 router = APIRouter(
@@ -181,8 +181,7 @@ async def list_results(
         pages = await run_in_threadpool(read_views, runtime, live_tables, limit, as_of)
         one = next(iter(live_tables.values()))  # all have one table
         return _answer_views(one, pages, if_none_match)
-    require_view(request, name)
-    live_table = await runtime.wait_until_ready(name)
+    live_table = await open_view(request, name)
     media = choose_media(accept, Media.JSON, Media.NDJSON, Media.CSV, Media.ARROW)
     cursor = cursor or None  # a form sends an empty one for the first page
     asked = parse_listing(live_table, [each for each in where or [] if each], order, as_of)
@@ -266,8 +265,7 @@ async def get_result(
     is NULL or starts with `{`, or if there are several columns.
     """
     runtime = runtime_of(request)
-    require_view(request, name)
-    live_table = await runtime.wait_until_ready(name)
+    live_table = await open_view(request, name)
     group = parse_key(live_table, key)
     await wait_for_data(request, [live_table], min_epoch, after_offset, wait)
     watermark: int | None = None

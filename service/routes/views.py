@@ -68,8 +68,10 @@ def find_view_record(runtime: Runtime, name: str) -> JobRecord:
     return msgspec.structs.replace(record, name=name, spec=document, pending=None)
 
 
-def require_view(request: Request, name: str) -> None:
-    """Raise a Problem if a job has only views and none is named."""
+async def open_view(request: Request, name: str) -> LiveTable:
+    """Return the live table of a job or view once it has read it; a Problem if a view is to be
+    named, as the job has only views.
+    """
     live_table = runtime_of(request).find_live_table(name)
     if live_table.paths.view and "." not in name:
         detail = (
@@ -77,6 +79,7 @@ def require_view(request: Request, name: str) -> None:
             f"/v1/jobs/{name}/views/{live_table.paths.view}/results, or several with ?views="
         )
         raise Problem("view-required", 404, detail)
+    return await runtime_of(request).wait_until_ready(name)
 
 
 def require_whole_job(name: str, what: str) -> None:
@@ -91,9 +94,7 @@ async def find_live_tables(request: Request, name: str, views: str) -> dict[str,
     """Return the live table of each of these views of a job, once it has read the table."""
     found: dict[str, LiveTable] = {}
     for view in views.split(","):
-        of_view = view_name(name, view)
-        found[view] = await runtime_of(request).wait_until_ready(of_view)
-        require_view(request, of_view)
+        found[view] = await open_view(request, view_name(name, view))
     return found
 
 

@@ -77,7 +77,7 @@ async def quarantine_page(
             list_newest_messages(table, position, count, matches, by_bytes=bool(text)),
         )
 
-    reasons, found = await run_in_threadpool(runtime.table_reads.read, live_table, read)
+    reasons, found = await runtime.read_table(live_table, read)
     shown = found[:CONSOLE_QUARANTINE_ROWS]
     more = shown[-1].id if len(found) > len(shown) else None
     messages = [_Row.of(add_replay(live_table.paths, each)) for each in shown]
@@ -131,7 +131,7 @@ async def check_messages(request: Request, name: str) -> Response:
         return [read_message(table, each) for each in wanted]
 
     runtime = runtime_of(request)
-    found = await run_in_threadpool(runtime.table_reads.read, live_table, read)
+    found = await runtime.read_table(live_table, read)
     checked = await runtime.attempts.run(partial(_check_messages, job.spec, found))
     return Response(msgspec.json.encode(checked), 200, HEADERS, "application/json")
 
@@ -174,9 +174,7 @@ async def message_page(request: Request, name: str, id: str) -> Response:
     runtime = runtime_of(request)
     live_table, job = await find_followed_job(request, name)
     position = parse_message_id(id)
-    found = await run_in_threadpool(
-        runtime.table_reads.read, live_table, lambda table: read_message(table, position)
-    )
+    found = await runtime.read_table(live_table, lambda table: read_message(table, position))
     shown = await run_in_threadpool(_describe, runtime, live_table, found)
     groups = None
     if shown.text is not None and not found.cut:
