@@ -1,4 +1,4 @@
-"""Evolve: a job continues with changed queries, with the same table and the same topics.
+"""Evolve: a job continues with changed queries, or other sources, with the same table.
 
     epoch E, old queries ──► epoch E+1, kind "evolve"
         a view that stays    its state and due work, as they are
@@ -7,13 +7,15 @@
         a new one            the state of another view, or a replay; all its results as +I
         sides of joins       as they are; or, if other columns are read, those of a replay of all
         one that is gone     nothing: its files leave the table
-        offsets              those of E; for one query those of the end of its replay
+        offsets              those of E; for one query, and with other topics, those of the
+                             end of the replay
 
 Consumers of the changelog stay correct without any action: a new column was NULL until now, and
 only older records have a removed column. It is one commit, which also rewrites older changelog rows
 with the new columns. If the group columns change, no changelog leads from old groups to new ones,
 so history starts with this epoch. A replay runs in a shadow job, while the job itself may run; an
-interrupted replay continues. The shadow job of views ends at the offsets of E.
+interrupted replay continues. The shadow job of views ends at the offsets of E, unless the topics
+changed: then it replaces all views, and ends at the ends of the topics.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ from jobs.edge.table.reading import TableReader
 from jobs.edge.table.table_location import prepare_new_table
 from jobs.running.job_table import count_nothing, list_layouts, unite_schemas
 from jobs.running.shadow_job import discard_hot_state, discard_shadow, read_newest_of_shadow
-from jobs.table.epoch_rows import describe_missing_start, newest_of_job, start_row
+from jobs.table.epoch_rows import describe_missing_start, newest_of_job
 from jobs.table.files import LiveFile, open_table
 from jobs.table.parts import QUARANTINE, ROWS
 from jobs.table.version import TableVersion
@@ -116,6 +118,10 @@ class JobToEvolve:
         """Return whether the job has several views, or gets them by the spec."""
         return self.spec.views is not None or spec.views is not None
 
+    def keeps_offsets(self, spec: JobSpec) -> bool:
+        """Return whether a replay ends at the offsets of the job, as views that stay need it."""
+        return self.has_views(spec) and spec.topics_by_source == self.spec.topics_by_source
+
 
 @dataclass(frozen=True, slots=True)
 class Replay:
@@ -138,8 +144,8 @@ def evolve(paths: JobDirectory, spec: JobSpec) -> Evolved:
     try:
         job = JobToEvolve.open(paths)
         spec = spec.with_column_order(job.spec)
-        found = job.compare(spec)  # raises for other buckets or topics under the same queries
-        if job.newest.plans == fingerprints_of(spec) and not found.lacking:
+        found = job.compare(spec)  # raises for other buckets under the same queries
+        if job.newest.plans == fingerprints_of(spec) and not (found.lacking or found.other_topics):
             # done, except steps that a kill interrupted
             write_specs(spec, paths)
             paths.next_spec.unlink(missing_ok=True)
@@ -160,11 +166,14 @@ def evolve(paths: JobDirectory, spec: JobSpec) -> Evolved:
 
 
 def prepare_replay(paths: JobDirectory, spec: JobSpec) -> Replay:
-    """Return the shadow job, which starts at the job's first offsets; create it if needed."""
+    """Return the shadow job, which starts at the job's first offsets; create it if needed.
+
+    A topic that the job has not read begins at the `start` of its source.
+    """
     job = JobToEvolve.open(paths)
     spec = spec.with_column_order(job.spec)
     shadow, own = paths.shadow, _make_shadow_spec(job, spec)
-    goal = job.newest.offsets if job.has_views(spec) else None
+    goal = job.newest.offsets if job.keeps_offsets(spec) else None
     lock = WriterLock(shadow.lock, shadow.name)  # a start of the job does not discard it meanwhile
     try:
         if shadow.has_table and not _continues(shadow, own, goal):
@@ -211,9 +220,13 @@ def _make_shadow_spec(job: JobToEvolve, spec: JobSpec) -> JobSpec:
 def _create_shadow(job: JobToEvolve, spec: JobSpec) -> None:
     """Create the shadow job with a start row at the first offsets of the job."""
     paths, plans = job.paths, plans_of(spec)
-    first = start_row(job.table.root, job.table.files)
+    first = job.table.start
     if first is None:
         raise CannotEvolve(describe_missing_start(paths.name))
+    known = {topic: at for topic, at in first.offsets.items() if topic in spec.topics}
+    counters = count_nothing(spec, fingerprints_of(spec))
+    if began := {topic: at for topic, at in job.newest.counts.began.items() if topic in known}:
+        counters["began"] = began
     discard_shadow(paths)
     beside = None if isinstance(paths.table, Path) else paths.table.parent
     building = prepare_new_table(paths.shadow, beside)
@@ -227,9 +240,10 @@ def _create_shadow(job: JobToEvolve, spec: JobSpec) -> None:
         committed_at=now_ms() * 1_000,
         plan=reading_plan(plans).fingerprint,
         watermarks={},
-        counters=count_nothing(spec, fingerprints_of(spec)),
+        offsets=known,
+        counters=counters,
         files={},
-        topics={name: known for name, known in first.topics.items() if name in first.offsets},
+        topics={name: topic for name, topic in first.topics.items() if name in known},
     )
     table.commit_epoch(start, (), durable=spec.durable)
     building.activate()
@@ -246,8 +260,8 @@ def activate_replay(paths: JobDirectory, spec: JobSpec) -> Evolved:
         readers = {each.view: TableReader.open(each) for each in views}
         at = job.newest
         for reader in readers.values():
-            _require_caught_up(job.newest, reader.newest)
-            if not job.has_views(spec):
+            _require_caught_up(job.newest, reader.newest, spec.topics)
+            if not job.keeps_offsets(spec):
                 at = reader.newest
             elif ahead := _list_ahead(job.newest.offsets, reader.newest):
                 raise CannotEvolve(f"{ahead[0]}; run the same command once more")
@@ -277,10 +291,10 @@ def _take_rows(at: EpochRow, shadow: EpochRow) -> EpochRow:
     return msgspec.structs.replace(at, counters={**counters, **known}, watermarks=watermarks)
 
 
-def _require_caught_up(newest: EpochRow, shadow: EpochRow) -> None:
+def _require_caught_up(newest: EpochRow, shadow: EpochRow, topics: Iterable[str]) -> None:
     """Raise CannotEvolve if the replay is behind the job: its results must not go back."""
-    for topic, partitions in newest.offsets.items():
-        for partition, offset in partitions.items():
+    for topic in topics:
+        for partition, offset in newest.offsets.get(topic, {}).items():
             reached = shadow.offsets.get(topic, {}).get(partition, 0)
             if reached < offset:
                 raise CannotEvolve(
@@ -392,6 +406,9 @@ class _Commit:
             groups = sum(share["counters"]["groups"] for share in shares.values())
             rows = sum(view.changelog_rows for view in written.values())
             counters = {"groups": groups, "changelog_rows": rows, VIEWS: shares}
+        counters |= at.state_counters
+        if newest.counts.sources or spec.topics_by_source != self._job.spec.topics_by_source:
+            counters["sources"] = spec.topics_by_source
         return EpochRow(
             epoch=self._to.epoch,
             uuid=self._to.uuid,
@@ -402,7 +419,7 @@ class _Commit:
             offsets=at.offsets,
             topics={**newest.topics, **at.topics},
             watermarks=time,
-            counters={**counters, **at.state_counters},
+            counters=counters,
         )
 
 

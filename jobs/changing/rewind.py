@@ -148,6 +148,11 @@ def _check(job: StoppedJob, target: Savepoint, admin: KafkaAdmin) -> None:
             f"epoch {epoch} of job {name!r} has another query or other column types than the job "
             "has now; choose an epoch after the last evolve"
         )
+    if target.row.counts.sources != job.newest.counts.sources:
+        raise CannotRewind(
+            f"epoch {epoch} of job {name!r} has the rows of other topics than the job reads now; "
+            "choose an epoch after the last evolve"
+        )
     missing = [file.path for file in target.files if not (root / file.path).exists()]
     if missing:
         raise CannotRewind(

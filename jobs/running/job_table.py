@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from jobs.core.job.evolution import describe_other_topics, drops_topics
 from jobs.core.job.inputs import JobInputs
 from jobs.core.job.job_evolution import LACKING_ROWS, find_taken_topics, lacks_rows
 from jobs.core.job.views import fingerprints_of, reading_plan
@@ -161,9 +162,13 @@ def _refuse_buckets(spec: JobSpec, view: str, buckets: int) -> NoReturn:
 
 
 def require_same_sides(spec: JobSpec, before: JobSpec | None) -> None:
-    """Raise SpecMisfit if the table lacks rows that the joins, or last images, need."""
-    if before is not None and lacks_rows(before, spec):
-        raise SpecMisfit(f"job {spec.name!r}: {LACKING_ROWS}; use retally evolve --replay")
+    """Raise SpecMisfit if the table has rows of other topics, or lacks some that queries need."""
+    if before is None:
+        return
+    reason = describe_other_topics(before, spec) if drops_topics(before, spec) else ""
+    if reason or lacks_rows(before, spec):
+        reason = reason or LACKING_ROWS
+        raise SpecMisfit(f"job {spec.name!r}: {reason}; use retally evolve --replay")
 
 
 def require_own_topics(spec: JobSpec, before: JobSpec | None) -> None:

@@ -261,4 +261,4 @@ class Outcome:
         keys = [key for fold in folds for key in fold.keys_below_zero]
         if keys:
             counters["keys_below_zero"] = keys[: limits.KEYS_BELOW_ZERO_NAMED_MAX]
-        return counters | newest.repeated_counters
+        return counters

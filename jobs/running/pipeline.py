@@ -230,7 +230,7 @@ class Pipeline:
         counters |= self._unite(own) | self.phases.end("check")
         if self.inputs.deduped:
             counters["images"] = outcome.count_images(self.newest)
-        counters |= outcome.count_failing(self.newest)
+        counters |= outcome.count_failing(self.newest) | self.newest.repeated_counters
         committed_ms = now_ms()
         if (latest := outcome.latest_ms) is not None:  # from the newest row's time to this commit
             counters["event_lag_ms"] = committed_ms - latest

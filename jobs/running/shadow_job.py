@@ -75,7 +75,11 @@ def discard_left_shadow(paths: JobDirectory, newest: EpochRow) -> None:
     try:
         row = read_newest_of_shadow(shadow)
         known = used_at if row is None else max(used_at, row.committed_at / 1e6)
-        taken = row is not None and row.plans.items() <= newest.plans.items()
+        taken = (
+            row is not None
+            and row.plans.items() <= newest.plans.items()
+            and row.offsets.keys() <= newest.offsets.keys()
+        )
         broken = row is None and shadow.has_table
         if taken or broken or time.time() - known > SHADOW_UNUSED_SECONDS_MAX:
             discard_shadow(paths)

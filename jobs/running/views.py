@@ -135,14 +135,12 @@ class RunningView:
 
 
 def sum_views(views: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sums of the counters of all views, the longest times, and the same epochs."""
+    """Return the sums of the counters of all views, and the longest times."""
     totals: dict[str, Any] = {}
     for counters in views.values():
         for name, count in counters.items():
             if name == "fold_seconds":
                 totals[name] = max(count, totals.get(name, 0.0))
-            elif name == "moved":  # an epoch, the same for all views
-                totals[name] = count
             elif isinstance(count, int) and not isinstance(count, bool):
                 totals[name] = totals.get(name, 0) + count
     return totals

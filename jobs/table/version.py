@@ -124,7 +124,9 @@ class TableVersion:
 
     @property
     def start(self) -> EpochRow | None:
-        return start_row(self.root, self.files)
+        """The row of the job's start, with the first offsets of topics that came later too."""
+        first = start_row(self.root, self.files)
+        return first and first.with_topics_of(self.newest)
 
     @property
     def refusing(self) -> set[str]:

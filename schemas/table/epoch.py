@@ -118,6 +118,8 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     groups: int | None = None  # in the state, after the epoch
     images: int | None = None  # last images of rows, after the epoch
     moved: int | None = None  # the epoch in which an operator moved offsets
+    began: Offsets = {}  # the first offsets of topics that the job has not read from its start
+    sources: dict[str, tuple[str, ...]] = {}  # the topics of each, since an evolve with others
     rewound_to: int | None = None
     cloned: int | None = None  # the epoch of the old job that was cloned
     published: int | None = None  # the newest epoch in the topic when this one was committed
@@ -311,6 +313,15 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             files=files,
         )
 
+    def with_topics_of(self, newest: EpochRow) -> EpochRow:
+        """Return this row of a job's start with the topics that it has read since."""
+        began = newest.counts.began
+        if not began:
+            return self
+        topics = {name: known for name, known in newest.topics.items() if name in began}
+        offsets, topics = {**began, **self.offsets}, {**topics, **self.topics}
+        return msgspec.structs.replace(self, offsets=offsets, topics=topics)
+
     @property
     def shares(self) -> dict[str, dict[str, Any]]:
         """The plan, buckets, counters and time of each view; empty for a job with one query."""
@@ -409,7 +420,8 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def repeated_counters(self) -> dict[str, Any]:
         """The counters that every later epoch repeats."""
-        return {} if self.moved is None else {"moved": self.moved}
+        names = ("moved", "began", "sources")
+        return {name: self.counters[name] for name in names if name in self.counters}
 
     def view_counters(self, view: str) -> dict[str, int]:
         """Return the counters of a view's state; an epoch that takes over this state repeats them.

@@ -20,7 +20,9 @@ from service.supervision.register import JobRecord
 def describe_evolution(jobs: JobCatalog, record: JobRecord, spec: JobSpec) -> Evolution | None:
     """Return the effect of a spec as a document; None if the job has no state yet."""
     found = jobs.compare(record, spec)
-    return None if found is None else _make_document(found, spec, _find_start(jobs, record.name))
+    return (
+        None if found is None else _make_document(found, spec, _find_start(jobs, record.name, spec))
+    )
 
 
 def _make_document(found: JobEvolution, spec: JobSpec, began_at: Offsets | None) -> Evolution:
@@ -38,10 +40,12 @@ def _make_document(found: JobEvolution, spec: JobSpec, began_at: Offsets | None)
     )
 
 
-def _find_start(jobs: JobCatalog, name: str) -> Offsets | None:
-    """Return the offsets from which a replay reads: those of the job's first start."""
+def _find_start(jobs: JobCatalog, name: str, spec: JobSpec) -> Offsets | None:
+    """Return the offsets from which a replay reads known topics: the first ones of the job."""
     try:
         start = at_newest(jobs.find_paths(name).table, lambda table: table.start)
     except (NoTable, DeltaError):
         return None
-    return None if start is None else start.offsets
+    if start is None:
+        return None
+    return {topic: at for topic, at in start.offsets.items() if topic in spec.topics}

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from jobs.core.job.views import fingerprints_of
+from jobs.core.job.views import has_state_of
 from jobs.table.files import UNREADABLE
 from jobs.table.version import newest_whole_row
 from schemas.spec.file import SpecError, load_spec
@@ -62,8 +62,9 @@ class Evolver:
             newest = newest_whole_row(paths.table)
         except UNREADABLE as error:  # the next tick tries again
             return self._check_deadline(record, f"the table cannot be read: {error}")
-        if newest is not None and newest.plans == fingerprints_of(spec):
-            return self._finish(record, spec, paths, newest, start, holder)
+        known = _read_spec(paths)
+        if newest is not None and has_state_of(newest, spec, known or spec):
+            return self._finish(record, spec, known, newest, start, holder)
         if ended and (held or read_outcome()[0] is None):
             if reader is not None or _is_command(holder):
                 return None  # a killed service has left the command: wait for its result
@@ -92,7 +93,7 @@ class Evolver:
         self,
         record: OperationRecord,
         spec: JobSpec,
-        paths: JobPaths,
+        known: JobSpec | None,
         newest: EpochRow,
         start: StartCommand,
         holder: int | None,
@@ -100,7 +101,7 @@ class Evolver:
         """Make the new spec the job's spec, because the table has the new query."""
         if _is_command(holder):
             return self._check_deadline(record)  # the command is about to write the spec
-        if _read_plans(paths) != newest.plans:  # the command was killed before
+        if known is None or not has_state_of(newest, known, known):  # the command was killed before
             start(record, ["evolve"])
             return self._check_deadline(record)
         self._jobs.adopt_spec(record.job, spec, record.id)
@@ -128,9 +129,9 @@ def _replays(record: OperationRecord) -> bool:
     return bool(msgspec.json.decode(record.arguments)["state"] == "replay")
 
 
-def _read_plans(paths: JobPaths) -> dict[str, str] | None:
-    """Return the fingerprints of the plans of the spec beside the table."""
+def _read_spec(paths: JobPaths) -> JobSpec | None:
+    """Return the spec beside the table."""
     try:
-        return fingerprints_of(load_spec(paths.spec))
+        return load_spec(paths.spec)
     except (FileNotFoundError, SpecError):
         return None

@@ -21,8 +21,9 @@ from uuid import uuid4
 
 import msgspec
 
+from jobs.core.job.evolution import describe_other_topics, drops_topics
 from jobs.core.job.job_evolution import JobEvolution, compare_specs
-from jobs.core.job.views import fingerprints_of, plans_of
+from jobs.core.job.views import fingerprints_of, has_state_of
 from jobs.table.epoch_rows import newest_of_job
 from jobs.table.files import UNREADABLE, NoTable
 from jobs.table.version import TableVersion, at_newest, newest_whole_row
@@ -31,6 +32,7 @@ from schemas.directory.documents import replace_file
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
 from schemas.spec.unknown_names import find_nearest
+from schemas.table.epoch import EpochRow
 from schemas.types.moments import format_instant, now_ms
 from service.paths import JobPaths, hide_paths
 from service.problems import Problem
@@ -250,14 +252,15 @@ class JobCatalog:
         """
         paths = self.find_paths(name)
         newest = newest_whole_row(paths.table)
-        plans = {} if newest is None else newest.plans
-        spec = _find_spec(plans, paths.next_spec) or _find_spec(plans, paths.spec)
+        known = _find_spec(paths.spec)
+        found = (_find_spec(paths.next_spec), known)
+        spec = next((each for each in found if each and _is_state(newest, each, known)), None)
         if spec is None:
             return None
         with self._register.transaction():
             record = self._register.find_job(name)
             by_service = self._register.find_unfinished(name, "evolve") is not None
-            if record and not by_service and fingerprints_of(self.parse_spec(record)) != plans:
+            if record and not by_service and not _continues(spec, self.parse_spec(record)):
                 log.info("job %s: a command has changed its queries", name)
                 self._replace_spec(record, spec)
         return spec
@@ -276,7 +279,7 @@ class JobCatalog:
         """Make another spec the job's spec; drop a pending spec with the same query."""
         self._write_spec(record.name, spec)
         pending = record.pending
-        if pending is not None and plans_of(_parse_spec(pending)) == plans_of(spec):
+        if pending is not None and _continues(spec, _parse_spec(pending)):
             pending = None
         document = msgspec.json.encode(spec.document()).decode()
         self._register.change_job(
@@ -326,7 +329,17 @@ class JobCatalog:
                 "job name for the changed query, or add ?replace=true to save it for approval",
                 errors=[{"path": "query", "message": "differs from the query of the job's state"}],
             )
-        started = load_spec(paths.spec).view_specs
+        known = load_spec(paths.spec)
+        if drops_topics(known, checked.spec):
+            reason = describe_other_topics(known, checked.spec)
+            raise Problem(
+                "query-fixed",
+                409,
+                f"job {name!r}: {reason}; use another job name, or add ?replace=true to save it "
+                "for approval, which can read the topics again",
+                errors=[{"path": reason.partition(" ")[0], "message": reason}],
+            )
+        started = known.view_specs
         for name, own in checked.spec.view_specs.items():
             buckets = started.get(name, own).state.buckets
             if buckets != own.state.buckets:
@@ -410,13 +423,21 @@ def _find_hot_states(paths: JobPaths) -> list[Path]:
     return found
 
 
-def _find_spec(plans: dict[str, str], path: Path) -> JobSpec | None:
-    """Return the spec in a file if it has these plans."""
+def _find_spec(path: Path) -> JobSpec | None:
+    """Return the spec in a file, if it is there."""
     try:
-        spec = load_spec(path)
+        return load_spec(path)
     except (FileNotFoundError, SpecError):
         return None
-    return spec if fingerprints_of(spec) == plans else None
+
+
+def _is_state(newest: EpochRow | None, spec: JobSpec, known: JobSpec | None) -> bool:
+    return newest is not None and has_state_of(newest, spec, known or spec)
+
+
+def _continues(old: JobSpec, new: JobSpec) -> bool:
+    """Return whether a job can go on with another spec: the same queries over the same rows."""
+    return fingerprints_of(old) == fingerprints_of(new) and not drops_topics(old, new)
 
 
 def _parse_spec(document: str) -> JobSpec:

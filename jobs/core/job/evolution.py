@@ -74,8 +74,6 @@ def compare_jobs(old: Planned, new: Planned, newest: EpochRow) -> Evolution:
         fixed.append(
             f"state.buckets is fixed for the life of a job: it is {old.spec.state.buckets}"
         )
-    if other_topics := describe_other_topics(old.spec, new.spec):
-        fixed.append(other_topics)
     sink, before = new.spec.sink, old.spec.sink
     if found.begins and sink is not None and before is not None and sink.topic == before.topic:
         fixed.append(
@@ -85,12 +83,24 @@ def compare_jobs(old: Planned, new: Planned, newest: EpochRow) -> Evolution:
     return replace(found, reasons=(*found.reasons, *more), fixed=(*fixed, *found.fixed))
 
 
-def describe_other_topics(old: JobSpec, new: JobSpec) -> str | None:
-    """Return why a job cannot continue with the topics of a spec, or None if it can."""
+def describe_other_topics(old: JobSpec, new: JobSpec) -> str:
+    """Return why the state is not that of the topics of a spec; "" if it is."""
     if new.topics_by_source == old.topics_by_source:
-        return None
+        return ""
     key = "source.topic" if old.sources is None and new.sources is None else "sources"
-    return f"{key} changed, and a job cannot change its source"
+    return f"{key} changed, and the state has the rows of the old topics"
+
+
+def drops_topics(old: JobSpec, new: JobSpec) -> bool:
+    """Return whether the state has rows of a topic that the new spec does not read as before.
+
+    A topic that is new in a source needs no replay: the job reads it from its start."""
+    if old.sources is None or new.sources is None:
+        return not set(old.topics) <= set(new.topics)
+    after = new.topics_by_source
+    return any(
+        not set(topics) <= set(after.get(name, ())) for name, topics in old.topics_by_source.items()
+    )
 
 
 def refuses_less(old: Planned, new: Planned) -> bool:

@@ -62,6 +62,7 @@ class JobEvolution:
     kept: tuple[ViewEvolution, ...] = ()
     shares_rows: bool = False  # the table keeps last images or sides of joins, for all views
     lacking: tuple[str, ...] = ()  # why these are not enough
+    other_topics: str = ""  # why no state is of use; "" with the same sources and topics
 
     @property
     def same(self) -> bool:
@@ -72,8 +73,10 @@ class JobEvolution:
     def replayed(self) -> tuple[ViewEvolution, ...]:
         """The views that a replay computes again: the changed ones, or all if no query changed.
 
-        Views that share rows must have refused the same messages, so all are computed again."""
-        return (*self.changed, *self.kept) if self.same or self.shares_rows else self.changed
+        Views that share rows must have refused the same messages, so all are computed again. Of
+        other topics no view has the rows."""
+        whole = self.same or self.shares_rows or self.other_topics
+        return (*self.changed, *self.kept) if whole else self.changed
 
     @property
     def continues(self) -> bool:
@@ -93,6 +96,8 @@ class JobEvolution:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the state is not enough."""
+        if self.other_topics:
+            return (self.other_topics,)
         return self._name_views("reasons") or self.lacking
 
     @property
@@ -160,9 +165,6 @@ def compare_specs(
         else:
             kept.append(ViewEvolution(name, name, False, found))
             mismatches += (f"view {name!r}: {text}" if name else text for text in found.fixed)
-    if other_topics := describe_other_topics(old, new):
-        mismatches = [other_topics]
-        changed = [replace(each, found=replace(each.found, fixed=())) for each in changed]
     mismatches += find_taken_topics(before, after)
     removed = tuple(name for name in before if name not in after)
     lacking = [LACKING_ROWS] if lacks_rows(old, new) else []
@@ -175,6 +177,7 @@ def compare_specs(
         tuple(kept),
         bool(JobInputs.of(new, new_plans).states),
         tuple(lacking),
+        describe_other_topics(old, new),
     )
 
 

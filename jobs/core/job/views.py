@@ -12,6 +12,7 @@ from dataclasses import replace
 from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.tree import Plan
 from schemas.spec.job import JobSpec
+from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import SqlType
 
 
@@ -33,6 +34,14 @@ def reading_plan(plans: Mapping[str, Plan]) -> Plan:
 def fingerprints_of(spec: JobSpec) -> dict[str, str]:
     """Return the fingerprint of the plan of each view."""
     return {name: plan.fingerprint for name, plan in plans_of(spec).items()}
+
+
+def has_state_of(row: EpochRow, spec: JobSpec, known: JobSpec) -> bool:
+    """Return whether an epoch has the state of the queries of a spec, over its topics.
+
+    `known` is the spec beside the table, which is older than the epoch if an evolve was killed."""
+    sources = row.counts.sources or known.topics_by_source
+    return row.plans == fingerprints_of(spec) and sources == spec.topics_by_source
 
 
 def find_type_conflicts(plans: Mapping[str, Plan]) -> dict[str, str]:

@@ -7,7 +7,7 @@ records.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 
 import msgspec
@@ -103,11 +103,11 @@ def _require_same_id(topic: str, known: TopicIdentity, found: TopicIdentity) -> 
         )
 
 
-def first_offsets(admin: KafkaAdmin, spec: JobSpec) -> Offsets:
-    """Return the fixed offsets at which a job without a committed epoch starts."""
+def first_offsets(admin: KafkaAdmin, spec: JobSpec, known: Collection[str] = ()) -> Offsets:
+    """Return the fixed offsets at which a job starts to read topics, but those that it knows."""
     offsets: Offsets = {}
     for name, alone in spec.source_specs.items():
-        for topic in alone.source.topics:
+        for topic in (each for each in alone.source.topics if each not in known):
             key = ".".join(locate_key(("source", "start"), name))
             found = _find_start(admin, topic, alone.source.start, key)
             offsets[topic] = {str(partition): at for partition, at in sorted(found.items())}
@@ -183,10 +183,15 @@ def check_starts(
     return starts
 
 
-def begin_new_topics(newest: EpochRow, starts: Offsets) -> EpochRow:
+def begin_new_topics(admin: KafkaAdmin, spec: JobSpec, newest: EpochRow) -> EpochRow:
     """Return the epoch with the first offsets of topics that the spec did not have in it."""
-    new = {topic: offsets for topic, offsets in starts.items() if topic not in newest.offsets}
-    return msgspec.structs.replace(newest, offsets={**newest.offsets, **new}) if new else newest
+    new = first_offsets(admin, spec, newest.offsets)
+    if not new:
+        return newest
+    counters = {**newest.counters, "began": {**newest.counts.began, **new}}
+    if newest.counts.sources:
+        counters["sources"] = spec.topics_by_source
+    return msgspec.structs.replace(newest, offsets={**newest.offsets, **new}, counters=counters)
 
 
 def add_new_partitions(offsets: Offsets, ends: Offsets) -> Offsets:

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from deltalake import DeltaTable
 
-from jobs.core.job.views import fingerprints_of
+from jobs.core.job.views import has_state_of
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.table.epoch_rows import newest_of_job
 from jobs.table.files import live_files
@@ -68,5 +68,6 @@ def resolve_next_spec(paths: JobDirectory, handle: DeltaTable) -> None:
         return
     newest = newest_of_job(paths.table, live_files(handle))  # both as the view sees them
     with suppress(FileNotFoundError):
-        if newest is not None and newest.plans == fingerprints_of(load_spec(paths.next_spec)):
+        known, spec = load_spec(paths.at_view("").spec), load_spec(paths.next_spec)
+        if newest is not None and has_state_of(newest, spec, known):
             take_next_spec(paths.at_view(""))

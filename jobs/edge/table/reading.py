@@ -123,7 +123,9 @@ class TableReader(TableVersion):
         Epochs that were undone are left out (see `drop_undone`).
         """
         start, kept = self.start, self.kept_epochs
-        return drop_undone(kept if start in (None, kept[0]) else [start, *kept])
+        return drop_undone(
+            kept if start is None or start.epoch == kept[0].epoch else [start, *kept]
+        )
 
     def find_epoch(self, time_us: int) -> int:
         """Return the newest epoch that was committed by a time; raise HistoryGone if none was."""

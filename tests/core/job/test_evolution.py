@@ -153,7 +153,6 @@ def test_what_would_be_another_job_is_not_even_read_again() -> None:
     assert (found.continues, found.replays, found.begins) == (False, True, True)
     for changed, word in (
         ({"state": {"buckets": 8}}, "state.buckets is fixed"),
-        ({"source": {"topic": "u"}}, "source.topic changed"),
         ({"query": "SELECT k, MAX(k) AS s FROM t GROUP BY k"}, "column s was BIGINT"),
     ):
         found = compare_jobs(old, planned(**changed), newest)

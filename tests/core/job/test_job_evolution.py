@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from jobs.core.job.evolution import drops_topics
 from jobs.core.job.job_evolution import FAILING_ROWS, LACKING_ROWS, compare_specs, lacks_rows
-from jobs.core.job.views import fingerprints_of
+from jobs.core.job.views import fingerprints_of, has_state_of
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import VIEWS
@@ -112,7 +113,7 @@ def test_a_new_view_needs_a_topic_of_its_own_and_no_view_another_source_or_bucke
     buckets = spec({"sums": {"query": SUMS, "state": {"buckets": 8}}})
     assert "view 'sums': state.buckets is fixed" in compare_specs(old, buckets, row(old)).fixed[0]
     other_source = spec({"sums": SUMS}, source={"topic": "u"})
-    assert "source.topic changed" in compare_specs(old, other_source, row(old)).fixed[0]
+    assert "source.topic changed" in compare_specs(old, other_source, row(old)).reasons[0]
 
 
 def test_a_new_view_does_not_start_with_the_state_of_windows_that_close() -> None:
@@ -198,7 +199,56 @@ def test_a_job_with_joins_reads_again_to_keep_last_images() -> None:
     assert found.reasons == (LACKING_ROWS,) and found.replays and found.same
 
 
-def test_a_job_cannot_change_the_topic_of_one_of_its_sources() -> None:
-    old = joined({"sums": JOINED})
-    found = compare_specs(old, joined({"sums": JOINED}, topic="other"), row(old))
-    assert found.fixed == ("sources changed, and a job cannot change its source",)
+MORE = {"topic": "m", "columns": {"id": "INT"}}
+
+
+@pytest.mark.parametrize(
+    ("views", "changes", "dropped"),
+    [
+        ({"sums": JOINED}, {"customers": {"topic": "other"}}, True),
+        ({"sums": JOINED}, {"customers": {"topics": ["c", "d"]}}, False),
+        ({"sums": JOINED}, {"customers": {"topic": "o"}, "orders": {"topic": "c"}}, True),
+        ({"sums": JOINED}, {"more": MORE}, False),
+        ({"sums": JOINED, "more": "SELECT COUNT(*) AS n FROM more"}, {"more": MORE}, False),
+        ({"new": "SELECT id, COUNT(*) AS n FROM customers GROUP BY id"}, {"more": MORE}, False),
+    ],
+    ids=["another topic", "a second topic", "swapped", "more", "a view of more", "another view"],
+)
+def test_other_topics_are_read_again_for_all_views(
+    views: dict[str, str], changes: dict[str, Any], dropped: bool
+) -> None:
+    """The state of views that stay has the rows of the old topics, too."""
+    old = joined({"sums": JOINED, "names": NAMES})
+    document = joined(views | {"names": NAMES}).document()
+    for name, keys in changes.items():
+        source = document["sources"].get(name, {})
+        kept = {key: value for key, value in source.items() if not key.startswith("topic")}
+        document["sources"][name] = {**kept, **keys}
+    new = load_spec(document)
+    found = compare_specs(old, new, row(old))
+    assert found.reasons == ("sources changed, and the state has the rows of the old topics",)
+    assert found.replays and not found.continues
+    assert {view.name for view in found.replayed} == {*views, "names"}
+    assert drops_topics(old, new) == dropped
+
+
+def test_the_entry_of_one_source_is_another_way_to_write_the_short_form() -> None:
+    short, columns = spec({"sums": SUMS}), {"k": "STRING", "v": "INT"}
+    queries = {"sums": {"query": SUMS}}
+    keys: dict[str, Any] = {"name": "items", "views": queries}
+    long, other = (
+        load_spec(keys | {"sources": {"t": {"topic": topic, "columns": columns}}})
+        for topic in ("t", "u")
+    )
+    assert not drops_topics(short, long) and not drops_topics(long, short)
+    assert drops_topics(short, other) and drops_topics(other, short)
+
+
+def test_an_epoch_tells_whose_state_it_has_also_while_the_spec_beside_it_is_older() -> None:
+    old, new = joined({"sums": JOINED}), joined({"sums": JOINED}, topic="other")
+    before = row(old)
+    assert has_state_of(before, old, old) and not has_state_of(before, new, old)
+    sources = {name: list(topics) for name, topics in new.topics_by_source.items()}
+    after = msgspec.structs.replace(before, counters={**before.counters, "sources": sources})
+    assert has_state_of(after, new, old) and not has_state_of(after, old, old)
+    assert after.repeated_counters == {"sources": sources}

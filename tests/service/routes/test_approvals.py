@@ -220,6 +220,15 @@ def test_the_pending_document_says_what_would_become_of_the_state(
     assert choose.value.document["choices"] == ["replay", "drop"]
     assert choose.value.errors[0]["message"] == found.reasons[0]
 
+    moved = old | {"source": old["source"] | {"topic": "u"}}
+    with pytest.raises(Refused) as refused:
+        client.put("items", moved)
+    assert (refused.value.code, refused.value.errors[0]["path"]) == ("query-fixed", "source.topic")
+    found = client.put("items", moved, replace=True).evolution
+    assert found is not None and (found.continues, found.replays) == (False, True)
+    assert found.reasons == ["source.topic changed, and the state has the rows of the old topics"]
+    assert found.replay_from == ReplayFrom(["u"], "earliest", {})
+
     pending = client.put("items", old | {"state": {"buckets": 8}}, replace=True)
     found = pending.evolution
     assert found is not None

@@ -10,7 +10,7 @@ broker, as Spark's plan has them, and never from rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,7 @@ from jobs.core.values.change import Op, Row
 from jobs.core.values.json_values import render
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.offset_ranges import ranges_between
-from jobs.edge.kafka.source import find_topics
+from jobs.edge.kafka.source import begin_new_topics, find_topics
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.epoch_files import TableLayout
@@ -43,7 +43,7 @@ from jobs.table.parts import CHANGELOG, LATE, QUARANTINE
 from jobs.table.version import TableVersion
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import EpochRow, Offsets
+from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 from tests.support.histories.change_scripts import shown
 from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.jobs.running_job import produce
@@ -110,6 +110,7 @@ class EpochsByHand:
             topics = find_topics(admin, self.spec.topics)
             place = self.place.at_view("")
             table, newest = open_job_table(self.spec, self.plans, place, admin, topics)
+            newest = begin_new_topics(admin, self.spec, newest)
         write_specs(self.spec, place)
         self.pipeline = make_pipeline(
             self.spec,
@@ -121,8 +122,9 @@ class EpochsByHand:
             connection={"bootstrap.servers": self.brokers},
             cores=2,
             on_commit=lambda _row, _files: None,
-            clock=ClockByHand(self, newest),
+            clock=ClockByHand(self, newest, topics),
         )
+        self.pipeline.topics |= topics
         return self.pipeline
 
     def ends(self) -> Offsets:
@@ -238,9 +240,11 @@ class EpochsByHand:
 class ClockByHand(JobClock):
     """A job's clock that stands still until a test moves it, if the test wants that."""
 
-    def __init__(self, job: EpochsByHand, newest: EpochRow) -> None:
+    def __init__(
+        self, job: EpochsByHand, newest: EpochRow, topics: Mapping[str, TopicIdentity]
+    ) -> None:
         self._job = job
-        partitions = {topic: newest.topics[topic].partitions for topic in job.spec.topics}
+        partitions = {topic: identity.partitions for topic, identity in topics.items()}
         super().__init__(job.spec, partitions, newest, read_log_ends=job.ends)
 
     @property

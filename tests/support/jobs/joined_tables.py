@@ -68,15 +68,25 @@ class Tables:
 
     @classmethod
     def make(
-        cls, brokers: str, topic: str, queries: Sequence[str], seed: int = 0, **sections: Any
+        cls,
+        brokers: str,
+        topic: str,
+        queries: Sequence[str],
+        seed: int = 0,
+        *,
+        without: Sequence[str] = (),
+        **sections: Any,
     ) -> Self:
-        """Create the topics, unless there is no broker; `sections` are keys of each source."""
+        """Create the topics, unless there is no broker; `sections` are keys of each source.
+
+        The job does not read the tables in `without`."""
         topics = {"a": topic, "b": topic, "c": f"{topic}-c"}
         for name in dict.fromkeys(topics.values()) if brokers else ():
             create_topic(brokers, name, PARTITIONS)
         sources = {
             table: {"topic": topics[table], "columns": columns, "table": table, **sections}
             for table, columns in COLUMNS.items()
+            if table not in without
         }
         views = {f"q{n}": {"query": q, "state": {"buckets": 4}} for n, q in enumerate(queries)}
         return cls(brokers, {"sources": sources, "views": views}, topics, random.Random(seed))
