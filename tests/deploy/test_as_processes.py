@@ -43,7 +43,7 @@ def shop(broker: Broker) -> Iterator[Shop]:
     shop.close()
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_a_job_on_the_cluster_is_exact_when_a_worker_dies(
     broker: Broker, shop: Shop, tmp_path: Path
 ) -> None:

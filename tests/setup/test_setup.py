@@ -189,6 +189,22 @@ def test_spark_starts_the_machine_s_java_without_its_warning_of_an_incubator(
     assert os.environ["RETALLY_JAVA_COMMAND"] == str(old_java / "bin" / "java")
 
 
+def test_the_launcher_of_another_installation_starts_java_and_not_itself(
+    old_java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retally that another one has started inherits its JAVA_HOME."""
+    program(old_java / "bin", "java", "echo 'version \"21.0.4\"' >&2")
+    other = old_java / "other" / "quiet_java"
+    shutil.copytree(CHECKOUT / "jobs/edge/machine/quiet_java", other)
+    monkeypatch.setenv("JAVA_HOME", str(other))
+    monkeypatch.setenv("RETALLY_JAVA_COMMAND", str(old_java / "bin" / "java"))
+    use_found_java()
+    assert os.environ["RETALLY_JAVA_COMMAND"] == str(old_java / "bin" / "java")
+    command = Path(os.environ["JAVA_HOME"], "bin", "java")
+    done = subprocess.run([command, "-version"], capture_output=True, timeout=20, check=True)
+    assert b"21.0.4" in done.stderr
+
+
 def test_jars_are_found_by_their_kind(fetched: Path) -> None:
     assert jars.spark_jars() == [fetched / "spark" / "delta-4.4.0.jar"]
     assert jars.broker_classpath() == str(fetched / "broker" / "kafka-4.3.1.jar")

@@ -90,7 +90,8 @@ def own_home() -> Path:
 def use_found_java() -> None:
     """Make Spark's start script use the Java that `java` finds, without the script's warnings."""
     home = java().parents[1]
-    if home not in (own_home(), _QUIET):  # their launchers drop the options that Java warns about
+    # Launchers drop the options that Java warns about; another retally's may have started us.
+    if home != own_home() and home.name != _QUIET.name:
         os.environ["RETALLY_JAVA_COMMAND"] = str(java().resolve())
         home = _QUIET
     os.environ["JAVA_HOME"] = str(home)

@@ -178,7 +178,7 @@ def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.broker
-@pytest.mark.slow
+@pytest.mark.faults
 def test_demo_without_a_terminal_ends_exact_and_leaves_nothing(tmp_path: Path) -> None:
     with _running("--data", str(tmp_path / "data"), "--seconds", "10", "--seed", "5") as demo:
         family = _family_when_it_runs(demo)

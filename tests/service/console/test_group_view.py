@@ -57,7 +57,7 @@ def check(table: WrittenTable) -> tuple[int, int]:
     return full, forgotten
 
 
-@pytest.mark.parametrize("seed", quick(range(4), []))
+@pytest.mark.parametrize("seed", quick(range(2), []))
 def test_every_claim_is_true_whatever_was_merged(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     table = WrittenTable(tmp_path, QUERY, {"name": STRING, "v": INT})

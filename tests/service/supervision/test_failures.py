@@ -99,8 +99,8 @@ def test_what_cannot_heal_is_not_started_again_and_the_rest_is(data: Path, broke
             assert again["failure"] == {"code": "failed", "retryable": True}
             eventually(lambda: served.job("later")["failures"] >= 2, 60)
             assert served.job("items")["failures"] == 1
-            client.post("/v1/jobs/later/stop")
-            eventually(lambda: served.job("later")["actual"] == "STOPPED", 40)
+            client.post("/v1/jobs/later/stop")  # it may be in the middle of another start
+            eventually(lambda: served.job("later")["actual"] == "STOPPED", 120)
 
 
 def test_a_register_of_before_gets_the_columns_that_are_new(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from schemas.directory.paths import JobDirectory
 from tests.support.service.crew import Crew, Member, crew_of
 from tests.support.topics import admin_client
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 JOB_BYTES_MAX = 250 << 20  # of memory, for a job more
 
@@ -32,6 +32,7 @@ def crew(broker: Broker, topic: str, tmp_path: Path) -> Iterator[Crew]:
         yield running
 
 
+@pytest.mark.slow
 def test_jobs_of_one_jvm_are_exact_and_a_job_more_takes_little_memory(crew: Crew) -> None:
     members: list[Member] = []
     memory = []
@@ -46,6 +47,7 @@ def test_jobs_of_one_jvm_are_exact_and_a_job_more_takes_little_memory(crew: Crew
     crew.must_end_exactly(members)
 
 
+@pytest.mark.faults
 def test_a_job_that_is_killed_stalled_or_stopped_leaves_the_others_alone(crew: Crew) -> None:
     members = [crew.add(0), crew.add(1), crew.add(2)]
     crew.must_go_on(members)
@@ -75,6 +77,7 @@ def test_a_job_that_is_killed_stalled_or_stopped_leaves_the_others_alone(crew: C
     crew.must_end_exactly(members)
 
 
+@pytest.mark.faults
 def test_a_job_whose_topic_is_deleted_ends_and_the_others_go_on(crew: Crew) -> None:
     members = [crew.add(0), crew.add(1)]
     crew.must_go_on(members)
@@ -88,6 +91,7 @@ def test_a_job_whose_topic_is_deleted_ends_and_the_others_go_on(crew: Crew) -> N
     crew.must_end_exactly(others)
 
 
+@pytest.mark.faults
 def test_all_jobs_of_a_jvm_that_is_killed_come_back_exact(crew: Crew) -> None:
     members = [crew.add(0), crew.add(1), crew.add(2)]
     crew.must_go_on(members)
@@ -104,6 +108,7 @@ def test_all_jobs_of_a_jvm_that_is_killed_come_back_exact(crew: Crew) -> None:
     crew.must_end_exactly(members)
 
 
+@pytest.mark.faults
 def test_a_full_driver_takes_no_more_jobs(broker: Broker, topic: str, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with crew_of(broker, topic, tmp_path, 2) as crew:

@@ -12,7 +12,7 @@ from jobs.edge.process.broker import Broker
 from schemas.limits import DRIVER_SILENT_SECONDS_MAX
 from tests.support.service.crew import Crew, Member, crew_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(580)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.faults, pytest.mark.timeout(580)]
 
 RESTART_SECONDS = 60  # of three jobs and a JVM, on a busy machine
 
