@@ -6,7 +6,7 @@
 
 A side is the arrangement of one input of a join. Its state is that of the query
 `SELECT key.., column.., COUNT(*) ... GROUP BY key.., column..`, so merges, savepoints and readers
-treat it as any other. Its name has a hash of what it joins: another join never finds its rows.
+treat it as any other. Its name has a hash of its join and its tree: no other finds its rows.
 """
 
 from __future__ import annotations
@@ -176,18 +176,22 @@ def _make_tree(joins: Mapping[str, Join]) -> JoinTree:
     stages = tuple(
         JoinStage(
             join,
-            _make_side(join, join.left, join.left_keys, "left"),
-            _make_side(join, join.right, join.right_keys, "right"),
+            _make_side(relation, join, join.left, join.left_keys, "left"),
+            _make_side(relation, join, join.right, join.right_keys, "right"),
         )
         for join in list_joins(relation)
     )
     return JoinTree(relation, stages, tuple(joins))
 
 
-def _make_side(join: Join, relation: Relation, keys: Sequence[Expression], which: str) -> Side:
+def _make_side(
+    tree: Join, join: Join, relation: Relation, keys: Sequence[Expression], which: str
+) -> Side:
     alias = relation.alias if isinstance(relation, Scan) else "both"
     columns = relation.columns
-    hashed = hashlib.sha256(f"{_fingerprint(join)} {which}".encode()).hexdigest()[:8]
+    # Another tree may begin with the same join, but no rows are sent to both.
+    within = "" if join is tree else f"{_fingerprint(tree)} "
+    hashed = hashlib.sha256(f"{within}{_fingerprint(join)} {which}".encode()).hexdigest()[:8]
     name = f"{JOIN_PREFIX}{re.sub(r'[^a-z0-9]', '', alias.lower())}_{hashed}"
     outputs = tuple(Named(column.name, column) for column in columns)
     if isinstance(relation, Scan):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.core.job.evolution import compare_plans
-from jobs.core.join.stages import trees_of
+from jobs.core.join.stages import list_sides, trees_of
 from jobs.core.sql.select import parse_joins
 from schemas.types.sql_types import SqlType
 
@@ -45,3 +45,16 @@ def test_a_query_over_other_columns_of_a_derived_table_has_other_rows(
     one, other = (parse_joins(DERIVED.format(columns), TABLES) for columns in both)
     assert not compare_plans(one, other, closes=False).continues
     assert compare_plans(one, one, closes=False).continues
+
+
+def test_trees_that_begin_with_the_same_join_have_sides_of_their_own() -> None:
+    """A side is of one join: with two of one name one would get the rows of both."""
+    joined = "FROM a JOIN b ON a.k = b.k"
+    queries = [
+        f"SELECT a.k, w, COUNT(*) AS n {joined} GROUP BY a.k, w",
+        f"SELECT w, COUNT(*) AS n {joined} JOIN a AS c ON c.v = a.k GROUP BY w",
+        f"SELECT w, COUNT(*) AS n {joined} LEFT JOIN a AS c ON c.v = a.k GROUP BY w",
+    ]
+    trees = trees_of({str(i): parse_joins(sql, TABLES) for i, sql in enumerate(queries)})
+    sides = [side.name for side in list_sides(trees)]
+    assert len(sides) == len(set(sides)) == 10
