@@ -150,7 +150,7 @@ JOIN_BATCH_ROWS = 20_000
 # rows may join it.
 JOIN_BATCH_BYTES = 32 * 1024 * 1024
 
-# Runs of a side of a join that are smaller are read into memory: a mapped file has a descriptor.
+# Runs of a side of a join that are smaller are read into memory: a process may map 65,530 files.
 RUN_BYTES_IN_MEMORY_MAX = 1 << 18
 
 # Of a text in a row of a join so many bytes are hashed for all rows together. What follows them has

@@ -11,7 +11,6 @@ id in the identity means that power may have been lost. A run is checked when a 
 
 from __future__ import annotations
 
-import mmap
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -206,14 +205,13 @@ class ArrangementState:
         self._seen = content
 
     def _open(self, file: _RunFile) -> Run:
-        with (self.directory / file.name).open("rb") as opened:
-            if file.size < limits.RUN_BYTES_IN_MEMORY_MAX:
-                data: bytes | mmap.mmap = opened.read()
-            else:
-                data = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        if len(data) != file.size or zlib.crc32(data) != file.check:
+        maps = file.size >= limits.RUN_BYTES_IN_MEMORY_MAX
+        # What Arrow has mapped stays so without the descriptor, which Python's mmap keeps.
+        with (pa.memory_map if maps else pa.OSFile)(str(self.directory / file.name)) as opened:
+            data = opened.read_buffer()
+        if data.size != file.size or zlib.crc32(data) != file.check:
             raise ValueError(f"{file.name} is damaged")
-        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        table = pa.ipc.open_file(data).read_all()
         rows, codes = self._to_rows(table)
         assert codes is not None, "a run has codes"
         return Run(rows, codes, file.is_plain)

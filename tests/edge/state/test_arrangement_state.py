@@ -5,6 +5,7 @@ Processes here are real ones, killed with SIGKILL, and damage is done to real fi
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,16 @@ def test_large_runs_are_mapped_and_stay_what_they_are(
     state.advance([(stamp(3), change(3))], since=stamp(2))
     assert texts_of(seen) == wanted(1, 2)  # whoever looks at the runs is not disturbed
     assert texts_of(state.at(stamp(3))) == wanted(1, 2, 3)
+
+
+def test_mapped_runs_keep_no_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker has thousands of them, and often no more than 1,024 descriptors."""
+    monkeypatch.setattr(limits, "RUN_BYTES_IN_MEMORY_MAX", 1)
+    before = len(os.listdir("/proc/self/fd"))
+    state = built(tmp_path, 1, 2)
+    other = opened(tmp_path)
+    assert texts_of(other.at(stamp(2))) == texts_of(state.at(stamp(2))) == wanted(1, 2)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_what_an_epoch_changed_is_remembered_until_the_next_one(tmp_path: Path) -> None:
