@@ -75,9 +75,9 @@ def subtable_of(source: str) -> str:
 
 
 def trees_of(plans: Mapping[str, Plan]) -> tuple[JoinTree, ...]:
-    """Return the trees of the views with joins."""
+    """Return the trees of the views with joins, for any order of the views."""
     groups: list[dict[str, Join]] = []
-    for name, plan in plans.items():
+    for name, plan in sorted(plans.items(), key=lambda each: each[0]):
         if isinstance(plan.relation, Join):
             for alike in groups:
                 if join_alike(plan.relation, *alike.values()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from jobs.core.job.evolution import compare_plans
@@ -58,3 +60,17 @@ def test_trees_that_begin_with_the_same_join_have_sides_of_their_own() -> None:
     trees = trees_of({str(i): parse_joins(sql, TABLES) for i, sql in enumerate(queries)})
     sides = [side.name for side in list_sides(trees)]
     assert len(sides) == len(set(sides)) == 10
+
+
+def test_the_order_of_the_views_means_nothing() -> None:
+    """A clone may list the views in another order than the job whose sides it copies."""
+    joined = "FROM a JOIN b ON a.k = b.k"
+    plans = {
+        "x": parse_joins(f"SELECT w, COUNT(*) AS n {joined} GROUP BY w", TABLES),
+        "y": parse_joins(f"SELECT v, SUM(id) AS s {joined} GROUP BY v", TABLES),
+        "z": parse_joins(DERIVED.format("id AS k, w AS u"), TABLES),
+        "u": parse_joins(DERIVED.format("k, w AS u"), TABLES),
+    }
+    sides = {side.name for side in list_sides(trees_of(plans))}
+    for names in permutations(plans):
+        assert {s.name for s in list_sides(trees_of({n: plans[n] for n in names}))} == sides
