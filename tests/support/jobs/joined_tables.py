@@ -50,6 +50,10 @@ QUERIES = [
     "GROUP BY w HAVING COUNT(*) > 1",
     "SELECT UPPER(w) || '!' AS u, SUM(v * b.id) AS s FROM a JOIN b ON a.k + 1 = b.k + 1 "
     "WHERE v + b.id > 2 GROUP BY UPPER(w) || '!'",
+    # begins as the first one
+    "SELECT w, SUM(x) AS s FROM a JOIN b ON a.k = b.k JOIN c ON c.x = a.v GROUP BY w",
+    # looks like the first one
+    "SELECT w, COUNT(*) AS n FROM a JOIN (SELECT id AS k, w FROM b) AS b ON a.k = b.k GROUP BY w",
 ]
 PARTITIONS = 2
 TableRow = tuple[Any, ...]

@@ -25,7 +25,7 @@ from tests.support.jobs.joined_tables import QUERIES, JoinedTables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.costly("eleven joins after every epoch, restart, merge, rewind and clone")
+pytestmark = pytest.mark.costly("a dozen joins after every epoch, restart, merge, rewind and clone")
 
 
 def test_each_view_is_exact_after_every_epoch_and_restart(
