@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -67,7 +68,7 @@ QUERIES = [
     for kind in ("EXISTS", "NOT EXISTS")
 ]
 QUERIES += [f"SELECT COUNT(*) AS n FROM a FULL JOIN b {KEYED}"]
-VALUES = {
+VALUES: dict[str, list[Any]] = {
     "INT": [None, 0, 1, 1, 2],
     "TIMESTAMP(3)": [None, 0, 0, 0, 1_700_000_000_000_000],
     "DOUBLE": [None, 0.0, -0.0, 1.5, float("nan"), float("inf")],
@@ -157,7 +158,7 @@ def recompute(plan: Plan, tree: JoinTree, sides: Sequence[KeptSide]) -> Counter[
             by_key.setdefault(own, [{}, {}])[number][row[width:]] = weight
     found = Counter[Row]()
     whole = replace(join, columns=join.inputs)
-    chosen = [join.inputs.index(each.expression) for each in plan.group]  # type: ignore[arg-type]
+    chosen = [join.inputs.index(each.expression) for each in plan.group]
     for left, right in by_key.values():
         for row, weight in join_rows(whole, left, right):
             found[tuple(row[index] for index in chosen)] += weight
@@ -205,7 +206,7 @@ class JoinedHere:
             changes = random_changes(self.chance, [each.type for each in inputs.used], known)
             yield from parcels(side.number, inputs, changes)
             named = (*inputs.group, *inputs.arguments)
-            read = [inputs.used.index(each.expression) for each in named]  # type: ignore[arg-type]
+            read = [inputs.used.index(each.expression) for each in named]
             for row, weight in changes:
                 side.rows[plain(tuple(row[index] for index in read))] += weight
             side.rows = without_zeros(side.rows)
