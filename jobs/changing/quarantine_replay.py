@@ -36,6 +36,7 @@ from jobs.table.parts import QUARANTINE
 from schemas.directory.paths import JobDirectory
 from schemas.directory.quarantine import MessagePosition, QuarantineRow, parse_message_id
 from schemas.directory.replayed import Replay, read_replay, write_replay
+from schemas.spec.connections import Connections, librdkafka_options
 from schemas.spec.file import load_spec
 from schemas.table.parquet_file import rows_in
 from schemas.types.moments import now_ms
@@ -49,15 +50,12 @@ def replay(
     paths: JobDirectory,
     identity: str,
     fixed: bytes | None,
-    connection: Mapping[str, str],
+    connections: Connections,
     admin: KafkaAdmin,
     *,
     again: bool = False,
 ) -> Replay:
-    """Send a message of the quarantine again, with the bytes of `fixed` if given.
-
-    `connection` has the source's options for librdkafka.
-    """
+    """Send a message of the quarantine again, with the bytes of `fixed` if given."""
     wanted = parse_message_id(identity)
     found = None
     if wanted is not None:
@@ -77,6 +75,8 @@ def replay(
     _, topic, partition, offset = wanted
     known = {topic: table.newest.topics[topic]} if topic in table.newest.topics else {}
     require_same_topics(admin, known)
+    name = whole.topic_connections.get(topic, whole.source.connection)
+    connection = librdkafka_options(connections.lookup(name))
     original = read_record(connection, topic, partition, offset)
     kept = row.raw if original is None else original.value
     if taker := find_taker(whole, topic, row.quarantine_source, kept or b""):
@@ -119,7 +119,7 @@ class Replays(msgspec.Struct, frozen=True):
 def replay_all(
     paths: JobDirectory,
     identities: Sequence[str],
-    connection: Mapping[str, str],
+    connections: Connections,
     admin: KafkaAdmin,
     *,
     again: bool = False,
@@ -128,7 +128,7 @@ def replay_all(
     done = Replays([], {})
     for identity in dict.fromkeys(identities):
         try:
-            done.sent.append(replay(paths, identity, None, connection, admin, again=again))
+            done.sent.append(replay(paths, identity, None, connections, admin, again=again))
         except CannotReplay as reason:
             done.refused[identity] = str(reason)
     return done

@@ -48,7 +48,7 @@ from jobs.edge.spark.session import session
 from jobs.edge.table.reading import TableReader
 from jobs.table.epoch_rows import describe_missing_start
 from schemas.limits import DIFFERENCES_SHOWN_MAX
-from schemas.spec.connections import Connection
+from schemas.spec.connections import Connections
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.types.arrow_values import from_arrow, to_list
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal
@@ -86,12 +86,12 @@ class AuditReport:
 
 
 def audit(
-    paths: JobDirectory, connection: Connection, admin: KafkaAdmin, master: str
+    paths: JobDirectory, connections: Connections, admin: KafkaAdmin, master: str
 ) -> AuditReport:
     """Audit the newest epoch of a job or a view; the job may run, later epochs are ignored."""
     reader = TableReader.open(paths)
     with open_session(paths.name, master) as start_session:
-        return audit_table(reader, admin, SourceRows(start_session, connection, [reader]))
+        return audit_table(reader, admin, SourceRows(start_session, connections, [reader]))
 
 
 @contextmanager

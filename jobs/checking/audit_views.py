@@ -14,7 +14,7 @@ from jobs.checking.source_rows import SourceRows
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.table.reading import open_views
 from schemas.directory.paths import JobDirectory
-from schemas.spec.connections import Connection
+from schemas.spec.connections import Connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class ViewsReport:
 
 
 def audit_views(
-    paths: JobDirectory, connection: Connection, admin: KafkaAdmin, master: str
+    paths: JobDirectory, connections: Connections, admin: KafkaAdmin, master: str
 ) -> ViewsReport:
     """Audit each view of a job; raise CannotAudit if none can be audited."""
     views: dict[str, AuditReport | NotAudited] = {}
     readers = open_views(paths)
     with open_session(paths.name, master) as start_session:
-        source = SourceRows(start_session, connection, readers.values())
+        source = SourceRows(start_session, connections, readers.values())
         for name, reader in readers.items():
             try:
                 views[name] = audit_table(reader, admin, source)

@@ -49,7 +49,7 @@ from jobs.edge.spark.column_types import spark_type
 from jobs.edge.table.reading import TableReader
 from jobs.table.parts import QUARANTINE
 from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX
-from schemas.spec.connections import Connection, spark_options
+from schemas.spec.connections import Connections, spark_options
 from schemas.table.epoch import Offsets
 from schemas.types.arrow_types import arrow_type
 
@@ -159,11 +159,11 @@ class SourceRows:
     def __init__(
         self,
         start_session: Callable[[], SparkSession],
-        connection: Connection,
+        connections: Connections,
         readers: Iterable[TableReader],
     ) -> None:
         self._start_session = start_session
-        self._connection = connection
+        self._connections = connections
         views = {reader.paths.view: reader for reader in readers}
         spec = next(iter(views.values())).spec
         self._specs = spec.source_specs
@@ -204,7 +204,7 @@ class SourceRows:
 
     def _read(self, source: str, starts: str, ends: str, left_out: frozenset[str]) -> DataFrame:
         """Return every signed row of a source; with dedupe the last row of each key."""
-        plan, records = self.inputs.sources[source], self._read_records(starts, ends)
+        plan, records = self.inputs.sources[source], self._read_records(source, starts, ends)
         rules = MessageRules.of(self._specs[source])
         schema = StructType()
         for column in plan.image:
@@ -222,10 +222,11 @@ class SourceRows:
             truncations = _collect_truncations(records, _FindTruncates(plan, rules, left_out))
         return select_last_rows(rows, plan, truncations)
 
-    def _read_records(self, starts: str, ends: str) -> DataFrame:
+    def _read_records(self, source: str, starts: str, ends: str) -> DataFrame:
+        connection = self._connections.lookup(self._specs[source].source.connection)
         return (
             self.spark.read.format("kafka")
-            .options(**spark_options(self._connection))
+            .options(**spark_options(connection))
             .option("subscribe", ",".join(sorted(json.loads(starts))))
             .option("startingOffsets", starts)
             .option("endingOffsets", ends)

@@ -24,12 +24,7 @@ from jobs.table.listing import select_items
 from jobs.table.parts import QUARANTINE
 from schemas.directory.quarantine import Quarantined, QuarantineRow
 from schemas.directory.replayed import read_replay
-from schemas.spec.connections import (
-    Connection,
-    kafka_python_options,
-    librdkafka_options,
-    load_connections,
-)
+from schemas.spec.connections import Connections, load_connections
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.table.explanation import Explained
@@ -94,9 +89,8 @@ class Directory:
         """Send a refused message to its topic again."""
         from jobs.changing.quarantine_replay import replay
 
-        with self._open_broker() as (connection, admin):
-            options = librdkafka_options(connection)
-            done = replay(self._job, message, fixed, options, admin, again=again)
+        with self._open_broker() as (connections, admin):
+            done = replay(self._job, message, fixed, connections, admin, again=again)
         document: JsonObject = msgspec.to_builtins(done)
         return document
 
@@ -104,9 +98,8 @@ class Directory:
         """Send refused messages to their topics again; return which, and why not the others."""
         from jobs.changing.quarantine_replay import replay_all
 
-        with self._open_broker() as (connection, admin):
-            options = librdkafka_options(connection)
-            done = replay_all(self._job, messages, options, admin, again=again)
+        with self._open_broker() as (connections, admin):
+            done = replay_all(self._job, messages, connections, admin, again=again)
         document: JsonObject = msgspec.to_builtins(done)
         return document
 
@@ -189,19 +182,18 @@ class Directory:
         from jobs.checking.audit_views import audit_views
 
         whole = not self._job.view and load_spec(self._job.spec).views is not None
-        with self._open_broker() as (connection, admin):
+        with self._open_broker() as (connections, admin):
             check = audit_views if whole else audit
-            return asdict(check(self._job, connection, admin, self._options.master))
+            return asdict(check(self._job, connections, admin, self._options.master))
 
     @contextmanager
-    def _open_broker(self) -> Iterator[tuple[Connection, KafkaAdmin]]:
-        """Yield the connection of the job's source, and a client of it."""
+    def _open_broker(self) -> Iterator[tuple[Connections, KafkaAdmin]]:
+        """Yield the connections, and a client of those of the job's sources."""
         from jobs.edge.kafka.admin import KafkaAdmin
 
         connections = load_connections(self._options.connections, self._options.brokers)
-        connection = connections.lookup(load_spec(self._job.spec).connection)
-        with KafkaAdmin(kafka_python_options(connection)) as admin:
-            yield connection, admin
+        with KafkaAdmin.of_sources(connections, load_spec(self._job.spec)) as admin:
+            yield connections, admin
 
 
 def _read_results(table: TableReader, wanted: Wanted) -> Results:

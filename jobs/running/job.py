@@ -66,8 +66,8 @@ from schemas.directory.failure import forget_failure
 from schemas.directory.reports import READY, StartReport
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
 from schemas.spec.connections import (
+    Connection,
     Connections,
-    kafka_python_options,
     librdkafka_options,
     spark_options,
 )
@@ -180,11 +180,10 @@ class Job:
         # These raise before this start fences another writer: no job can run without them.
         require_limits()
         java(), spark_jars()
-        source = self.connections.lookup(self.spec.connection)
         self._begin("topics")
-        with KafkaAdmin(kafka_python_options(source)) as admin:
+        with KafkaAdmin.of_sources(self.connections, self.spec) as admin:
             identities = find_topics(admin, self.spec.topics)
-            with closing(SourceTopics(source, identities)) as topics:
+            with closing(SourceTopics(self.connections, self.spec, identities)) as topics:
                 self._run_on(topics, paths, before, admin)
 
     def _run_on(
@@ -221,7 +220,7 @@ class Job:
                 newest,
                 clock=clock,
                 spark=spark,
-                connection=librdkafka_options(topics.connection),
+                connections=self._make_options(librdkafka_options),
                 cores=spark.sparkContext.defaultParallelism,
                 on_commit=lambda row, files: self._on_commit(publisher, row, files),
                 check_source=topics.require_same,
@@ -329,7 +328,7 @@ class Job:
         self, spark: SparkSession, pipeline: Pipeline, topics: SourceTopics
     ) -> SourceQuery:
         settings = QuerySettings(
-            spark_options(topics.connection),
+            self._make_options(spark_options),
             scratch=choose_scratch(self.data),
             elastic=not self.master.startswith("local"),
         )
@@ -341,6 +340,13 @@ class Job:
             on_failure=self._failure.append,
             is_stopping=self._stop.is_set,
         )
+
+    def _make_options(
+        self, make: Callable[[Connection], dict[str, str]]
+    ) -> dict[str, dict[str, str]]:
+        """Return the options of a client for each connection of the sources, by name."""
+        names = self.spec.topics_by_connection
+        return {name: make(self.connections.lookup(name)) for name in names}
 
     # --- running ------------------------------------------------------------------------------
 

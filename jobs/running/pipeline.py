@@ -83,7 +83,7 @@ class Pipeline:
         *,
         caches: Mapping[str, Path],  # directories of the hot states
         spark: SparkSession,
-        connection: Mapping[str, str],  # librdkafka options of the source
+        connections: Mapping[str, Mapping[str, str]],  # by name: librdkafka options of sources
         cores: int,
         on_commit: Callable[[EpochRow, Sequence[AddedFile]], None],
         clock: JobClock,
@@ -94,7 +94,7 @@ class Pipeline:
         self.table = table
         self.newest = newest
         self.spark = spark
-        self.connection = connection
+        self.connections = connections
         self.on_commit = on_commit
         self.clock = clock
         self.check_source = check_source
@@ -319,7 +319,7 @@ class Pipeline:
         return DecodeTask(
             source.plan,
             source.rules,
-            self.connection,
+            self.connections[source.spec.source.connection],
             ranges,
             self.table.root,
             epoch,

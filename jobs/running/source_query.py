@@ -48,7 +48,7 @@ class EpochFailed(Exception):
 class QuerySettings:
     """The settings of a job's query: the brokers, and the directory of the checkpoint."""
 
-    connection: Mapping[str, str]  # options of Spark's Kafka source
+    connections: Mapping[str, Mapping[str, str]]  # by name: options of Spark's Kafka source
     scratch: Path
     elastic: bool = False  # executors come and go, so the number of cores changes
 
@@ -122,7 +122,7 @@ class SourceQuery:
         scratch = create_scratch(self._settings.scratch, pipeline.table.root)
         self._scratch = scratch
         minibatch, some = pipeline.spec.minibatch, bool(self._left_out)
-        stream = read_changes(spark, self._settings.connection, starts, minibatch, some=some)
+        stream = read_changes(spark, self._list_clusters(starts), minibatch, some=some)
 
         def run(_changes: DataFrame, _batch: int) -> None:
             try:
@@ -148,6 +148,14 @@ class SourceQuery:
             .trigger(processingTime="0 seconds")
             .start()
         )
+
+    def _list_clusters(self, starts: Offsets) -> list[tuple[Mapping[str, str], Offsets]]:
+        """Return the options of each cluster from which something is read, and its offsets."""
+        clusters = []
+        for name, topics in self._pipeline.spec.topics_by_connection.items():
+            if offsets := {topic: starts[topic] for topic in topics if topic in starts}:
+                clusters.append((self._settings.connections[name], offsets))
+        return clusters
 
 
 def create_scratch(parent: Path, table: TablePath) -> Path:

@@ -13,7 +13,7 @@ from jobs.core.time.followed import FollowedProgress
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.progress import ProgressReader, open_followed
 from jobs.edge.kafka.source import require_same_topics
-from schemas.spec.connections import Connection, kafka_python_options, librdkafka_options
+from schemas.spec.connections import Connections
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import Offsets, TopicIdentity
 
@@ -22,14 +22,15 @@ from schemas.table.epoch import Offsets, TopicIdentity
 class SourceTopics:
     """Connections to the topics; the thread that holds the epoch lock uses them."""
 
-    connection: Connection
+    connections: Connections
+    spec: JobSpec
     identities: Mapping[str, TopicIdentity]
     _admin: KafkaAdmin | None = None
     _followed: dict[str, ProgressReader] = field(default_factory=dict)
 
     def follow(self, spec: JobSpec) -> None:
         """Open the progress of the jobs whose watermarks the spec follows."""
-        self._followed = open_followed(librdkafka_options(self.connection), spec)
+        self._followed = open_followed(self.connections, spec)
 
     def require_same(self) -> None:
         """Raise SourceChanged if a topic was deleted and created again."""
@@ -56,7 +57,7 @@ class SourceTopics:
 
     def _connect(self) -> KafkaAdmin:
         if self._admin is None:
-            self._admin = KafkaAdmin(kafka_python_options(self.connection))
+            self._admin = KafkaAdmin.of_sources(self.connections, self.spec)
         return self._admin
 
 

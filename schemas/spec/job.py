@@ -5,7 +5,7 @@
 
 Instead of `source` and the keys of its rows, `sources` has them by name. With one entry it is only
 another way to write the short form. With several, `source_specs` has the spec of each, and
-`topics` those of all. They share a connection, because one stream of Spark reads them.
+`topics` those of all. Each topic is of one connection, because its name identifies it in a job.
 
 Users write keys; the code uses attributes, whose names carry the unit of a duration: the key
 `latency: 1s` is `minibatch.latency_ms == 1000`. `document()` turns a spec back into the user's
@@ -34,7 +34,7 @@ from schemas.spec.source_rows import (
     is_positional,
     locate_key,
     require_distinct,
-    require_one_stream,
+    require_one_reading,
     section_path,
 )
 from schemas.spec.values import (
@@ -245,7 +245,7 @@ class JobSpec(RowRules):
         if len(sources) > limits.SOURCES_MAX:
             raise ValueError(f"has {len(sources)} sources; use at most {limits.SOURCES_MAX}")
         require_distinct(sources)
-        require_one_stream(sources)
+        require_one_reading(sources)
         return sources
 
     @field_validator("source", *ROW_KEYS, mode="before")
@@ -407,9 +407,18 @@ class JobSpec(RowRules):
         return tuple(dict.fromkeys(chain.from_iterable(self.topics_by_source.values())))
 
     @property
-    def connection(self) -> str:
-        """The name of the Kafka connection that all sources share."""
-        return self.source.connection
+    def topic_connections(self) -> dict[str, str]:
+        """The name of the Kafka connection of each topic."""
+        sources = [each.source for each in self.source_specs.values()]
+        return {topic: each.connection for each in sources for topic in each.topics}
+
+    @property
+    def topics_by_connection(self) -> dict[str, list[str]]:
+        """The topics of each Kafka connection, by its name."""
+        found: dict[str, list[str]] = {}
+        for topic, connection in self.topic_connections.items():
+            found.setdefault(connection, []).append(topic)
+        return found
 
     def sources_of(self, topic: str) -> tuple[str, ...]:
         """Return the names of the sources that read a topic; ("",) in the short form."""

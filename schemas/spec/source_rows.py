@@ -85,20 +85,19 @@ def require_distinct(names: Mapping[str, object]) -> None:
             raise MisplacedError(f"differs from {first!r} only in case; rename one of them", name)
 
 
-def require_one_stream(sources: Mapping[str, NamedSource]) -> None:
-    """Raise MisplacedError unless one stream can read all sources, each topic in one way."""
-    first, *_ = sources
+def require_one_reading(sources: Mapping[str, NamedSource]) -> None:
+    """Raise MisplacedError unless one job can read all sources, each topic in one way."""
     topics: dict[str, tuple[str, NamedSource]] = {}
     for name, each in sources.items():
-        if each.connection != sources[first].connection:
-            raise MisplacedError(
-                f"is {each.connection!r}, and that of {first} is {sources[first].connection!r}; a "
-                "job reads from one cluster, so use one connection, or mirror the topic there",
-                name,
-                "connection",
-            )
         for topic in each.topics:
             other, known = topics.setdefault(topic, (name, each))
+            if each.connection != known.connection:
+                raise MisplacedError(
+                    f"differs from that of {other}, which reads a topic {topic} too; a job knows a "
+                    "topic by its name, so use the same connection, or give one topic another name",
+                    name,
+                    "connection",
+                )
             same_time = each.strategy_of(topic) == known.strategy_of(topic)
             for key, same in (("watermark", same_time), ("start", each.start == known.start)):
                 if not same:

@@ -101,15 +101,26 @@ class Lags:
                     log.exception("cannot measure lags")
 
     def _request_ends(self, name: str, spec: JobSpec, newest: EpochRow) -> None:
-        connection = spec.connection
+        found: Offsets = {}
+        for connection, topics in spec.topics_by_connection.items():
+            known = {topic: newest.offsets[topic] for topic in topics if topic in newest.offsets}
+            ends = self._request_of(connection, name, known)
+            if ends is None:
+                return
+            found |= ends
+        self._found[name] = (time.monotonic(), found)
+        self._on_ends(name)
+
+    def _request_of(self, connection: str, name: str, known: Offsets) -> Offsets | None:
+        """Return the end offsets of a job's topics of one connection; None if unknown."""
         now = time.monotonic()
         if any(now < self._retry_at.get(each, 0) for each in ((connection, ""), ("", name))):
-            return
+            return None
         try:
             client = self._connect(connection)
             wanted = {
                 TopicPartition(topic, int(partition)): OffsetSpec.LATEST
-                for topic, partitions in newest.offsets.items()
+                for topic, partitions in known.items()
                 for partition in partitions
             }
             offsets = client.list_partition_offsets(wanted, _READ_COMMITTED) if wanted else {}
@@ -118,13 +129,11 @@ class Lags:
             of_topic = isinstance(error, _OF_TOPIC)  # the other jobs of the connection go on
             failed = ("", name) if of_topic else (connection, "")
             self._retry_at[failed] = time.monotonic() + _AFTER_FAILURE_SECONDS
-            if of_topic:
-                return
-            with suppress(Exception):
-                self._clients.pop(connection).close()
-            return
-        self._found[name] = (time.monotonic(), _group_by_topic(offsets))
-        self._on_ends(name)
+            if not of_topic:
+                with suppress(Exception):
+                    self._clients.pop(connection).close()
+            return None
+        return _group_by_topic(offsets)
 
     def _connect(self, name: str) -> Any:
         client = self._clients.get(name)

@@ -82,8 +82,10 @@ def _check_name(document: Document, name: str) -> list[Problem]:
 
 def _check_connections(document: Document, spec: JobSpec, known: Connections) -> list[Problem]:
     """Return a problem for each connection that the operator has not configured."""
-    first = next(iter(spec.source_specs))  # the others have the same connection
-    named = [(locate_key(("source", "connection"), first)[:-1], spec.connection)]
+    named = [
+        (locate_key(("source", "connection"), name)[:-1], alone.source.connection)
+        for name, alone in spec.source_specs.items()
+    ]
     for view, own in spec.view_specs.items():
         if own.sink is not None:
             named.append((("views", view, "sink") if view else ("sink",), own.sink.connection))

@@ -154,7 +154,7 @@ class Driver:
         partitions = {name: identity.partitions for name, identity in self.identities.items()}
         options: dict[str, Any] = {
             "spark": None,
-            "connection": {},
+            "connections": {"default": {}},
             "cores": 2,
             "on_commit": self._committed,
             "clock": JobClock(job.spec, partitions, newest, read_log_ends=dict),

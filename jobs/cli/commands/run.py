@@ -39,7 +39,8 @@ def run(options: argparse.Namespace) -> None:
     if on_terminal:  # a person should not wait as long as a supervised job does
         from jobs.edge.kafka.admin import require_listener
 
-        require_listener(connections.lookup(spec.connection).bootstrap)
+        for name in spec.topics_by_connection:
+            require_listener(connections.lookup(name).bootstrap)
     from jobs.running.job import Job  # imports Spark
 
     job = Job(

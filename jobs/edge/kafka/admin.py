@@ -29,6 +29,8 @@ from kafka.structs import OffsetAndMetadata
 from schemas import limits
 from schemas.limits import LISTENER_SECONDS_MAX
 from schemas.spec.broker_address import require_allowed_brokers
+from schemas.spec.connections import Connections, kafka_python_options
+from schemas.spec.job import JobSpec
 from schemas.table.epoch import TopicIdentity
 
 _READ_COMMITTED = 1
@@ -72,6 +74,7 @@ class KafkaAdmin:
     ) -> None:
         milliseconds = int(seconds_max * 1_000)
         self._seconds_max = seconds_max
+        self._elsewhere: dict[str, KafkaAdmin] = {}  # topics of other clusters
         given = options["bootstrap_servers"]
         addresses = [given] if isinstance(given, str) else list(given)
         try:
@@ -98,16 +101,35 @@ class KafkaAdmin:
     ) -> None:
         self.close()
 
+    @classmethod
+    def of_sources(cls, connections: Connections, spec: JobSpec) -> Self:
+        """Open the clusters of a job's sources; each topic is found where it is."""
+        (first, _), *others = spec.topics_by_connection.items()
+        admin = cls(kafka_python_options(connections.lookup(first)))
+        try:
+            for name, topics in others:
+                other = KafkaAdmin(kafka_python_options(connections.lookup(name)))
+                admin._elsewhere |= dict.fromkeys(topics, other)
+        except BaseException:
+            admin.close()
+            raise
+        return admin
+
     def close(self) -> None:
+        for admin in {id(each): each for each in self._elsewhere.values()}.values():
+            admin.close()
         self._client.close()
 
-    def topics(self) -> list[str]:
-        """Return the names of the topics, without those of Kafka itself."""
-        return sorted(name for name in self._client.list_topics() if not name.startswith("__"))
+    def topics(self, beside: str = "") -> list[str]:
+        """Return the names of a cluster's topics, without those of Kafka itself.
+
+        It is the cluster of the topic `beside`."""
+        names = self._client_of(beside).list_topics()
+        return sorted(name for name in names if not name.startswith("__"))
 
     def topic(self, name: str) -> TopicIdentity | None:
         """Return the topic's id and partition count; None if there is no such topic."""
-        (topic,) = self._client.describe_topics([name])
+        (topic,) = self._client_of(name).describe_topics([name])
         code = topic["error_code"]
         if code == _UNKNOWN_TOPIC:
             return None
@@ -159,7 +181,8 @@ class KafkaAdmin:
         deadline = time.monotonic() + self._seconds_max
         while True:
             try:
-                for partition, error in self._client.alter_group_offsets(group, wanted).items():
+                errors = self._client_of(name).alter_group_offsets(group, wanted)
+                for partition, error in errors.items():
                     if error.errno:
                         raise error(f"offset of {name} {partition.partition} for group {group!r}")
                 return
@@ -173,8 +196,11 @@ class KafkaAdmin:
         if topic is None:
             raise TopicMissing(f"there is no topic {name!r}")
         wanted = {TopicPartition(name, number): spec for number in range(topic.partitions)}
-        found = self._client.list_partition_offsets(wanted, isolation)
+        found = self._client_of(name).list_partition_offsets(wanted, isolation)
         return {partition.partition: at.offset for partition, at in sorted(found.items())}
+
+    def _client_of(self, topic: str) -> KafkaAdminClient:
+        return self._elsewhere.get(topic, self)._client
 
 
 def require_listener(addresses: Sequence[str], seconds_max: float = LISTENER_SECONDS_MAX) -> None:

@@ -15,7 +15,7 @@ from kafka.errors import KafkaError
 
 from jobs.core.publish.protocol import Progress
 from schemas.limits import KAFKA_ADMIN_SECONDS_MAX, PROGRESS_TAIL_RECORDS
-from schemas.spec.connections import kafka_python_options
+from schemas.spec.connections import Connections, kafka_python_options, librdkafka_options
 from schemas.spec.job import JobSpec
 from schemas.table.changelog import progress_topic
 
@@ -95,7 +95,11 @@ class ProgressReader:
         self._consumer.close()
 
 
-def open_followed(connection: Mapping[str, str], spec: JobSpec) -> dict[str, ProgressReader]:
+def open_followed(connections: Connections, spec: JobSpec) -> dict[str, ProgressReader]:
     """Open a reader for each topic whose watermark is that of the job which writes it."""
-    followed = (topic for topic, each in spec.strategies.items() if each.follows)
-    return {topic: ProgressReader(connection, topic) for topic in followed}
+    names = spec.topic_connections
+    return {
+        topic: ProgressReader(librdkafka_options(connections.lookup(names[topic])), topic)
+        for topic, each in spec.strategies.items()
+        if each.follows
+    }

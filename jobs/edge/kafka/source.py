@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
+from functools import reduce
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -29,16 +30,35 @@ class SourceChanged(Exception):
 
 def read_changes(
     spark: SparkSession,
-    connection: Mapping[str, str],
-    starts: Offsets,
+    clusters: Sequence[tuple[Mapping[str, str], Offsets]],
     minibatch: MiniBatch,
     *,
     some: bool = False,
 ) -> DataFrame:
-    """Return the stream of the topics from these offsets on, in micro-batches of bundle size.
+    """Return the stream of topics from the offsets of each cluster on, in micro-batches.
 
-    With `some`, read only the partitions in `starts`; else also those that a topic gets later.
+    With `some`, read only the partitions in the offsets; else also those that a topic gets later.
     """
+    shares = len(clusters)
+    streams = [
+        _read_cluster(spark, options, starts, minibatch, shares, some=some)
+        for options, starts in clusters
+    ]
+    return reduce(DataFrame.union, streams)
+
+
+def _read_cluster(
+    spark: SparkSession,
+    connection: Mapping[str, str],
+    starts: Offsets,
+    minibatch: MiniBatch,
+    shares: int,
+    *,
+    some: bool,
+) -> DataFrame:
+    """Return the stream of one cluster, with its share of a bundle's records."""
+    assert minibatch.max_rows is not None
+    size = None if minibatch.size is None else minibatch.size // shares
     option = "assign" if some else "subscribe"
     names = {topic: [int(p) for p in sorted(found)] for topic, found in starts.items()}
     reader = (
@@ -48,10 +68,10 @@ def read_changes(
         .option("startingOffsets", json.dumps(starts))
         .option("failOnDataLoss", "true")
         .option("kafka.isolation.level", "read_committed")
-        .option("maxOffsetsPerTrigger", str(minibatch.max_rows))
+        .option("maxOffsetsPerTrigger", str(max(1, minibatch.max_rows // shares)))
     )
-    if minibatch.size is not None and minibatch.size > 1:
-        reader = reader.option("minOffsetsPerTrigger", str(minibatch.size))
+    if size is not None and size > 1:
+        reader = reader.option("minOffsetsPerTrigger", str(size))
         reader = reader.option("maxTriggerDelay", f"{minibatch.latency_ms}ms")
     return reader.load()
 
@@ -59,12 +79,14 @@ def read_changes(
 def read_planned_ends(spark: SparkSession) -> Offsets:
     """Return the end offsets of the micro-batch that runs in the calling thread.
 
-    The query has them, because the Kafka source is its only source. Its rows do not show them: a
-    transactional topic ends in control records, and a compacted topic has gaps.
+    The query has them of each cluster. Its rows do not show them: a transactional topic ends in
+    control records, and a compacted topic has gaps.
     """
     query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     execution = spark._jsparkSession.streams().get(query).streamingQuery()
-    planned: Offsets = json.loads(execution.availableOffsets().values().head().json())
+    clusters, planned = execution.availableOffsets().values().iterator(), Offsets()
+    while clusters.hasNext():
+        planned |= json.loads(clusters.next().json())
     return planned
 
 
@@ -75,7 +97,7 @@ def find_topics(admin: KafkaAdmin, topics: Sequence[str]) -> dict[str, TopicIden
     if missing:
         raise TopicMissing(
             f"source topic {missing[0]!r} does not exist; create it or correct its name in the spec"
-            f"{_describe_known(missing[0], admin.topics())}"
+            f"{_describe_known(missing[0], admin.topics(beside=missing[0]))}"
         )
     return {name: identity for name, identity in found.items() if identity is not None}
 

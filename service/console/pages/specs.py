@@ -137,7 +137,8 @@ async def preview(
     values = await _make_preview(runtime, body, name, sample)
     if values["trial"] is not None:
         spec = values["checked"].spec
-        request.state.reads = [f"{spec.connection}/{topic}" for topic in spec.topics]
+        connections = spec.topic_connections.items()
+        request.state.reads = [f"{connection}/{topic}" for topic, connection in connections]
     return await render_page(
         request, visitor, "editor/preview.html", dataflow_width=WIDTH, **values
     )
@@ -156,7 +157,11 @@ async def _make_preview(runtime: Runtime, body: bytes, name: str | None, sample:
     values["taken"] = name is None and runtime.register.find_job(checked.spec.name) is not None
     if sample:
         try:
-            messages = await runtime.samples.read_newest(spec.connection, spec.topics)
+            messages = [
+                message
+                for connection, topics in spec.topics_by_connection.items()
+                for message in await runtime.samples.read_newest(connection, topics)
+            ]
             values["trial"] = await runtime.attempts.run(
                 partial(run_trial, checked.main, checked.plan, messages)
             )

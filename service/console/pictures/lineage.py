@@ -80,7 +80,7 @@ def _parse(name: str, text: str) -> JobTopics | None:
         return None
     sinks = [each.sink for each in spec.view_specs.values() if each.sink is not None]
     topics = tuple((sink.connection, sink.topic) for sink in sinks)
-    sources = tuple((spec.connection, topic) for topic in spec.topics)
+    sources = tuple((name, topic) for topic, name in spec.topic_connections.items())
     return JobTopics(name, sources, topics, _summarize(spec))
 
 

@@ -107,9 +107,9 @@ def test_that_offsets_were_moved_is_told_until_it_is_made_good(
 ) -> None:
     place = written.place
     move_offsets(place, {topic: {"0": 7}}, admin)
-    connection = load_connections(None, broker.address).lookup("default")
+    connections = load_connections(None, broker.address)
     with pytest.raises(CannotAudit, match="moved by hand at epoch 3"):
-        audit(place, connection, admin, "local[1]")
+        audit(place, connections, admin, "local[1]")
     assert written.reader().explain(("a",)).moved == 3
     other = JobDirectory(place.data, "other")
     clone(place, other, clone_spec(load_spec(place.spec), "other"), None)

@@ -22,6 +22,7 @@ from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
 from schemas.directory.paths import JobDirectory
 from schemas.directory.quarantine import QuarantineRow, identity_of
+from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from tests.support.jobs.canal_messages import insert, row
@@ -169,12 +170,12 @@ def test_what_only_a_replayed_view_refuses_is_its_own_and_is_not_sent_again(
     assert job.at_view("by-key").results() == {("a",): (1,)}
     assert new.results() == {}
     identity = identity_of(msgspec.convert(new.quarantine()[0], QuarantineRow).position)
-    connection = {"bootstrap.servers": broker.address}
+    connections = load_connections(None, broker.address)
     with (
         KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin,
         pytest.raises(CannotReplay, match="only one view refused this message"),
     ):
-        send_again(new.place, identity, timed("c"), connection, admin)
+        send_again(new.place, identity, timed("c"), connections, admin)
 
 
 @pytest.mark.parametrize("name", ["", "whole"])

@@ -170,9 +170,9 @@ class Deduping:
         return self.job.epoch().counters
 
     def audit(self) -> AuditReport:
-        connection = load_connections(None, self.broker.address).lookup("default")
+        connections = load_connections(None, self.broker.address)
         reader = TableReader.open(self.job.place)
-        source = SourceRows(lambda: self.spark, connection, [reader])
+        source = SourceRows(lambda: self.spark, connections, [reader])
         with KafkaAdmin({"bootstrap_servers": [self.broker.address]}) as admin:
             return audit_table(reader, admin, source)
 

@@ -178,9 +178,9 @@ def test_the_editor_knows_the_keys_of_a_source() -> None:
             "source: belongs to each source; move it into sources.orders",
         ),
         (
-            {"orders": ORDERS, "customers": {**CUSTOMERS, "connection": "east"}},
+            {"orders": ORDERS, "items": {**ORDERS, "connection": "east"}},
             {},
-            "sources.customers.connection: is 'east', and that of orders is 'default'; a job reads",
+            "sources.items.connection: differs from that of orders, which reads a topic",
         ),
         (
             {"orders": ORDERS, "items": {**ORDERS, "watermark": {"delay": "1s"}}},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from jobs.edge.process.broker import Broker
@@ -43,5 +45,39 @@ def test_a_job_without_its_topic_leaves_the_lags_of_the_others(broker: Broker, t
         assert lags.compute_lag("a-gone", jobs[0][1], jobs[0][2]) is None
         for name, spec, newest in jobs[1:]:
             assert lags.compute_lag(name, spec, newest) == Lag(1, {f"{topic}/0": 1})
+    finally:
+        lags.close()
+
+
+def test_a_job_of_two_clusters_has_the_lag_of_both_or_none(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """Two names of one cluster are two connections, and a silent one makes the lag unknown."""
+    create_topic(broker.address, topic, 1)
+    create_topic(broker.address, f"{topic}-b", 1)
+    produce(broker.address, topic, [(0, insert(row("a", 1)))])
+    produce(broker.address, f"{topic}-b", [(0, insert(row("a", 1)))] * 2)
+    file = tmp_path / "connections.yaml"
+    file.write_text(f"east: {{bootstrap: '{broker.address}'}}\nnone: {{bootstrap: '127.0.0.1:9'}}")
+    jobs = []
+    for east in ("none", "east"):
+        columns = {"k": "STRING"}
+        sources = {
+            "a": {"topic": topic, "columns": columns},
+            "b": {"topic": f"{topic}-b", "connection": east, "columns": columns},
+        }
+        query = "SELECT a.k, COUNT(*) AS n FROM a JOIN b ON a.k = b.k GROUP BY a.k"
+        spec = load_spec({"name": east, "sources": sources, "query": query})
+        offsets = {topic: {"0": 0}, f"{topic}-b": {"0": 0}, "of-before": {"0": 0}}
+        jobs.append((east, spec, epoch_row(1, offsets=offsets)))
+    measured: set[str] = set()
+    lags = Lags(load_connections(file, broker.address), lambda: jobs, measured.add)
+    lags.start()
+    try:
+        eventually(lambda: measured)
+        assert measured == {"east"}
+        assert lags.compute_lag(*jobs[0]) is None
+        found = lags.compute_lag(*jobs[1])
+        assert found == Lag(3, {f"{topic}/0": 1, f"{topic}-b/0": 2}, {"a": 1, "b": 2})
     finally:
         lags.close()

@@ -119,7 +119,7 @@ class EpochsByHand:
             table,
             newest,
             spark=self.spark,
-            connection={"bootstrap.servers": self.brokers},
+            connections={"default": {"bootstrap.servers": self.brokers}},
             cores=2,
             on_commit=lambda _row, _files: None,
             clock=ClockByHand(self, newest, topics),

@@ -181,7 +181,7 @@ class JoinedTables(Tables):
     def audit(self) -> dict[str, AuditReport]:
         """Return the report of each view."""
         readers, connections = open_views(self.job.place), load_connections(None, self.job.brokers)
-        source = SourceRows(lambda: self.job.spark, connections.lookup("default"), readers.values())
+        source = SourceRows(lambda: self.job.spark, connections, readers.values())
         with KafkaAdmin({"bootstrap_servers": [self.job.brokers]}) as admin:
             return {name: audit_table(each, admin, source) for name, each in readers.items()}
 

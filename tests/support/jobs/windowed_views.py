@@ -31,7 +31,7 @@ def at(second: int, k: str = "a") -> bytes:
 
 def audited(job: EpochsByHand, view: str, place: JobDirectory | None = None) -> AuditReport:
     """The audit of a view of this job, or of another job with the same topic."""
-    connection = load_connections(None, job.brokers).lookup("default")
+    connections = load_connections(None, job.brokers)
     reader = TableReader.open((place or job.place).at_view(view))
     with KafkaAdmin({"bootstrap_servers": [job.brokers]}) as admin:
-        return audit_table(reader, admin, SourceRows(lambda: job.spark, connection, [reader]))
+        return audit_table(reader, admin, SourceRows(lambda: job.spark, connections, [reader]))

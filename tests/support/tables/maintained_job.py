@@ -58,7 +58,7 @@ class MaintainedJob:
             table,
             newest,
             spark=cast(SparkSession, None),
-            connection={},  # no epoch here has data
+            connections={},  # no epoch here has data
             caches={"": hot_state_of(self.place, table.handle)},
             cores=1,
             on_commit=lambda row, files: None,

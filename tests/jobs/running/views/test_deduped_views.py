@@ -293,9 +293,9 @@ def test_the_audit_of_views_that_share_images_finds_them_equal(
     job, table = open_views(spark, broker, topic, tmp_path, VIEWS, **DEDUPE), Table(Random(9))
     output = table.changes(60)
     job.epoch_of([*output, *output[:20], *output])
-    connection = load_connections(None, broker.address).lookup("default")
+    connections = load_connections(None, broker.address)
     with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
-        report = audit_views(job.place, connection, admin, "local[1]")
+        report = audit_views(job.place, connections, admin, "local[1]")
     assert {name: each.verdict for name, each in report.views.items()} == dict.fromkeys(
         VIEWS, "equal"
     )

@@ -83,7 +83,7 @@ def test_each_view_is_merged_by_itself_and_files_of_no_version_are_swept(tmp_pat
         table,
         newest,
         spark=cast(SparkSession, None),
-        connection={},
+        connections={},
         cores=1,
         on_commit=lambda row, files: None,
         clock=JobClock(spec, {}, newest, read_log_ends=dict),
