@@ -10,10 +10,11 @@ import signal
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import Generator, Iterator, Mapping
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import settings
@@ -22,6 +23,7 @@ from jobs.edge.machine.kernel_cache import use_kernel_cache
 from jobs.edge.process.broker import Broker
 from tests.support import processes
 from tests.support.command.warm_command import warm_commands
+from tests.support.jobs.worker_session import worker_session
 from tests.support.runner.costs import PARTS, Cost, CostMeter, median_costs, part_of, sum_costs
 from tests.support.runner.scheduling import pytest_xdist_make_scheduler
 from tests.support.warm_driver import warm_driver
@@ -116,8 +118,18 @@ def jvm_starts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[processes.J
     """From the first test on, processes and JVMs are recorded."""
     processes.record()
     yield processes.JvmStarts(tmp_path_factory.mktemp("java"))
+    worker_session.stop()
     warm_driver.close()
     warm_commands.close()
+
+
+@pytest.fixture(autouse=True)
+def a_test_that_ends_its_workers_spark_is_named(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Those that come after it would fail without a hint of the one that did it."""
+    yield
+    if worker_session.restart_if_ended():
+        said = f"{request.node.nodeid} has ended the Spark session that all tests here share"
+        warnings.warn(said, stacklevel=1)
 
 
 @pytest.fixture(autouse=True)
@@ -178,12 +190,9 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    from jobs.edge.spark.session import session
-
-    running = session("tests")
-    yield running
-    running.stop()
+def spark() -> SparkSession:
+    assert worker_session.spark is not None  # functions of Spark's columns need a running one
+    return cast("SparkSession", worker_session)
 
 
 @pytest.fixture(scope="session")

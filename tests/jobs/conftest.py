@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark() -> SparkSession:
     """Start the worker's session only for what a function call cannot do."""
-    here = TasksHere()
-    yield cast("SparkSession", here)
-    here.stop()
+    return cast("SparkSession", TasksHere())

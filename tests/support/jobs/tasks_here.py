@@ -12,17 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from jobs.edge.spark.task_errors import TaskError
 from jobs.edge.tasks.fold import TimeTask
 from schemas.types.arrow_values import to_list
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.jobs.worker_session import worker_session
 
 Rows = Iterable[tuple[str, bytes]]
 
@@ -65,25 +62,15 @@ class Numbers:
 class TasksHere:
     """A Spark session, as far as the pipeline of a plain query needs one."""
 
-    @cached_property
-    def _spark(self) -> SparkSession:
-        from jobs.edge.spark.session import session
-
-        return session("tests")
-
-    def stop(self) -> None:
-        if "_spark" in vars(self):
-            self._spark.stop()
-
     @property
     def sparkContext(self) -> TasksHere:
         return self
 
     def parallelize(self, numbers: range, _partitions: int) -> Numbers:
-        return Numbers(numbers, lambda: self._spark)
+        return Numbers(numbers, lambda: worker_session.spark)
 
     def range(self, *planned: int) -> Numbers:
-        return Numbers(range(*planned[:3]), lambda: self._spark.range(*planned))
+        return Numbers(range(*planned[:3]), lambda: worker_session.spark.range(*planned))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
+        return getattr(worker_session.spark, name)
