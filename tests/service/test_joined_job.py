@@ -40,7 +40,7 @@ def test_a_job_of_several_sources_shows_each_of_them(client: httpx.Client) -> No
 
 
 def test_a_connection_that_the_service_lacks_is_named_at_its_source(client: httpx.Client) -> None:
-    elsewhere = SPEC.replace("topic:", "connection: east, topic:")
+    elsewhere = SPEC.replace("topic:", "connection: east, topic:", 1)
     found = client.post("/v1/jobs:validate", content=elsewhere).json()
     (error,) = found["errors"]
     assert (error["path"], error["line"]) == ("sources.orders.connection", 3)

@@ -26,6 +26,7 @@ def test_each_mutant_says_where_it_is() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.costly("each broken line is tried in a process of its own")
 @pytest.mark.timeout(600)
 def test_some_breaks_of_the_core_are_noticed(tmp_path: Path) -> None:
     tally, checkout = FaultTally("mutation, short"), copy_of_the_checkout(tmp_path)

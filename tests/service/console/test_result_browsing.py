@@ -11,6 +11,8 @@ from tests.support.console.living import living
 from tests.support.console.visits import Visits, assert_sound, assert_sound_everywhere
 from tests.support.sampling import quick
 
+pytestmark = pytest.mark.costly("each page in light and dark, at three widths")
+
 PAGES = {
     "results": "/jobs/items/results",
     "past": "/jobs/items/results?as_of=epoch:30&where=total%3E%3D2&order=-top",

@@ -25,7 +25,13 @@ from service.client import Client
 from tests.support.service.curl_lines import CURLS
 from tests.support.service.served import Served, end_jobs, eventually
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(560)]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(560),
+    pytest.mark.costly("every line of the document, with a job's replays and audit"),
+]
 
 TOPIC = "shop.product"
 EPOCHS = 45  # the lines name epochs up to 42

@@ -17,7 +17,11 @@ from service.access.tokens import Tokens
 from tests.support.service.served import CHECKOUT, Served, end_jobs
 from tests.support.service.tables import WatchedTable
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.costly("made-up requests for every route"),
+]
 
 # The same requests each time, so that a failure belongs to the change under test; EXPLORE=1 makes
 # new ones.

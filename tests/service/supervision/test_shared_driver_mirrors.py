@@ -15,7 +15,7 @@ from schemas.directory.paths import JobDirectory
 from tests.support.service.crew import Crew, Member, crew_of
 from tests.support.service.served import eventually
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(580)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.faults, pytest.mark.timeout(580)]
 
 
 @pytest.fixture
