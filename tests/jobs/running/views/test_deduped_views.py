@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -287,8 +288,15 @@ def test_a_rewind_and_a_clone_of_views_take_along_their_images(
 @pytest.mark.slow
 @pytest.mark.spark
 def test_the_audit_of_views_that_share_images_finds_them_equal(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    spark: SparkSession,
+    broker: Broker,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # An audit ends its session, and this one is that of all tests here.
+    name = "jobs.checking.audit_views.open_session"
+    monkeypatch.setattr(name, lambda *_: nullcontext(lambda: spark))
     create_topic(broker.address, topic, 2)
     job, table = open_views(spark, broker, topic, tmp_path, VIEWS, **DEDUPE), Table(Random(9))
     output = table.changes(60)
