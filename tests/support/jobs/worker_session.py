@@ -39,6 +39,8 @@ class WorkerSession:
             self._started = None
 
     def __getattr__(self, name: str) -> Any:
+        if self._started is None and name.startswith("_"):
+            raise AttributeError(name)  # pytest looks for such names in all that a module holds
         return getattr(self.spark, name)
 
 
