@@ -184,6 +184,7 @@ def test_the_results_of_one_epoch_are_those_of_the_progress(
     assert ordered(rows) == items.results(3)
 
 
+@pytest.mark.slow
 def test_the_java_program_prints_the_current_results(
     items: Items, publish: Publish, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def read_all(client: httpx.Client, name: str = "items", **parameters: str) -> di
     return {view: each["rows"] for view, each in page["views"].items()}
 
 
+@pytest.mark.slow
 def test_a_service_changes_all_views_of_a_job_together(job: RunningJob, served: Served) -> None:
     with served.client() as client:
         (half,) = client.get(f"{JOB}/savepoints").json()["savepoints"]

@@ -110,6 +110,7 @@ def test_a_codec_without_a_library_is_named(served: Served, broker: Broker, topi
     assert (refused.status_code, refused.json()["code"]) == (501, "codec-missing")
 
 
+@pytest.mark.slow
 def test_a_service_that_is_to_end_does_not_wait_for_an_attempt(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:

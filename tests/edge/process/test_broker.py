@@ -147,6 +147,7 @@ def test_a_message_of_64_mb_passes(broker: Broker, topic: str) -> None:
     assert outcome == [None]
 
 
+@pytest.mark.slow
 @pytest.mark.broker
 @pytest.mark.parametrize("end", quick(["stop", "kill"], ["kill"]))
 def test_data_and_port_survive_a_restart(own: Broker, topic: str, end: str) -> None:

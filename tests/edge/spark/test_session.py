@@ -29,6 +29,7 @@ def test_options_of_whoever_runs_it_reach_the_jvm(spark: SparkSession) -> None:
     assert set(wanted) <= set(running.getInputArguments())
 
 
+@pytest.mark.slow
 def test_the_driver_makes_no_object_of_what_a_stranger_sends(spark: SparkSession) -> None:
     answers = [answer_to_stranger(port) for port in listening_ports(psutil.Process())]
     assert any(b"Expected SaslMessage" in answer for answer in answers), "the frame is Spark's"

@@ -85,6 +85,7 @@ def test_windows_come_to_a_job_that_has_read_nothing_but_knows_the_time(
     assert len(job.at_view("windows").results()) == (1 if emit == "final" else 2)
 
 
+@pytest.mark.slow
 def test_an_audit_of_a_new_view_with_windows_counts_the_late_rows_of_the_replay(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def count_late(job: EpochsByHand, view: str) -> int:
     return sum(row.counts.late_windows for row in counted)
 
 
+@pytest.mark.slow
 def test_a_savepoint_that_is_older_than_all_kept_epochs_is_restored_and_audited(
     job: EpochsByHand, view: str, tmp_path: Path
 ) -> None:

@@ -37,7 +37,19 @@ def test_the_audit_of_all_views_names_the_damaged_one_and_only_that(
     damage_results(JobDirectory(job.data, "items", "view-2"), "n_2")
     (found,) = job.ask("audit", "items", "--brokers", broker.address, code=1)
     _must_name_the_damage(found)
+
+
+@pytest.mark.slow
+def test_one_view_is_audited_alone_and_a_service_audits_all_or_one(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    job = make_shop_views(broker.address, topic, tmp_path)
+    made = history(22, 120)
+    produce(broker.address, topic, ((each.partition, each.value) for each in made.messages))
+    job.must_run()
+    damage_results(JobDirectory(job.data, "items", "view-2"), "n_2")
     brokers = ("--brokers", broker.address)
+    (found,) = job.ask("audit", "items", *brokers, code=1)
     assert job.ask("audit", "items.view-0", *brokers) == [found["views"]["view-0"]]
     damaged = job.ask("audit", "items", "--view", "view-2", *brokers, code=1)
     assert damaged == [found["views"]["view-2"]]

@@ -282,6 +282,7 @@ def next_row(row: EpochRow, changelog_rows: int = 0) -> EpochRow:
 # --- a running job ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_running_job_refuses_a_second_and_ends_at_sigterm(
     lab: Lab, copied: Path, tmp_path: Path, retally: Retally
 ) -> None:

@@ -293,6 +293,7 @@ def test_a_broker_that_is_not_there_is_named_within_seconds(
     assert (code, out.splitlines()[-1]) == (1, f"BAD broker: {sentence}")
 
 
+@pytest.mark.slow
 def test_a_missing_java_and_missing_jars_are_named_as_doctor_names_them(
     retally: Retally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

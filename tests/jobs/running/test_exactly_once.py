@@ -94,6 +94,7 @@ def test_a_commit_whose_reply_is_lost_is_recognised_and_not_made_twice(
     must_be_exact(job, made, query)
 
 
+@pytest.mark.slow
 def test_a_driver_that_starts_takes_over_from_one_that_commits_meanwhile(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -66,6 +66,7 @@ def test_jobs_in_a_circle_are_drawn_too() -> None:
     assert lineage.width < 3_000
 
 
+@pytest.mark.slow
 def test_lineage_leads_to_the_jobs_and_topics_at_every_width(workshop_visits: Visits) -> None:
     up = {"columns": {"k": "STRING"}, "query": "SELECT k, COUNT(*) AS n FROM t GROUP BY k"}
     up |= {"source": {"topic": "lineage-source"}, "sink": {"topic": "lineage-changes"}}

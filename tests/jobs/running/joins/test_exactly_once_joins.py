@@ -56,6 +56,7 @@ def must_be_exact(job: RunningJob, tables: Tables) -> None:
         assert Counter(tuple(row.values()) for row in published) == truth[name], name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("failpoint", "action"), quick(KILLS, KILLS[1:2], pytest.mark.faults))
 def test_after_a_kill_every_view_and_its_topic_is_exact(
     failpoint: str, action: str, broker: Broker, topic: str, tmp_path: Path

@@ -44,6 +44,7 @@ def test_each_view_is_exact_after_every_epoch_and_restart(
             shutil.rmtree(job.cache.parent)
 
 
+@pytest.mark.slow
 def test_rows_that_are_retracted_before_they_come_end_in_the_same_result(
     spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
 ) -> None:
@@ -57,6 +58,7 @@ def test_rows_that_are_retracted_before_they_come_end_in_the_same_result(
     assert all(row.counts.groups_below_zero >= 0 for row in tables.job.epochs())
 
 
+@pytest.mark.slow
 def test_sources_with_dedupe_are_joined_as_if_nothing_were_repeated(
     spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
 ) -> None:
@@ -109,6 +111,7 @@ def test_a_key_with_many_rows_on_both_sides_stops_the_job_by_name(
     assert tables.job.pipeline.newest.epoch == 1
 
 
+@pytest.mark.slow
 def test_a_rewind_and_a_clone_take_the_rows_of_the_joins_with_them(
     spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
 ) -> None:
@@ -129,6 +132,7 @@ def test_a_rewind_and_a_clone_take_the_rows_of_the_joins_with_them(
         assert again.results() == exact
 
 
+@pytest.mark.slow
 def test_merged_sides_are_the_same_rows(
     spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
 ) -> None:

@@ -18,6 +18,7 @@ ASKED = {"q0": 0, "q1": 6, "q2": 7}  # over a and b; over a, b and c; over c alo
 
 @pytest.mark.spark
 @pytest.mark.broker
+@pytest.mark.slow
 def test_a_job_joins_topics_of_two_clusters(broker: Broker, topic: str, tmp_path: Path) -> None:
     with Broker(tmp_path / "east") as east:
         queries = [QUERIES[number] for number in ASKED.values()]

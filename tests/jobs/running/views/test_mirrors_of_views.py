@@ -21,6 +21,7 @@ from tests.support.service.served import eventually
 
 pytestmark = [
     pytest.mark.spark,
+    pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.costly("a mirror of each view is refreshed by Spark"),
 ]

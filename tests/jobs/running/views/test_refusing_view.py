@@ -20,6 +20,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.slow
 def test_what_one_view_refuses_is_named_by_the_run_and_in_no_other_quarantine(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
