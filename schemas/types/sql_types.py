@@ -54,6 +54,14 @@ COMPOSITE = (Kind.ARRAY, Kind.ROW)  # results of aggregates; no column of a sour
 INTEGER_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
 FLOATING = (Kind.FLOAT, Kind.DOUBLE)
 ALIASES = {"BYTES": "BINARY", "INTEGER": "INT", "VARCHAR": "STRING", "CHAR": "STRING"}
+# MySQL's and DuckDB's unsigned integers, as the type that holds all of their values.
+UNSIGNED = {
+    **dict.fromkeys(("TINYINT UNSIGNED", "UTINYINT"), "SMALLINT"),
+    **dict.fromkeys(("SMALLINT UNSIGNED", "USMALLINT"), "INT"),
+    **dict.fromkeys(("MEDIUMINT", "MEDIUMINT UNSIGNED"), "INT"),
+    **dict.fromkeys(("INT UNSIGNED", "INTEGER UNSIGNED", "UINTEGER"), "BIGINT"),
+    **dict.fromkeys(("BIGINT UNSIGNED", "UBIGINT"), "DECIMAL(20, 0)"),
+}
 _TYPE = re.compile(r"\s*([A-Za-z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*")
 
 
@@ -84,7 +92,7 @@ class SqlType:
     @classmethod
     def parse(cls, text: str) -> SqlType:
         """Return the type of a user's text; raise ValueError with the reason if it is none."""
-        match = _TYPE.fullmatch(text)
+        match = _TYPE.fullmatch(UNSIGNED.get(" ".join(text.upper().split()), text))
         if match is None:
             raise ValueError(f"{text!r} is not a type such as INT or DECIMAL(10, 2)")
         word = match[1].upper()

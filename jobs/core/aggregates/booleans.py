@@ -61,7 +61,9 @@ def _truth_function(
     )
 
 
+_AND, _OR = ("EVERY", "LOGICAL_AND"), ("SOME", "LOGICAL_OR")
+
 FUNCTIONS = (
-    _truth_function("BOOL_AND", "all_true", "Whether no value is false.", False, ("EVERY",)),
-    _truth_function("BOOL_OR", "any_true", "Whether a value is true.", True, ("SOME",)),
+    _truth_function("BOOL_AND", "all_true", "Whether no value is false.", False, _AND),
+    _truth_function("BOOL_OR", "any_true", "Whether a value is true.", True, _OR),
 )

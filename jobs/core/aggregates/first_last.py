@@ -40,17 +40,21 @@ def _edge_function(
         read_cost=ReadCost.FEW,
         order=order,
         distinction=Distinction.REFUSED,
+        may_keep_nulls=order is Order.NEEDED,
     )
 
 
 TIES = "For equal sort keys, the {} value counts. Rows without a value are ignored"
+RESPECT = ", unless the call has RESPECT NULLS. With these, {} is the same."
 
 FUNCTIONS = (
     _edge_function(
         "FIRST_VALUE",
         last=False,
         order=Order.NEEDED,
-        about="The value of the first row by ORDER BY. " + TIES.format("first") + ".",
+        about="The value of the first row by ORDER BY. "
+        + TIES.format("first")
+        + RESPECT.format("FIRST"),
         example="FIRST_VALUE(name ORDER BY day)",
         example_result="ant",
     ),
@@ -58,7 +62,9 @@ FUNCTIONS = (
         "LAST_VALUE",
         last=True,
         order=Order.NEEDED,
-        about="The value of the last row by ORDER BY. " + TIES.format("last") + ".",
+        about="The value of the last row by ORDER BY. "
+        + TIES.format("last")
+        + RESPECT.format("LAST"),
         example="LAST_VALUE(name ORDER BY day)",
         example_result="bee",
     ),
@@ -71,7 +77,7 @@ FUNCTIONS = (
         + ", and so are rows whose second argument is NULL.",
         example="ARG_MIN(name, cnt)",
         example_result="ant",
-        synonyms=("MIN_BY",),
+        synonyms=("MIN_BY", "ARGMIN"),
     ),
     _edge_function(
         "ARG_MAX",
@@ -82,6 +88,6 @@ FUNCTIONS = (
         + ", and so are rows whose second argument is NULL.",
         example="ARG_MAX(name, cnt)",
         example_result="bee",
-        synonyms=("MAX_BY",),
+        synonyms=("MAX_BY", "ARGMAX"),
     ),
 )

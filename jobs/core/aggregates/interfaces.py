@@ -165,3 +165,5 @@ class Function:
     constant: Constant | None = None
     distinction: Distinction = Distinction.MATTERS
     keeps_nulls: bool = False  # without IGNORE NULLS
+    may_keep_nulls: bool = False  # with RESPECT NULLS
+    is_of_pairs: bool = False  # takes two numbers, y and x, as a ROW; NULL if one is

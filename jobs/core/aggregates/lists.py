@@ -120,6 +120,7 @@ FUNCTIONS = (
         f"{WITHOUT_ORDER} {BOUNDS}",
         example="ARRAY_AGG(cnt ORDER BY day)",
         example_result=(3, 5, 3, None, 8),
+        synonyms=("LIST",),
         read_cost=ReadCost.ALL,
         order=Order.OPTIONAL,
         keeps_nulls=True,

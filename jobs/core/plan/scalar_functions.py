@@ -280,6 +280,7 @@ FUNCTIONS: dict[str, Signature] = {
 SYNONYMS = {
     "SUBSTR": "SUBSTRING",
     "LENGTH": "CHAR_LENGTH",
+    "LEN": "CHAR_LENGTH",
     "CHARACTER_LENGTH": "CHAR_LENGTH",
     "CEILING": "CEIL",
     "DAY": "DAYOFMONTH",

@@ -39,6 +39,7 @@ from schemas.types.sql_types import (
     INT,
     INTEGER_BITS,
     STRING,
+    TIME,
     Kind,
     SqlType,
     decimal,
@@ -259,7 +260,7 @@ def integer_constant(value: int) -> Constant:
 
 def make_comparison(op: CompareOp, left: Expression, right: Expression) -> Expression:
     for operand in (left, right):
-        if operand.type != UNTYPED:
+        if operand.type not in (UNTYPED, TIME):
             require_computable(operand, op)
     left, right = unify((left, right), op)
     return Compare(op, left, right, BOOLEAN)
@@ -276,7 +277,7 @@ def require_condition(operand: Expression, operation: str) -> Expression:
 
 def make_in(operand: Expression, choices: Sequence[Expression]) -> Expression:
     for each in (operand, *choices):
-        if each.type != UNTYPED:
+        if each.type not in (UNTYPED, TIME):
             require_computable(each, "IN")
     operand, *rest = unify((operand, *choices), "IN")
     return In(operand, tuple(rest), BOOLEAN)
@@ -321,6 +322,10 @@ def make_case(
 ) -> Expression:
     """Return CASE with all its values in one type."""
     values = [value for _, value in branches] + ([] if otherwise is None else [otherwise])
+    if all(value.type == UNTYPED for value in values):
+        for when, _ in branches:
+            require_condition(when, operation)
+        return values[0]  # NULL in any case; its place gives the type
     unified = unify(values, operation)
     pairs = tuple(
         (require_condition(when, operation), value)

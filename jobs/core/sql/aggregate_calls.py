@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal as OneOf
 
 from sqlglot import exp
 
@@ -21,9 +22,10 @@ from jobs.core.plan.relations import bare_name
 from jobs.core.plan.tree import Case, Composite, Expression, Ordering
 from jobs.core.plan.tree import Constant as Literal
 from jobs.core.plan.typing_rules import TypeProblem
+from jobs.core.sql import refused_names
 from jobs.core.sql.problems import ProblemReporter, function_name
 from schemas.limits import TOP_K_MAX
-from schemas.types.sql_types import INT, SqlType, row_of
+from schemas.types.sql_types import BOOLEAN, INT, STRING, SqlType, row_of
 
 AGGREGATES = (*FUNCTIONS, *SYNONYMS)
 
@@ -31,19 +33,6 @@ BY_ARRIVAL = (
     "{} without ORDER BY would depend on the order of arrival: partitions have no common order, "
     "and a retraction names a value, not the row that added it"
 )
-REFUSED = {
-    "APPROX_COUNT_DISTINCT": (
-        "APPROX_COUNT_DISTINCT is not supported: a sketch cannot remove a retracted value",
-        "COUNT(DISTINCT x)",
-    ),
-    "APPROX_PERCENTILE": (
-        "APPROX_PERCENTILE is not supported: a sketch cannot remove a retracted value",
-        "PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)",
-    ),
-    "GROUP_CONCAT": ("GROUP_CONCAT is not supported", "STRING_AGG(x, ', ' ORDER BY x)"),
-    "COLLECT": ("COLLECT is not supported: there is no MULTISET", "ARRAY_AGG(x)"),
-    "JSON_ARRAYAGG": ("JSON_ARRAYAGG is not supported", "ARRAY_AGG(x)"),
-}
 _FRACTION = re.compile(r"\d{0,2}(\.\d{0,18})?")
 _WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
@@ -75,19 +64,21 @@ class _CallParts:
     within_group: bool = False
     condition: exp.Expr | None = None
     keeps_nulls: bool | None = None
+    is_row: bool = False  # COUNT(DISTINCT ROW(x, y)): a row of NULLs is no NULL
 
 
 def is_call(node: exp.Expr) -> bool:
     """Return whether a node is a call of an aggregate, supported or refused."""
     name = function_name(node)
-    return name in FUNCTIONS or name in SYNONYMS or name in REFUSED or isinstance(node, _WRAPPERS)
+    known = name in FUNCTIONS or name in SYNONYMS or name in refused_names.AGGREGATES
+    return known or isinstance(node, _WRAPPERS)
 
 
-def written_name(node: exp.Expr) -> str:
-    """Return the name of the function as in the query."""
+def called_function(node: exp.Expr) -> exp.Expr:
+    """Return a call without its FILTER, WITHIN GROUP and treatment of NULLs."""
     while isinstance(node, _WRAPPERS):
         node = node.this
-    return function_name(node)
+    return node
 
 
 def naming_part(node: exp.Expr) -> exp.Expr:
@@ -116,15 +107,27 @@ def read_call(reporter: ProblemReporter, node: exp.Expr, read: Read) -> Aggregat
         if rows is not None:
             return rows
     values = [read(each, name) for each in parts.arguments]
-    for value, blamed in zip(values, parts.arguments, strict=True):
-        with reporter.blame(blamed):
-            typing_rules.require_type(value)
+    values = [_give_type(function, value) for value in values]
     by = [read(each.this, name) for each in parts.order]
     with reporter.blame(parts.arguments[0]):
-        result = function.result(values[0].type)
+        kind = row_of(*(each.type for each in values)) if function.is_of_pairs else values[0].type
+        result = function.result(kind)
     argument, directions = _make_argument(reporter, parts, values, by, order)
     argument = _apply_filter(reporter, parts, argument, read)
     return AggregateCall(function.name, argument, result, distinct, parameters, directions)
+
+
+def _give_type(function: Function, value: Expression) -> Expression:
+    """Return an argument; a NULL without a type gets the first type that the function takes."""
+    if value.type != typing_rules.UNTYPED:
+        return value
+    for kind in (INT, STRING, BOOLEAN):
+        try:
+            function.result(kind)
+        except TypeProblem:
+            continue
+        return Literal(None, kind)
+    return value
 
 
 def argument_name(expression: Expression) -> str | None:
@@ -155,8 +158,8 @@ def _split_call(reporter: ProblemReporter, node: exp.Expr) -> _CallParts:
             keeps_nulls = isinstance(node, exp.RespectNulls)
         node = node.this
     name = function_name(node)
-    if name in REFUSED:
-        raise reporter.refusal(REFUSED[name][0], node, REFUSED[name][1])
+    if (refused := refused_names.AGGREGATES.get(name)) is not None:
+        raise reporter.refusal(f"{name} is not supported: {refused.reason}", node, refused.instead)
     function = FUNCTIONS.get(SYNONYMS.get(name, name))
     if function is None:
         raise reporter.refusal("this is only possible with an aggregate", node)
@@ -169,6 +172,11 @@ def _split_call(reporter: ProblemReporter, node: exp.Expr) -> _CallParts:
             raise reporter.refusal(f"{name} has no WITHIN GROUP", node, function.example)
         reporter.require_only(within, "expressions")
         parts.order, parts.within_group = tuple(within.expressions), True
+    if function.name == "COUNT" and parts.distinct and len(parts.arguments) == 1:
+        row = parts.arguments[0]
+        if function_name(row) == "ROW" or isinstance(row, exp.Tuple):
+            reporter.require_only(row, "this", "expressions")
+            parts.arguments, parts.is_row = list(row.expressions), len(row.expressions) > 1
     _check_call(reporter, parts)
     return parts
 
@@ -206,10 +214,11 @@ def _check_call(reporter: ProblemReporter, parts: _CallParts) -> None:
             message = f"{name} has one ORDER BY expression"
             raise reporter.refusal(message, parts.order[1], function.example)
         parts.arguments.insert(0, parts.order[0].this)
-    if parts.keeps_nulls and not function.keeps_nulls:
-        raise reporter.refusal(f"{name} ignores NULLs; only ARRAY_AGG has RESPECT NULLS", node)
+    if parts.keeps_nulls and not (function.keeps_nulls or function.may_keep_nulls):
+        message = f"{name} ignores NULLs; ARRAY_AGG, FIRST_VALUE and LAST_VALUE have RESPECT NULLS"
+        raise reporter.refusal(message, node)
     many = function.name == "COUNT" and parts.distinct
-    least = 1 + (function.order is Order.ARGUMENT)
+    least = 1 + (function.order is Order.ARGUMENT or function.is_of_pairs)
     most = least + (function.constant is not None)
     if function.constant not in (None, Constant.SEPARATOR):
         least = most
@@ -266,7 +275,9 @@ def _make_argument(
         return value, tuple(order)
     if len(values) > 1:  # COUNT(DISTINCT x, y); ARG_MAX(x, y) sorts by y, then by x
         sorted_by = [*values[1:], value] if function.order is Order.ARGUMENT else values
-        return Composite(tuple(sorted_by), row_of(*(each.type for each in sorted_by)), "any"), ()
+        null_where: OneOf["any", "never"] = "never" if parts.is_row else "any"
+        kind = row_of(*(each.type for each in sorted_by))
+        return Composite(tuple(sorted_by), kind, null_where), ()
     if value in by:  # sort keys after the value itself have no effect
         at = by.index(value)
         by, order = by[:at], order[: at + 1]
@@ -279,7 +290,7 @@ def _make_argument(
     for each, blamed in zip(by, parts.order, strict=False):
         with reporter.blame(blamed):
             typing_rules.require_type(each)
-    keeps_nulls = function.keeps_nulls and parts.keeps_nulls is not False
+    keeps_nulls = function.keeps_nulls if parts.keeps_nulls is None else parts.keeps_nulls
     if not by and not keeps_nulls:
         return value, tuple(order)
     rows = (*by, value)
@@ -337,8 +348,8 @@ __all__ = [
     "AGGREGATES",
     "AggregateCall",
     "argument_name",
+    "called_function",
     "is_call",
     "naming_part",
     "read_call",
-    "written_name",
 ]

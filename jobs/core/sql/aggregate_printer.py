@@ -61,11 +61,14 @@ def _call_text(
             return f"{name}({', '.join([distinct + value, *constants])})"
         order = _order_text([value], aggregate.order)
         return f"{name}({', '.join(constants)}) WITHIN GROUP (ORDER BY {order})"
-    if aggregate.function == "COUNT":
-        return f"{name}({distinct}{', '.join(parts)})"
+    if aggregate.function == "COUNT" or function.is_of_pairs:
+        listed = ", ".join(parts)
+        return f"{name}({distinct}{f'ROW({listed})' if keeps_nulls else listed})"
     shown = ", ".join([distinct + value, *constants])
     if function.keeps_nulls and not keeps_nulls:
         shown += " IGNORE NULLS"
+    if keeps_nulls and not function.keeps_nulls:
+        shown += " RESPECT NULLS"
     order = f" ORDER BY {_order_text(parts, aggregate.order)}" if aggregate.order else ""
     return f"{name}({shown}{order})"
 

@@ -20,7 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from schemas.limits import QUERY_CHARACTERS_MAX, QUERY_NESTING_MAX
 
-PUNCTUATION = {*"(),.+-*/%=<>;", "<>", "!=", "<=", ">=", "||"}
+PUNCTUATION = {*"(),.+-*/%=<>;[]", "<>", "!=", "<=", ">=", "||"}
 LITERALS = (TokenType.STRING, TokenType.NUMBER, TokenType.HEX_STRING, TokenType.IDENTIFIER)
 PREFIXES = (TokenType.NOT, TokenType.DASH, TokenType.PLUS)
 # The words of a query that users misspell, and how they go on.
@@ -119,7 +119,7 @@ def parse_select(sql: str) -> exp.Select:
         _check_tokens(read)
         if read and read[-1].text == ";":
             read.pop()
-        if not read or read[0].token_type is not TokenType.SELECT:
+        if not read or read[0].token_type not in (TokenType.SELECT, TokenType.WITH):
             start = read[0].start if read else 0
             message = "the query is empty"
             if read:

@@ -37,7 +37,7 @@ from jobs.core.sql.problems import (
     function_name,
     printable_name,
 )
-from schemas.types.sql_types import BINARY, BOOLEAN, STRING, SqlType
+from schemas.types.sql_types import BINARY, BOOLEAN, STRING, UNSIGNED, SqlType
 
 _ARITHMETIC: dict[type[exp.Expr], ArithmeticOp] = {
     exp.Add: "+",
@@ -53,6 +53,15 @@ _COMPARE: dict[type[exp.Expr], CompareOp] = {
     exp.LTE: "<=",
     exp.GT: ">",
     exp.GTE: ">=",
+}
+
+_MIRRORED: dict[CompareOp, CompareOp] = {
+    "=": "=",
+    "<>": "<>",
+    "<": ">",
+    "<=": ">=",
+    ">": "<",
+    ">=": "<=",
 }
 
 Read = Callable[[exp.Expr], Expression]
@@ -71,20 +80,45 @@ class RowQuery(Protocol):
 def _read_arithmetic(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     query.require_only(node, "this", "expression", "typed", "safe")
     for moment, interval in ((node.this, node.expression), (node.expression, node.this)):
-        if isinstance(interval, exp.Interval):
+        if (split := _split_interval(interval)) is not None:
             subtract = isinstance(node, exp.Sub)
             if not isinstance(node, exp.Add) and (not subtract or interval is node.this):
                 raise TypeProblem(
                     "an INTERVAL can only be added to a moment or subtracted from one",
                     "t + INTERVAL '1' DAY",
                 )
-            count, unit = _read_interval(interval)
-            added = typing_rules.integer_constant(-count if subtract else count)
-            return functions.make_call(
-                "TIMESTAMPADD", [Constant(unit, STRING), added, read(moment)]
-            )
+            return _move(read(moment), split, read, subtract=subtract)
     left, right = read(node.this), read(node.expression)
     return typing_rules.make_arithmetic(_ARITHMETIC[type(node)], left, right)
+
+
+def _split_interval(node: exp.Expr) -> tuple[exp.Interval, exp.Expr | None] | None:
+    """Return INTERVAL '1' DAY, or n * INTERVAL '1' DAY, as the interval and n."""
+    node = node.unnest()
+    if isinstance(node, exp.Interval):
+        return node, None
+    if isinstance(node, exp.Mul):
+        left, right = node.this.unnest(), node.expression.unnest()
+        if isinstance(left, exp.Interval):
+            return left, right
+        if isinstance(right, exp.Interval):
+            return right, left
+    return None
+
+
+def _move(
+    moment: Expression,
+    split: tuple[exp.Interval, exp.Expr | None],
+    read: Read,
+    *,
+    subtract: bool = False,
+) -> Expression:
+    """Return a moment plus or minus an interval."""
+    count, unit = _read_interval(split[0])
+    added: Expression = typing_rules.integer_constant(-count if subtract else count)
+    if split[1] is not None:
+        added = typing_rules.make_arithmetic("*", read(split[1]), added)
+    return functions.make_call("TIMESTAMPADD", [Constant(unit, STRING), added, moment])
 
 
 def _read_interval(node: exp.Interval) -> tuple[int, str]:
@@ -112,7 +146,7 @@ def _refuse_interval(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
 def _read_distinct_from(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     """Read IS [NOT] DISTINCT FROM, which is never unknown: NULL equals NULL."""
     query.require_only(node, "this", "expression")
-    left, right = read(node.this), read(node.expression)
+    left, right = literals.read_beside([read(node.this), read(node.expression)])
     equal = typing_rules.make_comparison("=", left, right)
     if not isinstance(equal, Compare):
         raise AssertionError
@@ -128,9 +162,23 @@ def _read_distinct_from(query: RowQuery, node: exp.Expr, read: Read) -> Expressi
 
 def _read_comparison(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     query.require_only(node, "this", "expression")
-    return typing_rules.make_comparison(
-        _COMPARE[type(node)], read(node.this), read(node.expression)
-    )
+    return _compare(_COMPARE[type(node)], node.this, node.expression, read)
+
+
+def _compare(op: CompareOp, left: exp.Expr, right: exp.Expr, read: Read) -> Expression:
+    """Return a comparison; t - u > INTERVAL '1' HOUR is t > u + INTERVAL '1' HOUR."""
+    for this, other, relation in ((left, right, op), (right, left, _MIRRORED[op])):
+        split, difference = _split_interval(other), this.unnest()
+        if split is not None and isinstance(difference, exp.Sub):
+            if _read_interval(split[0])[1] in UNITS_MONTHS:
+                raise TypeProblem(
+                    "months have no fixed length", "t - u > INTERVAL '30' DAY, or t > u + ..."
+                )
+            later, earlier = literals.read_beside(
+                [read(difference.this), read(difference.expression)]
+            )
+            return typing_rules.make_comparison(relation, later, _move(earlier, split, read))
+    return typing_rules.make_comparison(op, *literals.read_beside([read(left), read(right)]))
 
 
 def _read_logical(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
@@ -150,7 +198,8 @@ def _read_is(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     operand, against = read(node.this), node.expression
     negate = bool(node.args.get("negate"))
     if isinstance(against, exp.Null):
-        result: Expression = IsNull(typing_rules.require_type(operand), BOOLEAN)
+        untyped = operand.type == UNTYPED
+        result: Expression = IsNull(Constant(None, BOOLEAN) if untyped else operand, BOOLEAN)
     elif isinstance(against, exp.Boolean):
         operand = typing_rules.require_condition(operand, "IS")
         wanted = bool(against.this)
@@ -163,9 +212,15 @@ def _read_is(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
 
 def _read_between(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     query.require_only(node, "this", "low", "high")
-    operand, low, high = read(node.this), read(node.args["low"]), read(node.args["high"])
-    least = typing_rules.make_comparison(">=", operand, low)
-    return Logical("AND", least, typing_rules.make_comparison("<=", operand, high), BOOLEAN)
+    known: dict[int, Expression] = {}
+
+    def read_once(inner: exp.Expr) -> Expression:  # the operand, which both bounds are compared to
+        if id(inner) not in known:
+            known[id(inner)] = read(inner)
+        return known[id(inner)]
+
+    least = _compare(">=", node.this, node.args["low"], read_once)
+    return Logical("AND", least, _compare("<=", node.this, node.args["high"], read_once), BOOLEAN)
 
 
 def _read_in(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
@@ -174,7 +229,8 @@ def _read_in(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     query.require_only(node, "this", "expressions")
     if not node.expressions:
         raise TypeProblem("IN needs a list of values", "x IN (1, 2)")
-    return typing_rules.make_in(read(node.this), [read(each) for each in node.expressions])
+    operand, *choices = literals.read_beside([read(e) for e in (node.this, *node.expressions)])
+    return typing_rules.make_in(operand, choices)
 
 
 def _read_like(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
@@ -193,14 +249,23 @@ def _read_case(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     """Read CASE WHEN, and CASE x WHEN, which compares x with each value."""
     query.require_only(node, "this", "ifs", "default")
     subject = read(node.this) if node.args.get("this") is not None else None
-    branches = []
+    conditions, values = [], []
     for branch in node.args["ifs"]:
         when = read(branch.this)
         if subject is not None:
-            when = typing_rules.make_comparison("=", subject, when)
-        branches.append((when, read(branch.args["true"])))
+            when = typing_rules.make_comparison("=", *literals.read_beside([subject, when]))
+        conditions.append(when)
+        values.append(read(branch.args["true"]))
     default = node.args.get("default")
-    return typing_rules.make_case(branches, None if default is None else read(default), "CASE")
+    if default is not None:
+        values.append(read(default))
+    values = literals.read_beside(values)
+    rest = None if default is None else values[-1]
+    return typing_rules.make_case(list(zip(conditions, values, strict=False)), rest, "CASE")
+
+
+# Of CHAR(n) and VARCHAR(n); both cut what is longer, and CHAR fills up with spaces.
+_TEXT_TYPE = re.compile(r"\s*(VAR)?CHAR(?:ACTER)?\s*\(\s*([1-9]\d{0,8})\s*\)\s*", re.IGNORECASE)
 
 
 def _read_cast(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
@@ -208,7 +273,14 @@ def _read_cast(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     if not isinstance(node.args["to"], exp.Var):
         return _read_typed_literal(query, node)
     query.require_only(node, "this", "to")
-    return typing_rules.make_cast(read(node.this), _named_type(node.args["to"].name), lenient)
+    target, operand = node.args["to"].name, read(node.this)
+    if (limited := _TEXT_TYPE.fullmatch(target)) is None:
+        return typing_rules.make_cast(operand, _named_type(target), lenient)
+    text = typing_rules.make_cast(operand, STRING, lenient)
+    length = typing_rules.integer_constant(int(limited[2]))
+    if limited[1]:  # VARCHAR
+        return functions.make_call("LEFT", [text, length])
+    return functions.make_call("RPAD", [text, length, Constant(" ", STRING)])
 
 
 def _read_typed_literal(query: RowQuery, node: exp.Expr) -> Expression:
@@ -221,13 +293,18 @@ def _read_typed_literal(query: RowQuery, node: exp.Expr) -> Expression:
     ):
         if kind is exp.DType.DATE:
             return literals.date_literal(node.this.name)
-        if kind is exp.DType.TIMESTAMP:
-            return literals.timestamp_literal(node.this.name)
-    raise TypeProblem("only DATE '...' and TIMESTAMP '...' are literals with a type", "CAST")
+        if kind is exp.DType.TIME:
+            return literals.time_literal(node.this.name)
+        if kind in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPLTZ, exp.DType.TIMESTAMPTZ):
+            local_zone = kind is not exp.DType.TIMESTAMP
+            return literals.timestamp_literal(node.this.name, local_zone=local_zone)
+    raise TypeProblem("only DATE, TIME and TIMESTAMP '...' are literals with a type", "CAST")
 
 
 def _named_type(text: str) -> SqlType:
     words = " ".join(text.upper().split())
+    if words.endswith("UNSIGNED") or words in UNSIGNED:
+        raise TypeProblem(f"CAST to {words} is not supported: nothing is unsigned", "BIGINT")
     if re.match(r"(VAR)?(CHAR|BINARY)\s*\(", words):
         raise TypeProblem(f"{words} would truncate values", "STRING, and SUBSTRING to truncate")
     words = re.sub(r"^(NUMERIC|DEC)\b", "DECIMAL", words)
@@ -257,9 +334,10 @@ def _read_function(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     if name == "LOG" and len(node.expressions) == 1:
         name = "LN"
     if name in FUNCTIONS or name in SYNONYMS:
-        return functions.make_call(
-            name, [_read_argument(name, i, each, read) for i, each in enumerate(node.expressions)]
-        )
+        given = [_read_argument(name, i, each, read) for i, each in enumerate(node.expressions)]
+        if FUNCTIONS[SYNONYMS.get(name, name)].unify:
+            given = literals.read_beside(given)
+        return functions.make_call(name, given)
     if name in window_calls.WORDS:
         return window_calls.read_bound(node, query.window, read)
     if name not in _REWRITTEN:
@@ -272,11 +350,11 @@ def _read_function(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     if name == "MOD":
         return typing_rules.make_arithmetic("%", *arguments)
     if name == "NULLIF":
-        equal = typing_rules.make_comparison("=", *arguments)
+        equal = typing_rules.make_comparison("=", *literals.read_beside(arguments))
         null = Constant(None, arguments[0].type)
         return typing_rules.make_case([(equal, null)], arguments[0], name)
-    rest = arguments[2] if len(arguments) > 2 else None
-    return typing_rules.make_case([(arguments[0], arguments[1])], rest, name)
+    value, *rest = literals.read_beside(arguments[1:])
+    return typing_rules.make_case([(arguments[0], value)], rest[0] if rest else None, name)
 
 
 def _read_argument(name: str, index: int, node: exp.Expr, read: Read) -> Expression:
@@ -295,6 +373,7 @@ _REWRITTEN = {
     "NULLIF": ((2,), "NULLIF(x, y)"),
     "MOD": ((2,), "MOD(x, y)"),
 }
+KNOWN = (*FUNCTIONS, *SYNONYMS, *_REWRITTEN)
 
 
 def _read_substring(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
@@ -317,12 +396,25 @@ def _read_trim(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
 def _read_extract(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     query.require_only(node, "this", "expression")
     part = node.name.upper()
+    if part == "EPOCH":
+        return _read_epoch(node.expression, read)
     name = SYNONYMS.get(part, part)
     if name not in _PARTS:
         raise TypeProblem(
             f"EXTRACT({printable_name(part)} ...) is not supported", "EXTRACT(YEAR FROM d)"
         )
     return functions.make_call(name, [read(node.expression)])
+
+
+def _read_epoch(node: exp.Expr, read: Read) -> Expression:
+    """Read EXTRACT(EPOCH FROM t), whole seconds since 1970, or of t - u those in between."""
+    difference = node.unnest()
+    if isinstance(difference, exp.Sub) and _split_interval(difference.expression) is None:
+        earlier, later = read(difference.expression), read(difference.this)
+    else:
+        later = typing_rules.require_computable(read(node), "EXTRACT")
+        earlier = Constant(0, later.type)
+    return functions.make_call("TIMESTAMPDIFF", [Constant("SECOND", STRING), earlier, later])
 
 
 _PARTS = (

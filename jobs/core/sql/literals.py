@@ -1,16 +1,23 @@
-"""Turn the text of a number, date or timestamp literal into a typed constant."""
+"""Turn the text of a number, or of a moment, into a typed constant.
+
+DATE '2026-01-31'    TIMESTAMP '...'    TIME '08:30:00'    ts > '2026-01-31 12:00:00'
+"""
 
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
 
-from jobs.core.plan.tree import Constant
-from jobs.core.plan.typing_rules import TypeProblem, integer_constant
+from jobs.core.plan.tree import Constant, Expression
+from jobs.core.plan.typing_rules import INSTANTS, TypeProblem, integer_constant
+from jobs.core.values.json_values import parse
 from schemas.types.sql_types import (
     DECIMAL_PRECISION_MAX,
     DOUBLE,
     MICROSECOND_PRECISION,
+    STRING,
+    TIME,
     Kind,
     SqlType,
     decimal,
@@ -20,7 +27,11 @@ from schemas.types.sql_types import (
 EPOCH = datetime(1970, 1, 1)
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_TIMESTAMP = re.compile(r"(\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2})(?:\.(\d+))?")
+_TIMESTAMP = re.compile(
+    r"(\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2})?)?)(?:(?<=:\d\d:\d\d)\.(\d+))?"
+    r"( ?(?:Z|[+-]\d{2}(?::\d{2})?))?",
+    re.ASCII,
+)
 _NUMBER = re.compile(r"(\d*)(?:\.(\d*))?([eE][+-]?\d+)?")
 
 
@@ -53,18 +64,54 @@ def date_literal(text: str) -> Constant:
         raise TypeProblem(f"{text!r} is not a date: {error}") from None
 
 
-def timestamp_literal(text: str) -> Constant:
-    """Return the constant of TIMESTAMP 'text', with the precision of its fraction."""
+def time_literal(text: str) -> Constant:
+    """Return the constant of TIME 'text'."""
+    try:
+        return Constant(parse(text, TIME), TIME)
+    except ValueError as error:
+        raise TypeProblem(str(error), "TIME '23:59:59'") from None
+
+
+def timestamp_literal(text: str, *, local_zone: bool = False) -> Constant:
+    """Return the constant of TIMESTAMP 'text', with the precision of its fraction.
+
+    With a local zone, which is UTC, the text may end with an offset."""
     match = _TIMESTAMP.fullmatch(text)
-    if match is None:
+    offset = "" if match is None else (match[3] or "").strip()
+    if match is None or (offset and not local_zone):
         raise TypeProblem(f"{text!r} is not a timestamp", "TIMESTAMP '2024-12-31 23:59:59.123'")
     fraction = match[2] or ""
     if len(fraction) > MICROSECOND_PRECISION:
         raise TypeProblem("a timestamp literal can have at most 6 fraction digits")
     try:
-        moment = datetime.fromisoformat(match[1])
-    except ValueError as error:
+        moment = datetime.fromisoformat(match[1] + offset).replace(microsecond=0)
+        if offset:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError) as error:
         raise TypeProblem(f"{text!r} is not a timestamp: {error}") from None
     micros = (moment - EPOCH) // timedelta(microseconds=1)
     micros += int(fraction.ljust(MICROSECOND_PRECISION, "0"))
-    return Constant(micros, timestamp(len(fraction)))
+    return Constant(micros, timestamp(len(fraction), local_zone=local_zone))
+
+
+def read_beside(operands: Sequence[Expression]) -> list[Expression]:
+    """Return operands of one operation; a text beside a moment is a literal of the moment's kind.
+
+    So it is compared as a moment, and a text that is none is refused with its place."""
+    kinds = (each.type.kind for each in operands)
+    kind = next((each for each in kinds if each in (Kind.DATE, Kind.TIME, *INSTANTS)), None)
+    return [
+        _moment_literal(each.value, kind)
+        if kind and isinstance(each, Constant) and each.type == STRING
+        else each
+        for each in operands
+    ]
+
+
+def _moment_literal(text: object, kind: Kind) -> Constant:
+    assert isinstance(text, str)
+    if kind is Kind.DATE:
+        return date_literal(text)
+    if kind is Kind.TIME:
+        return time_literal(text)
+    return timestamp_literal(text, local_zone=kind is Kind.TIMESTAMP_LTZ)

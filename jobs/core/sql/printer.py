@@ -141,17 +141,17 @@ def _constant_sql(constant: tree.Constant) -> tuple[str, int]:
     if isinstance(value, bytes):
         return f"X'{value.hex().upper()}'", _LEAF
     if isinstance(value, str):
-        return string_sql(value), _LEAF
+        return ("TIME " if sql_type.kind is Kind.TIME else "") + string_sql(value), _LEAF
     if isinstance(value, float):
         text = repr(value)
         return text if "e" in text else text + "e0", _LEAF if value >= 0 else _SIGN
     if sql_type.kind is Kind.DATE:
         return f"DATE '{date(1970, 1, 1) + timedelta(days=value)}'", _LEAF
-    if sql_type.kind is Kind.TIMESTAMP:
+    if sql_type.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
         moment = EPOCH + timedelta(microseconds=value)
         fraction = f"{moment.microsecond:06}"[: sql_type.precision]
         stamp = moment.isoformat(" ", "seconds") + (f".{fraction}" if fraction else "")
-        return f"TIMESTAMP '{stamp}'", _LEAF
+        return f"{sql_type.kind} '{stamp}'", _LEAF
     digits = str(abs(value)).rjust((sql_type.scale or 0) + 1, "0")
     if sql_type.scale:
         digits = f"{digits[: -sql_type.scale]}.{digits[-sql_type.scale :]}"

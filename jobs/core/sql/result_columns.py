@@ -32,13 +32,13 @@ from jobs.core.plan.walk import replace_parts, walk
 from jobs.core.sql import window_calls
 from jobs.core.sql.aggregate_calls import (
     argument_name,
+    called_function,
     is_call,
     naming_part,
     read_call,
-    written_name,
 )
 from jobs.core.sql.dialect import Refusal
-from jobs.core.sql.problems import same_name
+from jobs.core.sql.problems import function_name, same_name, split_words
 from jobs.core.sql.row_expressions import RowReader
 from jobs.core.sql.scope import (
     NAME,
@@ -53,25 +53,10 @@ from jobs.core.sql.scope import (
 from schemas.limits import IDENTIFIER_CHARACTERS_MAX
 from schemas.types.sql_types import INT, STRING, Kind
 
-_KEY_FUNCTIONS = frozenset(
-    [
-        "UPPER",
-        "LOWER",
-        "EXP",
-        "LN",
-        "LOG10",
-        "LOG2",
-        "LOG",
-        "POWER",
-        "DATE_FORMAT",
-        "TO_DATE",
-        "TO_TIMESTAMP",
-        "TO_TIMESTAMP_LTZ",
-        "JSON_VALUE",
-        "JSON_QUERY",
-        "JSON_EXISTS",
-    ]
-)
+_KEY_FUNCTIONS = split_words("""
+    UPPER LOWER EXP LN LOG10 LOG2 LOG POWER DATE_FORMAT TO_DATE TO_TIMESTAMP TO_TIMESTAMP_LTZ
+    JSON_VALUE JSON_QUERY JSON_EXISTS
+""")
 
 
 @dataclass
@@ -113,9 +98,13 @@ class ResultReader(RowReader):
                 yield SelectItem(value, alias, expression, column=column, readable=readable)
 
     def _read_aggregate(self, node: exp.Expr, alias: str | None, scope: Scope) -> SelectItem:
+        self.require_known(node)
         call = read_call(self, node, lambda inner, where: self.read_row(inner, scope, where))
         argument = Constant(1, INT) if call.argument is None else call.argument
-        names = (written_name(node).lower(), scope.readable_name(naming_part(node)))
+        names = (
+            function_name(called_function(node)).lower(),
+            scope.readable_name(naming_part(node)),
+        )
         return SelectItem(node, alias, argument, call, readable="_".join(filter(None, names)))
 
     def read_aggregate_value(self, node: exp.Expr, scope: Scope) -> Expression:

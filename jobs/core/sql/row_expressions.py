@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from jobs.core.plan.scalar_functions import FUNCTIONS, SYNONYMS
 from jobs.core.plan.tree import Expression, Window
 from jobs.core.plan.walk import operands
-from jobs.core.sql import window_calls
-from jobs.core.sql.aggregate_calls import AGGREGATES, is_call
+from jobs.core.sql import refused_names, window_calls
+from jobs.core.sql.aggregate_calls import AGGREGATES, called_function, is_call
 from jobs.core.sql.dialect import Refusal
-from jobs.core.sql.expression_nodes import READERS
+from jobs.core.sql.expression_nodes import KNOWN, READERS
 from jobs.core.sql.problems import (
     INSTEAD_OF_SUBQUERY,
     SUBQUERY,
@@ -34,24 +33,6 @@ NOT_DETERMINISTIC = split_words("""
 """)
 
 GROUPINGS = ("GROUPING", "GROUPING_ID")
-_LAST_DIGIT = "its last digit may differ between machines, so a retraction could miss its row"
-_REGEXP = "a regular expression may take unlimited time on one row"
-WHY_NOT: dict[str, tuple[str, str | None]] = {
-    **dict.fromkeys(
-        split_words("SIN COS TAN ASIN ACOS ATAN ATAN2 SINH COSH TANH COT"), (_LAST_DIGIT, None)
-    ),
-    **dict.fromkeys(
-        split_words(
-            "REGEXP REGEXP_EXTRACT REGEXP_REPLACE REGEXP_LIKE REGEXP_COUNT RLIKE SIMILAR_TO"
-        ),
-        (_REGEXP, "LIKE, REPLACE, SPLIT_INDEX or TRANSLATE"),
-    ),
-    "I_LIKE": ("compare in one case", "LOWER(s) LIKE 'a%'"),
-    "ILIKE": ("compare in one case", "LOWER(s) LIKE 'a%'"),
-    "INITCAP": ("engines disagree about where a word starts", None),
-    "DATE_ADD": ("write the interval", "d + INTERVAL '1' DAY"),
-    "DATEDIFF": ("write TIMESTAMPDIFF", "TIMESTAMPDIFF(DAY, t, u)"),
-}
 
 
 @dataclass
@@ -165,6 +146,12 @@ class RowReader(ProblemReporter):
             return self.refusal("an aggregate inside an aggregate is not possible", node)
         return self.refusal(f"an aggregate is not possible in {where}", node)
 
+    def require_known(self, node: exp.Expr) -> None:
+        """Refuse a call of an unknown function before anything else that is wrong with it."""
+        call = called_function(node)
+        if isinstance(call, exp.Anonymous) and not (is_call(call) or function_name(call) in KNOWN):
+            raise self.make_refusal(call)
+
     def make_refusal(self, node: exp.Expr) -> Refusal:
         name = function_name(node) or sql_name(type(node))
         if name in NOT_DETERMINISTIC:
@@ -174,13 +161,11 @@ class RowReader(ProblemReporter):
             return self.refusal(message, node, _instead_of_window(node))
         if isinstance(node, exp.Subquery | exp.Select | exp.Exists):
             return self.refusal(SUBQUERY, node, INSTEAD_OF_SUBQUERY)
-        if name in WHY_NOT:
-            return self.refusal(
-                f"{name} is not supported: {WHY_NOT[name][0]}", node, WHY_NOT[name][1]
-            )
+        if (refused := refused_names.FUNCTIONS.get(name)) is not None:
+            return self.refusal(f"{name} is not supported: {refused.reason}", node, refused.instead)
         if isinstance(node, exp.Anonymous):
-            known_names = [*FUNCTIONS, *SYNONYMS, *AGGREGATES, "IF", "NULLIF", "MOD"]
-            close = difflib.get_close_matches(name, known_names, 1)
+            # Only a misspelling: a name that is a little alike may give another number.
+            close = difflib.get_close_matches(name, [*KNOWN, *AGGREGATES], 1, cutoff=0.8)
             hint = close[0] if close else None
             return self.refusal(f"unknown function {printable_name(name)}", node, hint)
         return self.refusal(f"{name} is not supported", node)

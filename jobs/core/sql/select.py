@@ -33,6 +33,7 @@ from jobs.core.sql import grouping_sets, window_calls
 from jobs.core.sql.aggregate_calls import AGGREGATES
 from jobs.core.sql.dialect import Refusal, parse_select
 from jobs.core.sql.joins import JoinReader
+from jobs.core.sql.other_names import rewrite_names
 from jobs.core.sql.problems import QueryError, QueryProblem, problem_at, same_name
 from jobs.core.sql.result_columns import ResultExpressions
 from jobs.core.sql.scope import RESERVED, Scope, SelectItem, readable_name
@@ -59,7 +60,7 @@ def parse_joins(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
     problems: list[QueryProblem] = []
     plan = None
     try:
-        plan = _Query(sql, problems, sources=sources).plan(parse_select(sql))
+        plan = _Query(sql, problems, sources=sources).plan(rewrite_names(parse_select(sql)))
     except Refusal as refusal:
         problems.append(problem_at(sql, refusal))
     if plan is None or problems:
@@ -162,7 +163,11 @@ class _Query(JoinReader):
             if group.args.get("rollup") or group.args.get("cube"):
                 hint = "GROUP BY ROLLUP(a, b), or CUBE(a, b)"
                 raise self.refusal("WITH ROLLUP and WITH CUBE are not supported", group, hint)
-            self.require_only(group, "expressions")
+            self.require_only(group, "expressions", "all")
+            if group.args.get("all"):  # GROUP BY ALL
+                return list(
+                    dict.fromkeys(e.expression for e in items if not (e.call or e.computed))
+                )
             if grouping_sets.has_sets(group.expressions):
                 return self._read_grouping_sets(group, scope, items, select)
             for node in group.expressions:

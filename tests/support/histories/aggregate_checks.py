@@ -58,6 +58,13 @@ DUCKDB = {
     "LAST_VALUE(v ORDER BY o DESC NULLS FIRST, v)": (
         f"LAST(v ORDER BY o DESC NULLS FIRST, v) {THERE}"
     ),
+    "FIRST(v ORDER BY o)": f"FIRST(v ORDER BY {BY_O})",
+    "LAST(v ORDER BY o DESC)": f"LAST(v ORDER BY {BY_O_DOWN})",
+    "ARRAY_AGG(v ORDER BY o)[1]": f"ARRAY_AGG(v ORDER BY {BY_O})[1]",
+    "ANY_VALUE(v ORDER BY o)": f"ANY_VALUE(v ORDER BY {BY_O})",
+    "COUNT(DISTINCT ROW(v, o))": "COUNT(DISTINCT ROW(v, o))",
+    # If every condition is NULL, DuckDB's is NULL; that of Spark, BigQuery and Presto is 0.
+    "COUNT_IF(f)": "COALESCE(COUNT_IF(f), 0)",
     "ARG_MIN(v, o)": "FIRST(v ORDER BY o, v) FILTER (WHERE v IS NOT NULL AND o IS NOT NULL)",
     "ARG_MAX(v, o)": "LAST(v ORDER BY o, v) FILTER (WHERE v IS NOT NULL AND o IS NOT NULL)",
     "ARRAY_AGG(v ORDER BY o DESC)": f"LIST(v ORDER BY {BY_O_DOWN})",
@@ -85,6 +92,8 @@ DUCKDB = {
     "PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY v DESC)": (
         "QUANTILE_CONT(CAST(v AS DOUBLE), 0.9 ORDER BY v DESC)"
     ),
+    "QUANTILE_CONT(v, 0.75)": "QUANTILE_CONT(CAST(v AS DOUBLE), 0.75)",
+    "QUANTILE_DISC(v, 0.75)": "QUANTILE_DISC(v, 0.75)",
     "STRING_AGG(v, ', ')": "STRING_AGG(v, ', ' ORDER BY v)",
     "STRING_AGG(v, '' ORDER BY o DESC)": f"STRING_AGG(v, '' ORDER BY {BY_O_DOWN})",
     "LISTAGG(DISTINCT v, '#') WITHIN GROUP (ORDER BY v DESC)": (
@@ -96,7 +105,7 @@ DUCKDB = {
     "EVERY(f)": "BOOL_AND(f)",
     "SOME(f)": "BOOL_OR(f)",
 }
-CLOSE = ("STDDEV", "VAR", "MEDIAN", "PERCENTILE_CONT")
+CLOSE = ("STDDEV", "VAR", "MEDIAN", "PERCENTILE_CONT", "QUANTILE_CONT")
 
 
 def check_duckdb(type_name: str, seeds: range) -> None:

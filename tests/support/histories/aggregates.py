@@ -18,7 +18,7 @@ from typing import Any
 
 from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.state import Key, rank
-from jobs.core.plan.tree import Case, Column, Composite, Expression, Plan
+from jobs.core.plan.tree import Case, Column, Composite, Constant, Expression, Plan
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row, Value
 from schemas.types.sql_types import BOOLEAN, INT, STRING, SqlType
@@ -62,6 +62,12 @@ ANY = [
     "LAST_VALUE(v ORDER BY o)",
     "FIRST_VALUE(v ORDER BY o DESC) FILTER (WHERE f)",
     "LAST_VALUE(v ORDER BY o DESC NULLS FIRST, v)",
+    "FIRST(v ORDER BY o)",
+    "LAST(v ORDER BY o DESC)",
+    "ARRAY_AGG(v ORDER BY o)[1]",
+    "ANY_VALUE(v ORDER BY o)",
+    "COUNT(DISTINCT ROW(v, o))",
+    "COUNT_IF(f)",
     "ARG_MIN(v, o)",
     "ARG_MAX(v, o)",
     "ARRAY_AGG(v ORDER BY o DESC)",
@@ -88,6 +94,8 @@ NUMBERS = [
     "MEDIAN(DISTINCT v)",
     "PERCENTILE_CONT(0.25) WITHIN GROUP (ORDER BY v)",
     "PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY v DESC)",
+    "QUANTILE_CONT(v, 0.75)",
+    "QUANTILE_DISC(v, 0.75)",
 ]
 TEXTS = [
     "STRING_AGG(v, ', ')",
@@ -114,6 +122,8 @@ def value_of(expression: Expression, row: dict[str, Value]) -> Value:
     """Return an argument's value in a row: a column or a ROW of columns, perhaps with a FILTER."""
     if isinstance(expression, Column):
         return row[expression.name]
+    if isinstance(expression, Constant):
+        return expression.value
     if isinstance(expression, Composite):
         parts = tuple(value_of(part, row) for part in expression.parts)
         looked_at = {"last": parts[-1:], "any": parts, "never": ()}[expression.null_where]

@@ -10,7 +10,6 @@ from typing import Any, TypedDict
 
 from jobs.core.aggregates import FUNCTIONS, Distinction, Function, ReadCost
 from jobs.core.plan.typing_rules import TypeProblem
-from jobs.core.sql.aggregate_calls import BY_ARRIVAL, REFUSED
 from jobs.core.values.change import Row
 from schemas.types.sql_types import BOOLEAN, DATE, DOUBLE, INT, STRING, SqlType, array_of, decimal
 
@@ -64,18 +63,13 @@ def aggregates_section() -> str:
     lines += _table([list(COLUMNS), *([_json(value) for value in row] for row in ROWS)])
     for function in FUNCTIONS.values():
         lines += ["", *_section(function)]
-    lines += ["", "### Not possible", ""]
-    problems = [f"{BY_ARRIVAL.format('FIRST_VALUE or LAST_VALUE')}."]
-    problems += [f"{reason}. Try `{instead}`." for reason, instead in REFUSED.values()]
-    for problem in problems:
-        lines += wrap(f"- {problem}", _COLUMNS_MAX, subsequent_indent="  ", **_WHOLE_WORDS)
     return "\n".join(lines) + "\n"
 
 
 def _section(function: Function) -> Iterator[str]:
     yield f"### {function.name}"
     yield ""
-    also = f" Also called {' and '.join(function.synonyms)}." if function.synonyms else ""
+    also = f" Also called {', '.join(function.synonyms)}." if function.synonyms else ""
     yield from wrap(f"{function.about}{also}", _COLUMNS_MAX, **_WHOLE_WORDS)
     yield ""
     yield f"- Result: {_results(function)}"

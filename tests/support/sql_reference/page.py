@@ -6,6 +6,7 @@ from __future__ import annotations
 from schemas.limits import EXPRESSION_NODES_MAX, GROUPING_SETS_MAX, QUERY_CHARACTERS_MAX
 from tests.support.sql_reference.aggregates import aggregates_section
 from tests.support.sql_reference.functions import functions_section
+from tests.support.sql_reference.refused import refused_section
 
 _HEAD = f"""\
 # SQL
@@ -77,12 +78,21 @@ FROM orders
 GROUP BY shop, HOP(at, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE)
 ```
 
-| not possible | because |
+What other engines write in another way becomes one of these:
+
+| written | is |
 | --- | --- |
-| `ORDER BY`, `LIMIT` of the result | the result changes: order it where you read it, or use TOP_K |
-| NOW, RAND, UUID | a retraction would have another value than its row |
-| SIN, COS | results may differ between machines |
-| regular expressions | one row could take for ever |
+| `WITH w AS (SELECT ...) SELECT ... FROM w` | a derived table |
+| `GROUP BY ALL` | `GROUP BY` of everything selected that is no aggregate |
+| `SELECT DISTINCT ON (k) k, x FROM t ORDER BY k, y` | for each `k` the first row by `y`, then `x` |
+| `COUNT_IF(c)`, `COUNTIF(c)` | `COUNT(*) FILTER (WHERE c)` |
+| `FIRST(x ORDER BY y)`, `LAST(...)` | the same with RESPECT NULLS of FIRST_VALUE, LAST_VALUE |
+| `ARRAY_AGG(x ORDER BY y)[1]` | `FIRST_VALUE(x RESPECT NULLS ORDER BY y)` |
+| `ANY_VALUE(x ORDER BY y)` | `FIRST_VALUE(x ORDER BY y)` |
+| `t - u > INTERVAL '1' HOUR` | `t > u + INTERVAL '1' HOUR`; also BETWEEN |
+| `t + n * INTERVAL '1' DAY` | `TIMESTAMPADD(DAY, n, t)` |
+| `EXTRACT(EPOCH FROM t)`, `EXTRACT(EPOCH FROM t - u)` | whole seconds, of TIMESTAMPDIFF |
+| `CAST(x AS VARCHAR(3))`, `CAST(x AS CHAR(3))` | the first 3 characters; CHAR adds spaces |
 
 ## Joins
 
@@ -129,8 +139,13 @@ key.
 | comparison | `= <> < <= > >=`, BETWEEN, IN, IS [NOT] NULL, IS [NOT] DISTINCT FROM |
 | logic | AND, OR, NOT, IS [NOT] TRUE, FALSE or UNKNOWN |
 | choice | CASE, IF, NULLIF, and COALESCE, GREATEST, LEAST of the functions |
-| types | CAST, TRY_CAST, `DATE '2026-01-31'`, `TIMESTAMP '2026-01-31 12:00:00'`, `X'00FF'` |
+| types | CAST, TRY_CAST |
+| literals | `DATE '2026-01-31'`, `TIMESTAMP '2026-01-31 12:00:00'`, `TIME '08:30:00'`, `X'00FF'` |
+| with an offset | `TIMESTAMP_LTZ '2026-01-31 12:00:00+01:00'` |
 | time | `t + INTERVAL '1' DAY`, `FLOOR(t TO HOUR)`, `EXTRACT(HOUR FROM t)` |
+
+A text literal beside a DATE, TIME or TIMESTAMP is such a literal: `at > '2026-01-31'`. NULL takes
+its type from its place.
 
 If an expression fails on a row (a cast, a division by zero, an overflow, `SQRT(-1)`, a day beyond
 the year 9999), the row's message goes to quarantine with the reason. Formats of time consist of
@@ -141,4 +156,4 @@ the year 9999), the row's message goes to quarantine with the reason. Formats of
 
 def sql_page() -> str:
     """The whole page."""
-    return _HEAD + aggregates_section() + "\n" + functions_section()
+    return _HEAD + "\n".join((aggregates_section(), functions_section(), refused_section()))
