@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import cmp_to_key
+from functools import cmp_to_key, reduce
+from operator import and_, or_, xor
 from typing import Any
 
 from jobs.core.fold.state import rank
@@ -79,17 +80,92 @@ def _recompute_variance(aggregate: Aggregate, argument: SqlType, values: list[An
         return None
     if argument.floating and not all(map(math.isfinite, values)):
         return math.nan
+    variance = _moment(2, _exact(argument, values)) / count
+    return _signed_root(variance, variance) if root == "STDDEV" else _to_double(variance)
+
+
+def _exact(argument: SqlType, values: list[Any]) -> list[Fraction]:
     unit = 1 if argument.floating else 10 ** (argument.scale or 0)
-    exact = [Fraction(value) / unit for value in values]
-    mean = sum(exact, Fraction(0)) / len(exact)
-    variance = sum(((value - mean) ** 2 for value in exact), Fraction(0)) / count
-    if root == "STDDEV":
-        ratio = _DIGITS.divide(Decimal(variance.numerator), Decimal(variance.denominator))
-        return float(_DIGITS.sqrt(ratio))
+    return [Fraction(value) / unit for value in values]
+
+
+def _moment(order: int, values: list[Fraction], others: list[Fraction] | None = None) -> Fraction:
+    """Return the sum of (x - mean) ** order, or of the products of both deviations."""
+    mean = sum(values, Fraction(0)) / len(values)
+    if others is None:
+        return sum(((value - mean) ** order for value in values), Fraction(0))
+    middle = sum(others, Fraction(0)) / len(others)
+    pairs = zip(values, others, strict=True)
+    return sum(((value - mean) * (other - middle) for value, other in pairs), Fraction(0))
+
+
+def _to_double(value: Fraction) -> float:
     try:
-        return float(variance)
+        return float(value)
     except OverflowError:
-        return math.inf
+        return math.inf if value > 0 else -math.inf
+
+
+def _signed_root(sign: Fraction, square: Fraction) -> float:
+    ratio = _DIGITS.divide(Decimal(square.numerator), Decimal(square.denominator))
+    root = float(_DIGITS.sqrt(ratio))
+    return -root if sign < 0 else root
+
+
+def _recompute_shape(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> float | None:
+    count, is_sample = len(values), aggregate.function != "KURTOSIS_POP"
+    least = {"SKEWNESS": 3, "KURTOSIS": 4, "KURTOSIS_POP": 1}[aggregate.function]
+    if count < least:
+        return None
+    if argument.floating and not all(map(math.isfinite, values)):
+        return math.nan
+    exact = _exact(argument, values)
+    second = _moment(2, exact) / count
+    if second == 0:
+        return None
+    if aggregate.function == "SKEWNESS":
+        third = _moment(3, exact) / count
+        return _signed_root(
+            third, third**2 / second**3 * count * (count - 1) / Fraction(count - 2) ** 2
+        )
+    excess = _moment(4, exact) / count / second**2 - 3
+    if is_sample:
+        excess = ((count + 1) * excess + 6) * (count - 1) / ((count - 2) * Fraction(count - 3))
+    return _to_double(excess)
+
+
+def _recompute_pairs(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> float | None:
+    if not values:
+        return None
+    if not all(math.isfinite(part) for pair in values for part in pair):
+        return math.nan
+    y, x = (
+        _exact(kind, list(parts))
+        for kind, parts in zip(argument.items, zip(*values, strict=True), strict=True)
+    )
+    count, sxx, syy, sxy = len(values), _moment(2, x), _moment(2, y), _moment(0, y, x)
+    mean_y, mean_x = sum(y, Fraction(0)) / count, sum(x, Fraction(0)) / count
+    match aggregate.function.removeprefix("REGR_"):
+        case "CORR":
+            return _signed_root(sxy, sxy**2 / (sxx * syy)) if sxx and syy else None
+        case "COVAR_SAMP":
+            return _to_double(sxy / (count - 1)) if count > 1 else None
+        case "SLOPE" | "INTERCEPT" | "R2" if not sxx:
+            return None
+        case "SLOPE":
+            return _to_double(sxy / sxx)
+        case "INTERCEPT":
+            return _to_double(mean_y - sxy / sxx * mean_x)
+        case "R2":
+            return _to_double(sxy**2 / (sxx * syy)) if syy else 1.0
+        case other:
+            parts = {"COVAR_POP": sxy / count, "AVGX": mean_x, "AVGY": mean_y}
+            return _to_double({**parts, "SXX": sxx, "SYY": syy, "SXY": sxy}[other])
+
+
+def _recompute_bits(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> int | None:
+    combine = {"BIT_AND": and_, "BIT_OR": or_, "BIT_XOR": xor}[aggregate.function]
+    return reduce(combine, values) if values else None
 
 
 def _order(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> list[Any]:
@@ -181,6 +257,14 @@ RECOMPUTATIONS: dict[str, Callable[[Aggregate, SqlType, list[Any]], Any]] = {
     "VAR_SAMP": _recompute_variance,
     "STDDEV_POP": _recompute_variance,
     "STDDEV_SAMP": _recompute_variance,
+    **dict.fromkeys(("SKEWNESS", "KURTOSIS", "KURTOSIS_POP"), _recompute_shape),
+    **dict.fromkeys(("COVAR_POP", "COVAR_SAMP", "CORR"), _recompute_pairs),
+    "REGR_COUNT": lambda _, __, values: len(values),
+    **{
+        f"REGR_{name}": _recompute_pairs
+        for name in ("SLOPE", "INTERCEPT", "R2", "AVGX", "AVGY", "SXX", "SYY", "SXY")
+    },
+    **dict.fromkeys(("BIT_AND", "BIT_OR", "BIT_XOR"), _recompute_bits),
     "FIRST_VALUE": _make_edge(last=False),
     "LAST_VALUE": _make_edge(last=True),
     "ARG_MIN": _make_edge(last=False),

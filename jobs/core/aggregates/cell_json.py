@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.core.values.exact_numbers import FLOAT_UNITS, INFINITY
+from jobs.core.values.exact_numbers import round_ratio
 from jobs.core.values.json_values import Json, render
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, DOUBLE, decimal
 
@@ -24,9 +24,6 @@ def double_json(number: float) -> Json:
     return render(number, DOUBLE)
 
 
-def squares_json(number: int) -> Json:
-    """Return a sum of squares in units of 2^-2148 as the nearest float."""
-    try:
-        return double_json(number / (FLOAT_UNITS * FLOAT_UNITS))
-    except OverflowError:
-        return double_json(INFINITY)
+def fraction_json(number: int, unit: int) -> Json:
+    """Return a number in units of 1/unit: an integer, or the nearest float."""
+    return integer_json(number) if unit == 1 else double_json(round_ratio(number, unit))

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from jobs.core.aggregates import (
+    bits,
     booleans,
     count,
     entries,
     extremes,
     first_last,
     lists,
+    pairs,
     ranks,
+    shape,
     variance,
 )
 from jobs.core.aggregates import sum as sums
@@ -22,7 +25,10 @@ from jobs.core.plan.tree import Aggregate
 from jobs.core.values import exact_numbers as numbers
 from schemas.types.sql_types import SqlType
 
-FAMILIES = (count, sums, extremes, variance, booleans, first_last, lists, ranks)
+FAMILIES = (
+    *(count, sums, extremes, variance, shape, pairs, booleans, bits),
+    *(first_last, lists, ranks),
+)
 FUNCTIONS: dict[str, Function] = {
     function.name: function for family in FAMILIES for function in family.FUNCTIONS
 }
@@ -33,6 +39,9 @@ SYNONYMS: dict[str, str] = {
 # The functions that generated code may call.
 _CALLABLE: tuple[Callable[..., Any], ...] = (
     *variance.RUNTIME,
+    *shape.RUNTIME,
+    *pairs.RUNTIME,
+    *bits.RUNTIME,
     *booleans.RUNTIME,
     *entries.RUNTIME,
     *lists.RUNTIME,

@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from jobs.core.aggregates.cell_json import decimal_json, integer_json, squares_json
+from jobs.core.aggregates.cell_json import decimal_json, fraction_json, integer_json
 from jobs.core.aggregates.count import Count
 from jobs.core.aggregates.interfaces import Accumulator, Cell, Function, Site, Storage
 from jobs.core.aggregates.sum import sum_of
 from jobs.core.plan.typing_rules import require_numeric
-from jobs.core.values.exact_numbers import FLOAT_UNITS, INFINITY, NAN
+from jobs.core.values.exact_numbers import FLOAT_UNITS, INFINITY, NAN, round_ratio
 from jobs.core.values.json_values import Json
 from schemas.types.sql_types import DOUBLE, INTEGER_BITS, SqlType
 
@@ -59,18 +59,13 @@ class FloatSquares(Accumulator):
         ]
 
     def describe(self, cells: Sequence[int]) -> dict[str, Json]:
-        return {"sum_of_squares": squares_json(cells[0])}
+        return {"sum_of_squares": fraction_json(cells[0], FLOAT_UNITS * FLOAT_UNITS)}
 
 
 def variance(total: int, squares: int, count: int, unit: int, sample: int) -> float | None:
     """Return the variance of `count` numbers in units of 1/unit; `sample` is 1 for a sample."""
     fraction = _variance_fraction(total, squares, count, unit, sample)
-    if fraction is None:
-        return None
-    try:
-        return fraction[0] / fraction[1]
-    except OverflowError:
-        return INFINITY
+    return None if fraction is None else round_ratio(*fraction)
 
 
 def deviation(total: int, squares: int, count: int, unit: int, sample: int) -> float | None:
@@ -124,9 +119,13 @@ def round_root(numerator: int, denominator: int) -> float:
 RUNTIME = (variance, deviation, float_spread)
 
 
+def squares_of(name: str, kind: SqlType) -> Accumulator:
+    """Return the accumulator of a sum of squares."""
+    return FloatSquares(name) if kind.floating else Squares(name, kind)
+
+
 def _needs(name: str, kind: SqlType) -> tuple[Accumulator, ...]:
-    squares = FloatSquares(name) if kind.floating else Squares(name, kind)
-    return (sum_of(name, kind), squares, Count(name))
+    return (sum_of(name, kind), squares_of(name, kind), Count(name))
 
 
 def _spread_function(

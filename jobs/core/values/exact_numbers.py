@@ -18,14 +18,19 @@ def float_to_units(value: float) -> int:
     return numerator << (FLOAT_UNIT_BITS + 1 - denominator.bit_length())
 
 
+def round_ratio(over: int, under: int) -> float:
+    """Return over / under, rounded once; under is positive."""
+    try:
+        return over / under
+    except OverflowError:
+        return INFINITY if over > 0 else -INFINITY
+
+
 def round_to_double(units: int, count: int = 1) -> float:
     """Return units * 2^-1074 / count, rounded once to the nearest double."""
     if count < 0:
         units, count = -units, -count
-    try:
-        return units / (count << FLOAT_UNIT_BITS)
-    except OverflowError:
-        return INFINITY if units > 0 else -INFINITY
+    return round_ratio(units, count << FLOAT_UNIT_BITS)
 
 
 def round_to_float(units: int, count: int = 1) -> float:

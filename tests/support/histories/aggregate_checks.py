@@ -94,6 +94,7 @@ DUCKDB = {
     ),
     "QUANTILE_CONT(v, 0.75)": "QUANTILE_CONT(CAST(v AS DOUBLE), 0.75)",
     "QUANTILE_DISC(v, 0.75)": "QUANTILE_DISC(v, 0.75)",
+    **{call: call for call in histories.SAME_IN_DUCKDB},
     "STRING_AGG(v, ', ')": "STRING_AGG(v, ', ' ORDER BY v)",
     "STRING_AGG(v, '' ORDER BY o DESC)": f"STRING_AGG(v, '' ORDER BY {BY_O_DOWN})",
     "LISTAGG(DISTINCT v, '#') WITHIN GROUP (ORDER BY v DESC)": (
@@ -105,13 +106,16 @@ DUCKDB = {
     "EVERY(f)": "BOOL_AND(f)",
     "SOME(f)": "BOOL_OR(f)",
 }
-CLOSE = ("STDDEV", "VAR", "MEDIAN", "PERCENTILE_CONT", "QUANTILE_CONT")
+CLOSE = ("STDDEV", "VAR", "MEDIAN", "PERCENTILE_CONT", "QUANTILE_CONT", "SKEW", "KURT", "COVAR")
+CLOSE += ("CORR", "REGR")
 
 
 def check_duckdb(type_name: str, seeds: range) -> None:
     """Compare all histories of a type with DuckDB, in one query."""
     sql_type = SqlType.parse(type_name)
     calls = [call for call in histories.calls_of(sql_type) if call in DUCKDB]
+    if sql_type == BIGINT:  # in doubles, as DuckDB has them, the sums of such numbers lose digits
+        calls = [call for call in calls if call not in histories.SHAPES]
     seen: list[tuple[list[str], Plan, dict[Key, Row]]] = []
     rows: list[tuple[Any, ...]] = []
     for seed in seeds:
@@ -153,6 +157,8 @@ def check_duckdb(type_name: str, seeds: range) -> None:
 
 
 def alike(call: str, value: Any, wanted: Any) -> bool:
+    if call.startswith(("CORR", "REGR_SLOPE")) and wanted is not None and math.isnan(wanted):
+        wanted = None  # DuckDB divides by zero; the standard and PostgreSQL have NULL
     if call.startswith(CLOSE) and value is not None and wanted is not None:
         return math.isclose(value, wanted, rel_tol=1e-9, abs_tol=1e-9)
     return repr(value) == repr(wanted)

@@ -95,7 +95,6 @@ NUMBERS = [
     "PERCENTILE_CONT(0.25) WITHIN GROUP (ORDER BY v)",
     "PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY v DESC)",
     "QUANTILE_CONT(v, 0.75)",
-    "QUANTILE_DISC(v, 0.75)",
 ]
 TEXTS = [
     "STRING_AGG(v, ', ')",
@@ -103,11 +102,35 @@ TEXTS = [
     "LISTAGG(DISTINCT v, '#') WITHIN GROUP (ORDER BY v DESC)",
     "LISTAGG(v) FILTER (WHERE f)",
 ]
+# DuckDB calls these as retally does.
+SHAPES = [
+    "SKEWNESS(v)",
+    "SKEWNESS(DISTINCT v)",
+    "KURTOSIS(v)",
+    "KURTOSIS_POP(v) FILTER (WHERE f)",
+    "COVAR_POP(v, o)",
+    "COVAR_SAMP(o, v)",
+    "CORR(v, o)",
+    "CORR(DISTINCT o, v)",
+    "REGR_COUNT(v, o)",
+    "REGR_SLOPE(v, o)",
+    "REGR_INTERCEPT(v, o)",
+    "REGR_R2(v, o)",
+    "REGR_AVGX(v, o)",
+    "REGR_AVGY(v, o) FILTER (WHERE f)",
+    "REGR_SXX(v, o)",
+    "REGR_SYY(v, o)",
+    "REGR_SXY(v, o)",
+    "QUANTILE_DISC(v, 0.75)",
+]
+BITS = ["BIT_AND(v)", "BIT_OR(v)", "BIT_XOR(v)", "BIT_XOR(DISTINCT v)", "BIT_OR(o)"]
+SAME_IN_DUCKDB = SHAPES + BITS
 TRUTHS = ["BOOL_AND(v)", "BOOL_OR(v)", "EVERY(f)", "SOME(f)"]
 
 
 def calls_of(sql_type: SqlType) -> list[str]:
-    own = NUMBERS if sql_type.numeric else []
+    own = NUMBERS + SHAPES if sql_type.numeric else []
+    own = own + (BITS if sql_type.integer else [])
     own = own + (TEXTS if sql_type == STRING else [])
     return ANY + own + (TRUTHS if sql_type == BOOLEAN else [])
 
