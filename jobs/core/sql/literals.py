@@ -95,7 +95,7 @@ def timestamp_literal(text: str, *, local_zone: bool = False) -> Constant:
 
 
 def read_beside(operands: Sequence[Expression]) -> list[Expression]:
-    """Return operands of one operation; a text beside a moment is a literal of the moment's kind.
+    """Return operands of one operation; a text beside a moment is a literal of its kind.
 
     So it is compared as a moment, and a text that is none is refused with its place."""
     kinds = (each.type.kind for each in operands)

@@ -47,7 +47,7 @@ def _rewrite_count_if(call: exp.Anonymous) -> None:
         message = f"{function_name(call)} takes one condition"
         raise Refusal(message, offset_of(call), "COUNT_IF(x > 0)")
     condition = call.expressions[0]
-    count = _named(call, "COUNT", exp.Star())
+    count = _make_call(call, "COUNT", exp.Star())
     outside = call.parent
     if isinstance(outside, exp.Filter):
         both = exp.And(
@@ -83,7 +83,7 @@ def _rewrite_first_item(bracket: exp.Bracket) -> None:
     bracket.replace(call)
 
 
-def _named(call: exp.Expr, name: str, *arguments: exp.Expr) -> exp.Anonymous:
+def _make_call(call: exp.Expr, name: str, *arguments: exp.Expr) -> exp.Anonymous:
     """Return a call at the position of another one."""
     made = exp.Anonymous(this=name, expressions=list(arguments))
     made.meta.update(call.meta)
@@ -171,7 +171,7 @@ def _rewrite_distinct_on(select: exp.Select) -> None:
             continue
         by = [each.copy() for each in sorted_by]
         first = exp.Order(this=exp.RespectNulls(this=value.copy()), expressions=by)
-        made = _named(value, "FIRST_VALUE", first)
+        made = _make_call(value, "FIRST_VALUE", first)
         name = item.alias or (value.name if isinstance(value, exp.Column) else "")
         items.append(exp.Alias(this=made, alias=exp.to_identifier(name)) if name else made)
     select.set("expressions", items)
