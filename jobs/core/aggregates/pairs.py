@@ -66,12 +66,12 @@ class PairSums(Accumulator):
 
 
 class _Pairs(NamedTuple):
-    """Numbers of a group: the deviations are times the square of the count, or `count` times."""
+    """The pairs of a group; sums of deviations are `number` times as large."""
 
-    count: int
+    number: int
     y: int
     x: int
-    yy: int  # count * sum of squared deviations of y
+    yy: int  # number * the sum of squared deviations of y
     xx: int
     yx: int
     unit_y: int
@@ -81,18 +81,18 @@ class _Pairs(NamedTuple):
 Fraction = tuple[int, int]
 
 _FORMULAS: dict[str, Callable[[_Pairs], Fraction | None]] = {
-    "COVAR_POP": lambda p: (p.yx, p.count * p.count * p.unit_y * p.unit_x),
+    "COVAR_POP": lambda p: (p.yx, p.number * p.number * p.unit_y * p.unit_x),
     "COVAR_SAMP": lambda p: (
-        (p.yx, p.count * (p.count - 1) * p.unit_y * p.unit_x) if p.count > 1 else None
+        (p.yx, p.number * (p.number - 1) * p.unit_y * p.unit_x) if p.number > 1 else None
     ),
-    "REGR_AVGX": lambda p: (p.x, p.count * p.unit_x),
-    "REGR_AVGY": lambda p: (p.y, p.count * p.unit_y),
-    "REGR_SXX": lambda p: (p.xx, p.count * p.unit_x * p.unit_x),
-    "REGR_SYY": lambda p: (p.yy, p.count * p.unit_y * p.unit_y),
-    "REGR_SXY": lambda p: (p.yx, p.count * p.unit_y * p.unit_x),
+    "REGR_AVGX": lambda p: (p.x, p.number * p.unit_x),
+    "REGR_AVGY": lambda p: (p.y, p.number * p.unit_y),
+    "REGR_SXX": lambda p: (p.xx, p.number * p.unit_x * p.unit_x),
+    "REGR_SYY": lambda p: (p.yy, p.number * p.unit_y * p.unit_y),
+    "REGR_SXY": lambda p: (p.yx, p.number * p.unit_y * p.unit_x),
     "REGR_SLOPE": lambda p: (p.yx * p.unit_x, p.xx * p.unit_y) if p.xx else None,
     "REGR_INTERCEPT": lambda p: (
-        (p.y * p.xx - p.yx * p.x, p.count * p.xx * p.unit_y) if p.xx else None
+        (p.y * p.xx - p.yx * p.x, p.number * p.xx * p.unit_y) if p.xx else None
     ),
     "REGR_R2": lambda p: None if not p.xx else (p.yx * p.yx, p.xx * p.yy) if p.yy else (1, 1),
     "CORR": lambda p: (p.yx * p.yx, p.xx * p.yy) if p.xx and p.yy else None,

@@ -67,7 +67,7 @@ def date_literal(text: str) -> Constant:
 def time_literal(text: str) -> Constant:
     """Return the constant of TIME 'text'."""
     try:
-        return Constant(parse(text, TIME), TIME)
+        return Constant(str(parse(text, TIME)), TIME)
     except ValueError as error:
         raise TypeProblem(str(error), "TIME '23:59:59'") from None
 

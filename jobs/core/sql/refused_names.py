@@ -1,6 +1,5 @@
 """Functions that other engines have and retally refuses, each with the reason.
 
-
 A name that is neither here nor known is perhaps misspelt; only then does its spelling give a hint.
 """
 

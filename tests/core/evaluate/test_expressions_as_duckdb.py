@@ -114,7 +114,8 @@ def test_an_expression_has_the_values_of_duckdb(
     project = row_projection(plan)
     assert project is not None
     places = [list(COLUMNS).index(column.name) for column in plan.used]
-    found = [project(tuple(row[place] for place in places))[0][0] for row in rows]
+    projected = (project(tuple(row[place] for place in places)) for row in rows)
+    found = [each[0][0] for each in projected if each is not None]
     (kind,) = [named.type for named in plan.group]
     answer = live.sql(f"SELECT {theirs or ours} AS x FROM live ORDER BY i").to_arrow_table()["x"]
     assert found == from_arrow(answer.cast(arrow_type(kind)), kind)
