@@ -41,11 +41,14 @@ ROW_MEMO_ENTRIES_MAX = 10_000
 # big-integer arithmetic is still fast.
 NUMBER_CHARACTERS_MAX = 1_000
 # Limits of the scanner: tokens of one message (rows times columns), bytes of messages at once, and
-# names of tables that it remembers. What has more is decoded row by row.
+# names of tables, and labels of ENUMs and SETs, that it remembers. What has more is decoded row by
+# row.
 SCAN_TOKENS_MAX = 65_536
 SCAN_BYTES_MAX = 16 * 1024 * 1024
 SCAN_TABLES_MAX = 64
 SCAN_NAME_BYTES_MAX = 512  # of a remembered database and table together
+SCAN_LABELS_MAX = 32  # kinds of messages whose columns have other labels; twice as many in one scan
+SCAN_TYPES_BYTES_MAX = 65_536  # of the `mysqlType` with labels
 # Fraction of some messages; if more are unusual, all are decoded one by one.
 SCAN_UNUSUAL_PART_MAX = 1 / 8
 

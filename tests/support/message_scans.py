@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Filtered
 from schemas.types.sql_types import SqlType
 
+RECORDING = Path(__file__).resolve().parents[1] / "recordings" / "mysql-kinds.json.gz"
 TYPES = {
     "id": "BIGINT",
     "name": "STRING",
@@ -29,6 +32,8 @@ TYPES = {
     "zoned": "TIMESTAMP_LTZ(6)",
     "ok": "BOOLEAN",
     "rate": "DOUBLE",
+    "single": "FLOAT",
+    "raw": "BINARY",
     "day": "DATE",
     "noon": "TIME",
     "tiny": "TINYINT",
@@ -36,7 +41,7 @@ TYPES = {
 }
 COLUMNS = tuple(Column(name, SqlType.parse(kind)) for name, kind in TYPES.items())
 USUAL: dict[str, list[Any]] = {
-    "id": ["1", "22", "-3", "007", None, "999999999999999999", 5, -7, 0, -0],
+    "id": ["1", "22", "-3", "007", None, "9223372036854775807", "-9223372036854775808", 5, -7, 0],
     "name": [
         "a",
         "",
@@ -58,17 +63,25 @@ USUAL: dict[str, list[Any]] = {
     "cnt": ["1", "2147483647", "-2147483648", None, 5],
     "price": ["1.00", "-2.50", "9999.99", "1.5", "7", "0012.00", "-0.00", None],
     "whole": ["1", "999", "-9", None],
-    "wide": ["12345678.0123456789", "1.5", None],
+    "wide": ["12345678.0123456789", "1.5", "-99999999999999999999.9999999999", "0", 2.5, None],
     "at": ["2026-01-02 03:04:05.678", "2026-01-02 03:04:05", "0001-01-01 00:00:00", None],
     "zoned": ["2024-02-29 23:59:59.999999Z", "1969-12-31 00:00:00Z", None],
     "ok": ["1", "0", "true", "FALSE", True, False, 1, 0, None],
-    "rate": ["1.5", "-0.0", "12345.678", "3", None],
+    "rate": ["1.5", "-0.0", "1234567890.1234567", "3", "2.2250738585072014E-308", 1e300, None],
+    "single": ["1.5", "-0.0", "16777217", "0.1", "1.17549E-38", "3.4e37", None],
+    "raw": ["abcd", "", "\u0000\u00ff\u0080", "Ã¤", None],
     "day": ["2026-01-02", "2000-02-29", "9999-12-31", "0001-01-01", "1970-01-01", None],
-    "noon": ["12:38:35", "00:00:00", None],
+    "noon": ["12:38:35", "00:00:00", "12:38:35.500000", "23:59:59.000001", "01:00:00.0", None],
     "tiny": ["127", "-128", None],
     "größe": ["1", None],
 }
 ROW = {name: values[0] for name, values in USUAL.items()}
+OTHER_FORMS: dict[str, list[Any]] = {  # of formats whose numbers are numbers, and bytes base64
+    "single": [1.5, -0.0, 16777217, 0.1, 1.17549e-38, None],
+    "raw": ["AJY=", "", "/w==", "abcd", None],
+}
+MAXWELL_USUAL = USUAL | OTHER_FORMS
+MAXWELL_ROW = ROW | {name: values[0] for name, values in OTHER_FORMS.items()}
 
 
 def escaped(text: str) -> str:
@@ -182,6 +195,16 @@ def canal_message(**members: Any) -> bytes:
     return json.dumps(envelope | members, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
+def read_all_types() -> tuple[list[bytes], MessageDecoder]:
+    """Return what canal sent of a table of all types, and a decoder of all its columns."""
+    sent = json.loads(gzip.decompress(RECORDING.read_bytes()))
+    columns = tuple(Column(name, SqlType.parse(kind)) for name, kind in sent["columns"].items())
+    messages = [each for partition in sent["partitions"] for each in partition]
+    rules = MessageRules("canal-json", table=sent["table"])
+    values = [each.encode() for each in messages if '"isDdl":true' not in each]
+    return values, rules.decoder(columns, columns)
+
+
 # maxwell-json
 
 
@@ -191,7 +214,7 @@ def maxwell_decoder(**rules: Any) -> MessageDecoder:
 
 def maxwell_message(**members: Any) -> bytes:
     envelope = {"database": "shop", "table": "product", "type": "insert", "ts": 1_700_000_000}
-    return _encode(envelope | {"xid": 7, "commit": True, "data": ROW} | members)
+    return _encode(envelope | {"xid": 7, "commit": True, "data": MAXWELL_ROW} | members)
 
 
 # debezium-json, as its connectors write it by default
@@ -201,7 +224,7 @@ DEBEZIUM_TYPES = {name: kind for name, kind in TYPES.items() if kind != "TIME"} 
 }
 DEBEZIUM_COLUMNS = tuple(Column(n, SqlType.parse(kind)) for n, kind in DEBEZIUM_TYPES.items())
 DEBEZIUM_USUAL: dict[str, list[Any]] = {
-    name: USUAL[name] for name in DEBEZIUM_TYPES if name in USUAL
+    name: MAXWELL_USUAL[name] for name in DEBEZIUM_TYPES if name in USUAL
 } | {
     "id": [1, 22, -3, None, 999999999999999999, "5", 0],
     "price": ["AJY=", "/w==", "AA==", "D0I/", 1.5, -7, "1.50", "-3.25", None],

@@ -88,8 +88,15 @@ class CanalDecoder(DecoderFrame):
     def make_scanner(self) -> MessageScanner | None:
         """Return a scanner with the same rules; None if it does not know a column's type."""
         return self._make_scanner(
-            codes.CANAL, self._fields, timestamp_format=self._rules.timestamp_format
+            codes.CANAL,
+            self._fields,
+            timestamp_format=self._rules.timestamp_format,
+            binary_is_latin1=self._rules.binary == "latin1",
+            read_labels=self._read_labels,
         )
+
+    def _read_labels(self, types: bytes) -> tuple[Labels | None, ...]:
+        return labels_of(read_json(types, len(types)), self._fields.columns)
 
     # --- the exact path ---------------------------------------------------------------------
 

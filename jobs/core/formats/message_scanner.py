@@ -16,6 +16,7 @@ from functools import cache
 import numpy as np
 
 from jobs.core.formats.debezium_fields import DAYS, MICROSECONDS, Encoding
+from jobs.core.formats.mysql_values import Labels
 from jobs.core.formats.row_fields import UNEXPECTED
 from jobs.core.formats.scanned import KINDS, Scanned, ScannedColumn, is_scannable
 from jobs.core.formats.table_filter import TableFilter
@@ -24,17 +25,26 @@ from jobs.core.kernels import field_values as fields
 from jobs.core.kernels import messages as kernel
 from jobs.core.kernels.codes import NO_TIME
 from jobs.core.kernels.compiled import AVAILABLE, Array
-from jobs.core.kernels.json_bytes import PAD
+from jobs.core.kernels.json_bytes import NUMBER, PAD, STRING
+from jobs.core.kernels.message_members import MESSAGE_SIZE, TYPES_AT, TYPES_SIZE
 from jobs.core.plan.tree import Column
 from jobs.core.values.json_values import TimestampFormat
-from schemas.limits import MESSAGE_BYTES_MAX, SCAN_NAME_BYTES_MAX, SCAN_TABLES_MAX, SCAN_TOKENS_MAX
+from schemas.limits import (
+    MESSAGE_BYTES_MAX,
+    SCAN_LABELS_MAX,
+    SCAN_NAME_BYTES_MAX,
+    SCAN_TABLES_MAX,
+    SCAN_TOKENS_MAX,
+    SCAN_TYPES_BYTES_MAX,
+)
 from schemas.types.sql_types import Kind, SqlType, integer_range
 
-_TEXTS = (codes.TEXT, codes.TIME)
 _INSTANTS = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
 _ENCODINGS = {"number": codes.AS_NUMBER, "base64": codes.AS_BASE64, "auto": codes.AS_EITHER}
 _UNITS = {"ms": 1_000, "us": 1, "ns": -1_000}  # microseconds; below 0: so many are one
 _IMAGES_AT_FIRST = 2_048
+# Powers of ten of numbers that neither overflow nor become zero.
+_FLOAT_POWERS, _DOUBLE_POWERS = (-38, 37), (-308, 307)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,9 @@ class ScanRules:
     missing_is_null: bool = False
     last_images: bool = False
     bytes_max: int = MESSAGE_BYTES_MAX
+    binary_is_latin1: bool = False
+    # The labels of each column, by the text of a `mysqlType`; () if none has any.
+    read_labels: Callable[[bytes], tuple[Labels | None, ...]] | None = None
 
 
 class MessageScanner:
@@ -62,7 +75,10 @@ class MessageScanner:
         self._bytes_max = rules.bytes_max
         self._types = [columns[index].type for index in used]
         self._source = _source(columns, used, rules)
+        self._kinds = self._source.columns["kind"][self._source.used].tolist()
         self._known: list[tuple[bytes, bytes, bool]] = []
+        self._labels: list[tuple[bytes, tuple[Labels | None, ...]]] = [(b"", ())]
+        self._message = np.zeros(MESSAGE_SIZE, np.int64)
         tokens = max(SCAN_TOKENS_MAX, len(columns))
         self._data, self._old = np.zeros((2, tokens), fields.TOKEN)
         self._images_max = _IMAGES_AT_FIRST
@@ -85,15 +101,28 @@ class MessageScanner:
 
     def _scan(self, buffer: Array, starts: Array) -> Scanned:
         images = self._room(len(starts) - 1, int(starts[-1] - starts[0]))
+        if len(self._labels) > SCAN_LABELS_MAX:
+            self._know_labels([self._labels[0]])
         message, count = 0, 0
         while True:
             message, count, why = kernel.scan(
-                buffer, starts, message, count, self._source, self._data, self._old, images
+                buffer,
+                starts,
+                message,
+                count,
+                self._source,
+                self._data,
+                self._old,
+                self._message,
+                images,
             )
             if why == kernel.DONE:
                 return self._result(images, count)
             if why == kernel.FULL:
                 images = self._enlarge(images, count)
+            elif why == kernel.NEW_LABELS:
+                at, size = self._message[TYPES_AT], self._message[TYPES_SIZE]
+                message += 0 if self._learn_labels(buffer[at : at + size].tobytes()) else 1
             elif not self._check_table(buffer[starts[message] : starts[message + 1] - 1].tobytes()):
                 message += 1  # its outcome is unusual already
 
@@ -128,6 +157,35 @@ class MessageScanner:
         self._source = self._source._replace(tables=tables, known_names=_pad(b"".join(names)))
         return True
 
+    def _learn_labels(self, types: bytes) -> bool:
+        """Remember the labels of a `mysqlType`; return False if that cannot be."""
+        rules = self._rules
+        if rules.read_labels is None or len(types) > SCAN_TYPES_BYTES_MAX:
+            return False
+        if len(self._labels) > 2 * SCAN_LABELS_MAX:  # of these messages alone
+            return False
+        try:
+            labels = rules.read_labels(types)
+            "".join(name for own in labels if own for name in own.names).encode()
+        except UNEXPECTED:
+            return False
+        self._know_labels([*self._labels, (types, labels)])
+        return True
+
+    def _know_labels(self, labels: list[tuple[bytes, tuple[Labels | None, ...]]]) -> None:
+        self._labels = labels
+        texts = [types for types, _ in labels]
+        known = np.zeros(len(labels), kernel.LABELS)
+        known["at"], known["size"] = _starts(texts)[:-1], list(map(len, texts))
+        maxima = np.full((len(labels), len(self._source.columns)), -1, np.int64)
+        for row, (_, of_columns) in zip(maxima, labels, strict=True):
+            for column, own in enumerate(of_columns):
+                if own is not None:
+                    row[column] = min(own.number_max, fields.LABEL_MAX)
+        self._source = self._source._replace(
+            labels=known, label_maxima=maxima, known_types=_pad(b"".join(texts))
+        )
+
     def _room(self, messages: int, size: int) -> kernel.Images:
         """Return room for the images of some messages; what it holds is copied after the scan."""
         images = self._images
@@ -138,6 +196,7 @@ class MessageScanner:
             es=np.full(messages, NO_TIME, np.int64),
             ts=np.full(messages, NO_TIME, np.int64),
             ids=np.full(messages, NO_TIME, np.int64),
+            labels=np.zeros(messages, np.int32),
         )
 
     def _new_images(self, count: int, size: int) -> kernel.Images:
@@ -154,6 +213,7 @@ class MessageScanner:
             es=nothing,
             ts=nothing,
             ids=nothing,
+            labels=nothing.astype(np.int32),
         )
 
     def _enlarge(self, images: kernel.Images, count: int) -> kernel.Images:
@@ -165,18 +225,28 @@ class MessageScanner:
         larger.valid[:, :count] = images.valid[:, :count]
         larger.ends[:, : count + 1] = images.ends[:, : count + 1]
         self._images = larger = larger._replace(texts=images.texts)
-        return larger._replace(outcomes=images.outcomes, es=images.es, ts=images.ts, ids=images.ids)
+        found = {name: getattr(images, name) for name in ("outcomes", "es", "ts", "ids", "labels")}
+        return larger._replace(**found)
 
     def _result(self, images: kernel.Images, count: int) -> Scanned:
         columns = []
-        for index, sql_type in enumerate(self._types):
+        for index, (sql_type, kind) in enumerate(zip(self._types, self._kinds, strict=True)):
             ends, text = images.ends[index, :0], b""
             numbers = images.numbers[index, :count].copy()
-            if _kind(sql_type) in _TEXTS:
-                numbers, ends = numbers[:0], images.ends[index, : count + 1].copy()
+            if kind >= codes.TEXT:
+                ends = images.ends[index, : count + 1].copy()
                 text = images.texts[self._source.text_rows[index], : ends[-1]].tobytes()
             valid = images.valid[index, :count].astype(bool)
-            columns.append(ScannedColumn(sql_type, valid, numbers, ends, text))
+            column = ScannedColumn(sql_type, valid, numbers, ends, text)
+            if kind == codes.TEXT:
+                column = self._label(column, self._source.used[index], images, count)
+            if kind >= codes.TEXT:
+                column = column._replace(
+                    numbers=numbers[:0],
+                    is_latin1=kind == codes.BINARY and self._rules.binary_is_latin1,
+                    is_number=sql_type.kind is Kind.FLOAT and self._rules.format != codes.CANAL,
+                )
+            columns.append(column)
         return Scanned(
             images.outcomes,
             images.es,
@@ -186,6 +256,28 @@ class MessageScanner:
             images.owners[:count].copy(),
             columns,
         )
+
+    def _label(
+        self, column: ScannedColumn, declared: int, images: kernel.Images, count: int
+    ) -> ScannedColumn:
+        """Return a column of texts with labels in place of their numbers."""
+        known = [own[declared] if own else None for _, own in self._labels]
+        if not any(known):
+            return column
+        texts, of_images = column.cut(), images.labels[images.owners[:count]]
+        for index, labels in enumerate(known):
+            if labels is None:
+                continue
+            numbers = np.where((of_images == index) & column.valid, column.numbers, -1)
+            names = {
+                each: labels.find(each).encode()
+                for each in np.unique(numbers).tolist()
+                if each >= 0
+            }
+            for place in np.flatnonzero(numbers >= 0).tolist():
+                texts[place] = names[numbers[place]]
+        ends = np.cumsum([0, *map(len, texts)]).astype(np.int32)
+        return column._replace(text=b"".join(texts), ends=ends)
 
 
 @cache
@@ -213,10 +305,6 @@ def can_scan(columns: tuple[Column, ...], format: int) -> bool:
     return bool(columns) and all(known) and load_scanner()
 
 
-def _kind(sql_type: SqlType) -> int:
-    return codes.INTEGER if sql_type.integer else KINDS[sql_type.kind]
-
-
 def _bounds(sql_type: SqlType) -> tuple[int, int]:
     if sql_type.integer:
         return integer_range(sql_type)
@@ -224,19 +312,26 @@ def _bounds(sql_type: SqlType) -> tuple[int, int]:
         return DAYS
     if sql_type.kind in _INSTANTS:
         return MICROSECONDS
+    if sql_type.floating:
+        return _FLOAT_POWERS if sql_type.kind is Kind.FLOAT else _DOUBLE_POWERS
     digits = min(sql_type.precision or 0, fields.DIGITS_MAX)
     return -(10**digits) + 1, 10**digits - 1
 
 
 def _source(columns: tuple[Column, ...], used: tuple[int, ...], rules: ScanRules) -> kernel.Source:
     names = [f'"{column.name}"'.encode() for column in columns]
-    is_text = np.array([_kind(columns[index].type) in _TEXTS for index in used], bool)
     declared = np.zeros(len(columns), fields.COLUMN)
     declared["name_at"], declared["name_size"] = _starts(names)[:-1], list(map(len, names))
     for index, column in enumerate(columns):
-        _declare(declared[index : index + 1], column.type, rules.timestamp_format)
+        own = declared[index : index + 1]
+        _declare(own, column.type, rules)
         if rules.format == codes.DEBEZIUM:
-            _declare_debezium(declared[index : index + 1], column.type, rules.encodings[index])
+            _declare_debezium(own, column.type, rules.encodings[index])
+        wide = own["kind"] == codes.DECIMAL and own["encoding"] == codes.AS_NUMBER
+        if wide and (column.type.precision or 0) > fields.DIGITS_MAX:
+            own["kind"] = codes.WIDE
+            own["high"] = (column.type.precision or 0) - (column.type.scale or 0)
+    is_text = declared["kind"][list(used)] >= codes.TEXT
     read = dict(zip(rules.names, ("by_database", "by_table"), strict=True))
     of_source = np.zeros(1, kernel.RULES)
     of_source["format"], of_source["last_images"] = rules.format, rules.last_images
@@ -252,15 +347,22 @@ def _source(columns: tuple[Column, ...], used: tuple[int, ...], rules: ScanRules
         np.where(is_text, np.cumsum(is_text) - 1, -1),
         np.zeros(0, kernel.KNOWN_TABLE),
         _pad(b""),
+        np.zeros(1, kernel.LABELS),
+        np.full((1, len(columns)), -1, np.int64),
+        _pad(b""),
     )
 
 
-def _declare(declared: Array, sql_type: SqlType, timestamp_format: TimestampFormat) -> None:
+def _declare(declared: Array, sql_type: SqlType, rules: ScanRules) -> None:
     """Set how a column is written, in messages that write it as SQL does."""
-    declared["kind"] = _kind(sql_type)
+    declared["kind"] = codes.INTEGER if sql_type.integer else KINDS[sql_type.kind]
     declared["low"], declared["high"] = _bounds(sql_type)
-    declared["separator"] = ord("T" if timestamp_format == "iso" else " ")
-    if sql_type.kind is Kind.DECIMAL:
+    declared["separator"] = ord("T" if rules.timestamp_format == "iso" else " ")
+    if sql_type.kind is Kind.FLOAT:  # a number is read as a double first, and a text is not
+        declared["encoding"] = STRING if rules.format == codes.CANAL else NUMBER
+    elif sql_type.kind is Kind.BINARY:
+        declared["encoding"] = codes.AS_LATIN1 if rules.binary_is_latin1 else codes.AS_BASE64
+    elif sql_type.kind is Kind.DECIMAL:
         declared["scale"] = sql_type.scale or 0
     elif sql_type.kind is Kind.TIMESTAMP_LTZ:
         declared["scale"] = 1

@@ -87,6 +87,11 @@ class Labels:
             at, closed = label.end(), label[2] == ")"
         return cls(column_type, tuple(names))
 
+    @property
+    def number_max(self) -> int:
+        """The largest number with a label."""
+        return (1 << len(self.names)) - 1 if self.is_set else len(self.names)
+
     def find(self, number: int) -> str:
         """Return the text that MySQL shows for a number; raise ValueError if it has none.
 

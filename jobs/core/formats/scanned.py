@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -11,6 +11,8 @@ import numpy as np
 from jobs.core.kernels import codes
 from jobs.core.kernels.codes import NO_TIME, UNUSUAL
 from jobs.core.values.change import Row, Value
+from jobs.core.values.json_text import JsonNumber
+from jobs.core.values.json_values import converter
 from schemas.types.sql_types import Kind, SqlType
 
 Array = np.ndarray[Any, Any]
@@ -22,7 +24,8 @@ SCANNED_FORMATS = {
     "debezium-json": codes.DEBEZIUM,
 }
 
-# The column kinds of the kernel; whole numbers of every size are codes.INTEGER.
+# The column kinds of the kernel; whole numbers of every size are codes.INTEGER, and a DECIMAL of
+# more digits than a word has is codes.WIDE.
 KINDS = {
     Kind.DECIMAL: codes.DECIMAL,
     Kind.STRING: codes.TEXT,
@@ -31,7 +34,9 @@ KINDS = {
     Kind.TIMESTAMP: codes.TIMESTAMP,
     Kind.TIMESTAMP_LTZ: codes.TIMESTAMP,
     Kind.TIME: codes.TIME,
-    Kind.DOUBLE: codes.DOUBLE,
+    Kind.FLOAT: codes.FLOATING,
+    Kind.DOUBLE: codes.FLOATING,
+    Kind.BINARY: codes.BINARY,
 }
 
 
@@ -49,24 +54,37 @@ class ScannedColumn(NamedTuple):
 
     type: SqlType
     valid: Array  # bool
-    numbers: Array  # int64; of a DOUBLE its bits; empty for texts
+    numbers: Array  # int64; empty for texts
     ends: Array  # int32, one more than images; empty for numbers
     text: bytes
+    # Of a BINARY, whether each character is a byte; of a FLOAT, whether it is a number of JSON.
+    is_latin1: bool = False
+    is_number: bool = False
 
     def values(self) -> list[Value]:
         """Return the values as `decode` does."""
         found: list[Value]
         if len(self.ends):
-            bounds = zip(self.ends[:-1].tolist(), self.ends[1:].tolist(), strict=True)
-            found = [self.text[start:end].decode() for start, end in bounds]
-        elif self.type.kind is Kind.DOUBLE:
-            found = self.numbers.view(np.float64).tolist()
-        elif self.type.kind is Kind.BOOLEAN:
+            convert = self._converter()
+            texts = zip(self.cut(), self.valid.tolist(), strict=True)
+            return [convert(text.decode()) if valid else None for text, valid in texts]
+        if self.type.kind is Kind.BOOLEAN:
             found = (self.numbers != 0).tolist()
         else:
             found = self.numbers.tolist()
         pairs = zip(found, self.valid.tolist(), strict=True)
         return [value if valid else None for value, valid in pairs]
+
+    def cut(self) -> list[bytes]:
+        """Return each text."""
+        bounds = zip(self.ends[:-1].tolist(), self.ends[1:].tolist(), strict=True)
+        return [self.text[start:end] for start, end in bounds]
+
+    def _converter(self) -> Callable[[str], Value]:
+        if self.is_latin1:
+            return lambda text: text.encode("latin-1")
+        convert = converter(self.type)
+        return (lambda text: convert(JsonNumber(text))) if self.is_number else convert
 
 
 @dataclass(frozen=True, slots=True)

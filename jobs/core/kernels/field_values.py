@@ -10,35 +10,44 @@ from __future__ import annotations
 
 import numpy as np
 
+from jobs.core.kernels.checked_texts import (
+    count_digits,
+    is_base64,
+    is_decimal,
+    is_floating,
+    is_latin1,
+    is_placeholder,
+    is_text,
+    time_size,
+)
 from jobs.core.kernels.codes import (
     AS_BASE64,
+    AS_LATIN1,
     AS_NUMBER,
+    BINARY,
     BOOLEAN,
     DATE,
     DECIMAL,
-    DOUBLE,
     INTEGER,
     NO_TIME,
     TEXT,
     TIME,
     TIMESTAMP,
+    WIDE,
 )
-from jobs.core.kernels.compiled import Array, inlined
+from jobs.core.kernels.compiled import Array, inlined, keep_apart
 from jobs.core.kernels.json_bytes import (
     ESCAPED,
-    FALSE,
     FALSE_WORD,
     MASK_4,
     NULL,
     NUMBER,
     STRING,
-    TRUE,
     TRUE_WORD,
     U,
     byte_at,
     hex_digit,
     load_word,
-    word_of,
 )
 
 COLUMN = np.dtype(  # a declared column; numba passes one array faster than a tuple of many
@@ -46,23 +55,22 @@ COLUMN = np.dtype(  # a declared column; numba passes one array faster than a tu
         ("name_at", "i8"),  # where its name in quotes begins among the names
         ("name_size", "i8"),
         ("kind", "i8"),
-        ("low", "i8"),  # the smallest and the largest number
-        ("high", "i8"),
+        ("low", "i8"),  # the smallest and the largest number; of a FLOATING the powers of ten
+        ("high", "i8"),  # and of a WIDE the digits before the point
         ("scale", "i8"),  # digits after the point; of a TIMESTAMP whether it ends with Z
         ("separator", "i8"),  # of a TIMESTAMP, between day and time; 0 if it is no text
         ("unit", "i8"),  # of a DATE or TIMESTAMP as a number, in days or us; -1000 for ns
-        ("encoding", "i8"),  # of a DECIMAL as text
-        ("guarded", "i8"),  # of a TEXT, whether Debezium may have left it out
+        ("encoding", "i8"),  # of a DECIMAL as text, of a BINARY; of a FLOATING its token, or 0
+        ("guarded", "i8"),  # of a TEXT or a BINARY, whether Debezium may have left it out
     ]
 )
 TOKEN = np.dtype([("kind", "i8"), ("at", "i8"), ("size", "i8"), ("value", "i8")])
 
 _POWERS = np.array([10**digits for digits in range(19)], dtype=np.int64)
 DIGITS_MAX = 18  # that always fit 64 bits
-_EXACT_DIGITS_MAX = 15  # of a number whose double is exact, and so is its quotient by 10**22
+LABEL_MAX = 10**DIGITS_MAX - 1
+_TENTH = (2**63 - 1) // 10
 _LOWER_CASE = U(0x20202020)
-# How the texts begin that Debezium writes for large values that did not change.
-_UNAVAILABLE, _UNAVAILABLE_BASE64 = word_of(b"__debezi"), word_of(b"X19kZWJl")
 
 
 @inlined
@@ -176,71 +184,49 @@ def _truth(buffer: Array, at: int, size: int) -> int:
 
 
 @inlined
-def _text_is_good(buffer: Array, at: int, size: int, kind: int) -> bool:
-    """Return whether a token is a STRING as it is, and every surrogate has its other half."""
-    if kind == STRING or kind == TRUE or kind == FALSE:
-        return True
-    if kind == NUMBER:
-        sign = 1 if byte_at(buffer, at) == 45 else 0
-        return parse_digits(buffer, at + sign, size - sign) >= 0 and not (
-            sign == 1 and byte_at(buffer, at + 1) == 48
-        )
-    end = at + size
-    while at < end:
-        if byte_at(buffer, at) != 92:
-            at += 1
-            continue
-        half = _surrogate(buffer, at)
-        if half == 2 or (half == 1 and _surrogate(buffer, at + 6) != 2):
-            return False
-        at += 12 if half == 1 else 2
-    return True
-
-
-@inlined
-def _surrogate(buffer: Array, at: int) -> int:
-    """Return 1 for an escaped high surrogate, 2 for a low one, else 0."""
-    if byte_at(buffer, at) != 92 or byte_at(buffer, at + 1) != 117:
-        return 0
-    if byte_at(buffer, at + 2) | 32 != 100:  # D
-        return 0
-    digit = hex_digit(byte_at(buffer, at + 3))
-    if digit < 8:
-        return 0
-    return 1 if digit < 12 else 2
-
-
-@inlined
-def _number(buffer: Array, columns: Array, column: int, at: int, size: int, double: Array) -> int:
-    """Return an integer, a scaled decimal, or the bits of a double; NO_TIME for none of them."""
+def _number(buffer: Array, columns: Array, column: int, at: int, size: int) -> int:
+    """Return a scaled decimal, or NO_TIME."""
     kind = columns[column]["kind"]
     negative = size > 0 and byte_at(buffer, at) == 45
     if negative:
         at += 1
         size -= 1
-    if kind == INTEGER:
-        number = parse_digits(buffer, at, size)
-        if number < 0:
-            return NO_TIME
-    elif kind == DECIMAL:
+    if kind == DECIMAL:
         number, count, fraction = _point_number(buffer, at, size)
         missing = columns[column]["scale"] - fraction
         if count < 0 or missing < 0 or count + missing > DIGITS_MAX:
             return NO_TIME
         number *= _POWERS[missing]
-    elif kind == DOUBLE:
-        number, count, fraction = _point_number(buffer, at, size)
-        if count < 0 or count > _EXACT_DIGITS_MAX:
-            return NO_TIME
-        # Both are exact doubles, so the quotient is the nearest one.
-        exact = np.float64(number) / np.float64(_POWERS[fraction])
-        double[0] = -exact if negative and number != 0 else exact
-        return double.view(np.int64)[0]  # type: ignore[no-any-return]
     else:
         return NO_TIME
     if negative:
         number = -number
     return number if columns[column]["low"] <= number <= columns[column]["high"] else NO_TIME
+
+
+@inlined
+def _is_whole(buffer: Array, columns: Array, tokens: Array, column: int, index: int) -> bool:
+    """Set the value of an integer; return False if it is none, or beyond its type."""
+    at, size = tokens[index]["at"], tokens[index]["size"]
+    negative = size > 0 and byte_at(buffer, at) == 45
+    if negative:
+        at += 1
+        size -= 1
+    first = min(size, DIGITS_MAX)
+    number = parse_digits(buffer, at, first)
+    if number < 0 or size > DIGITS_MAX + 1:
+        return False
+    if negative:
+        number = -number
+    if size > first:
+        last = parse_digits(buffer, at + first, 1)
+        if last < 0 or not -_TENTH <= number <= _TENTH:
+            return False
+        if (number == _TENTH and last > 7) or (number == -_TENTH and last > 8):
+            return False
+        number = 10 * number + (-last if negative else last)
+    tokens[index]["value"] = number
+    return bool(columns[column]["low"] <= number <= columns[column]["high"])
 
 
 @inlined
@@ -322,25 +308,59 @@ def _may_be_base64(buffer: Array, at: int, size: int, encoding: int) -> int:
 
 
 @inlined
-def _is_placeholder(buffer: Array, at: int, size: int) -> bool:
-    """Return whether a text may be the one that Debezium writes for a value it does not know."""
-    word = load_word(buffer, at)
-    return (size == 28 and word == _UNAVAILABLE) or (size == 40 and word == _UNAVAILABLE_BASE64)
+def _label_number(buffer: Array, at: int, size: int, token: int) -> int:
+    """Return the number of a label; -1 for a text that is none."""
+    if token != STRING and token != NUMBER:
+        return -1
+    if size == 0 or count_digits(buffer, at, at + size) != size:
+        return -1
+    number = parse_digits(buffer, at, size)
+    return number if number >= 0 else LABEL_MAX + 1
+
+
+@keep_apart
+def _is_usual_text(
+    buffer: Array, columns: Array, tokens: Array, column: int, index: int, label_max: int
+) -> bool:
+    """Check a text; shorten that of a TIME, and set the number of a label."""
+    token, encoding = tokens[index]["kind"], columns[column]["encoding"]
+    kind, at, size = columns[column]["kind"], tokens[index]["at"], tokens[index]["size"]
+    if columns[column]["guarded"] and is_placeholder(buffer, at, size):
+        return False
+    if kind == TEXT:
+        if label_max >= 0:
+            number = _label_number(buffer, at, size, token)
+            tokens[index]["value"] = number
+            if number > label_max:
+                return False
+        return is_text(buffer, at, size, token)
+    if kind == BINARY and encoding == AS_LATIN1:
+        return (token == STRING or token == ESCAPED) and is_latin1(buffer, at, size)
+    if kind == BINARY:
+        return token == STRING and is_base64(buffer, at, size)
+    if kind == TIME:
+        size = time_size(buffer, at, size) if token == STRING else -1
+        tokens[index]["size"] = size
+        return size >= 0 and _time_of_day(buffer, at) >= 0
+    if token != STRING and token != NUMBER:
+        return False
+    low, high = columns[column]["low"], columns[column]["high"]
+    if kind == WIDE:
+        return is_decimal(buffer, at, size, high, columns[column]["scale"])
+    return (encoding == 0 or encoding == token) and is_floating(buffer, at, size, low, high)
 
 
 @inlined
 def convert(
-    buffer: Array, columns: Array, tokens: Array, column: int, index: int, double: Array
+    buffer: Array, columns: Array, tokens: Array, column: int, index: int, label_max: int
 ) -> bool:
     """Set the value of a token; return False if its column does not usually look like that."""
     token = tokens[index]["kind"]
     if token == NULL:
         return True
     kind, at, size = columns[column]["kind"], tokens[index]["at"], tokens[index]["size"]
-    if kind == TEXT:
-        if columns[column]["guarded"] and _is_placeholder(buffer, at, size):
-            return False
-        return _text_is_good(buffer, at, size, token)
+    if kind >= TEXT:
+        return _is_usual_text(buffer, columns, tokens, column, index, label_max)
     value = NO_TIME
     if kind == BOOLEAN:
         if token != ESCAPED:
@@ -352,20 +372,22 @@ def convert(
             value = _day(buffer, at)
     elif token == STRING and kind == TIMESTAMP:
         value = _moment(buffer, at, size, columns[column]["separator"], columns[column]["scale"])
-    elif token == STRING and kind == TIME:
-        return size == 8 and _time_of_day(buffer, at) >= 0
     elif token == NUMBER and (kind == DATE or kind == TIMESTAMP):
         value = _since_1970(buffer, at, size, columns, column)
     elif token == STRING and kind == DECIMAL and columns[column]["encoding"] != AS_NUMBER:
         form = _may_be_base64(buffer, at, size, columns[column]["encoding"])
         if form == 0:
-            value = _number(buffer, columns, column, at, size, double)
+            value = _number(buffer, columns, column, at, size)
         elif form == 1:
             value = _base64_number(buffer, at, size)
             if not columns[column]["low"] <= value <= columns[column]["high"]:
                 value = NO_TIME
+    elif kind == INTEGER:
+        return (token == STRING or token == NUMBER) and _is_whole(
+            buffer, columns, tokens, column, index
+        )
     elif token == STRING or token == NUMBER:
-        value = _number(buffer, columns, column, at, size, double)
+        value = _number(buffer, columns, column, at, size)
     tokens[index]["value"] = value
     return value != NO_TIME
 

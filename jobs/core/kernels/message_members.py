@@ -46,10 +46,13 @@ ROWS, OLD_ROWS = 2, 3  # of `data` and `old`; -1 if these are no rows
 ES, TS = 4, 5
 DATABASE_AT, DATABASE_SIZE, TABLE_AT, TABLE_SIZE = 6, 7, 8, 9
 ID = 10  # of the batch in which canal sent it
-MESSAGE_SIZE = 11
+TYPES_AT, TYPES_SIZE = 11, 12  # of `mysqlType`; of size 0 if no STRING column may have labels
+MESSAGE_SIZE = 13
 
 OTHER_TYPE = -9
 MEMBERS_REMEMBERED = 48
+_TYPES, _LABELLED = MEMBERS_REMEMBERED, MEMBERS_REMEMBERED + 1
+SEEN_SIZE = MEMBERS_REMEMBERED + 2  # then `mysqlType`, and whether it may have labels
 # The members that are read, and the bits for them.
 DATA, OLD, TYPE, _DDL, ES_MEMBER, TS_MEMBER, TABLE, DATABASE = range(8)
 _COLUMN_TYPES, _ID_MEMBER, OTHER = range(8, 11)
@@ -216,12 +219,22 @@ def _may_have_labels(buffer: Array, at: int) -> bool:
 
 
 @keep_apart
-def _skip_types(buffer: Array, at: int, end: int, columns: Array, names: Array, seen: Array) -> int:
-    """Return the end of `mysqlType`; -1 if a STRING column may have labels for its numbers."""
-    last = _same_as_before(buffer, at, end, seen, MEMBERS_REMEMBERED)
+def _skip_types(
+    buffer: Array,
+    at: int,
+    end: int,
+    columns: Array,
+    names: Array,
+    seen: Array,
+    message: Array,
+) -> int:
+    """Return the end of `mysqlType`, or -1; set where it is if it may have labels."""
+    last = _same_as_before(buffer, at, end, seen, _TYPES)
+    if last >= 0:
+        message[TYPES_AT], message[TYPES_SIZE] = at, (last - at) * seen[_LABELLED, 0]
     if last >= 0 or byte_at(buffer, at) != 123:
         return last if last >= 0 else value_end(buffer, at)
-    start = at
+    start, labelled = at, 0
     at = skip_blanks(buffer, at + 1)
     if byte_at(buffer, at) == 125:
         return at + 1
@@ -238,14 +251,15 @@ def _skip_types(buffer: Array, at: int, end: int, columns: Array, names: Array, 
             return -1
         if column >= 0 and columns[column]["kind"] == TEXT and byte_at(buffer, at) == 34:
             if _may_have_labels(buffer, at + 1):
-                return -1
+                labelled = 1
         at = value_end(buffer, at)
         if at < 0:
             return -1
         at = skip_blanks(buffer, at)
         byte = byte_at(buffer, at)
         if byte == 125:
-            seen[MEMBERS_REMEMBERED, 0], seen[MEMBERS_REMEMBERED, 1] = start, at + 1 - start
+            seen[_TYPES, 0], seen[_TYPES, 1], seen[_LABELLED, 0] = start, at + 1 - start, labelled
+            message[TYPES_AT], message[TYPES_SIZE] = start, (at + 1 - start) * labelled
             return at + 1
         if byte != 44:
             return -1
@@ -280,6 +294,7 @@ def begin_message(message: Array) -> None:
     message[SIGN] = OTHER_TYPE
     message[ROWS] = message[OLD_ROWS] = -1
     message[ES] = message[TS] = message[ID] = NO_TIME
+    message[TYPES_SIZE] = 0
 
 
 @inlined
@@ -323,7 +338,7 @@ def read_message(
             message[MET] |= 1 << member
             at = skip_blanks(buffer, at + 1)
             if member == _COLUMN_TYPES:
-                at = _skip_types(buffer, at, end, columns, names, seen)
+                at = _skip_types(buffer, at, end, columns, names, seen, message)
             else:
                 at = _read_member(buffer, at, member, format, columns, names, data, old, message)
         if at < 0:

@@ -6,7 +6,7 @@ No value becomes an object on the way.
         │ scan           finds the members; of each row one token a declared column
         ▼
     tokens     [row * columns + column]    what it is, where it starts, its size
-        │ convert_rows   integers, decimals, times, truths, doubles; a text stays where it is
+        │ convert_rows   integers, decimals, times, truths; a text stays where it is
         ▼
     images     signs [image]    owners [image], the message of each
                numbers [column, image]   valid [column, image]   texts [column, byte] and ends
@@ -31,23 +31,24 @@ from jobs.core.kernels.message_members import (
     DATABASE_SIZE,
     ES,
     ID,
-    MEMBERS_REMEMBERED,
-    MESSAGE_SIZE,
     MET,
     OLD_ROWS,
     OTHER_TYPE,
     ROWS,
+    SEEN_SIZE,
     SIGN,
     TABLE,
     TABLE_AT,
     TABLE_SIZE,
     TS,
+    TYPES_AT,
+    TYPES_SIZE,
     read_message,
 )
 from jobs.core.kernels.row_objects import convert_rows, put_image
 
 # Why `scan` stopped.
-DONE, FULL, NEW_TABLE = range(3)
+DONE, FULL, NEW_TABLE, NEW_LABELS = range(4)
 
 RULES = np.dtype(  # of the source; an array of one
     [
@@ -70,6 +71,7 @@ KNOWN_TABLE = (
         ]
     )
 )
+LABELS = np.dtype([("at", "i8"), ("size", "i8")])  # the `mysqlType` of some labels
 
 
 class Source(NamedTuple):
@@ -82,6 +84,9 @@ class Source(NamedTuple):
     text_rows: Array  # int64: the row of each used column among the texts; -1 for numbers
     tables: Array  # KNOWN_TABLE [known table]
     known_names: Array  # uint8
+    labels: Array  # LABELS [known labels]; the first are none
+    label_maxima: Array  # int64 [known labels, column]: the number of the last label, or -1
+    known_types: Array  # uint8: the `mysqlType` of each known labels, one after another
 
 
 class Images(NamedTuple):
@@ -97,6 +102,18 @@ class Images(NamedTuple):
     es: Array  # int64 [message]
     ts: Array
     ids: Array
+    labels: Array  # int32 [message]: which known labels it has
+
+
+@inlined
+def _find_labels(buffer: Array, message: Array, labels: Array, known_types: Array) -> int:
+    """Return which known labels a message has, or -1 if the caller has to read them."""
+    at, size = message[TYPES_AT], message[TYPES_SIZE]
+    for index in range(len(labels)):
+        known = labels[index]
+        if known["size"] == size and equal_bytes(buffer, at, known_types, known["at"], size):
+            return index
+    return -1
 
 
 @inlined
@@ -128,7 +145,8 @@ def _convert_message(
     old: Array,
     message: Array,
     rules: Array,
-    double: Array,
+    label_maxima: Array,
+    labels: int,
 ) -> bool:
     """Convert the tokens of a message; return False if it is unusual."""
     missing_is_null = rules[0]["missing_is_null"] != 0
@@ -136,9 +154,47 @@ def _convert_message(
     sign, rows = message[SIGN], message[ROWS]
     if sign == OTHER_TYPE or rows < 0 or (sign == 0 and message[OLD_ROWS] < rows):
         return False
-    if not convert_rows(buffer, columns, data, rows, missing_is_null, double):
+    if not convert_rows(buffer, columns, data, rows, missing_is_null, label_maxima, labels):
         return False
-    return sign != 0 or convert_rows(buffer, columns, old, rows, partial, double)
+    return sign != 0 or convert_rows(buffer, columns, old, rows, partial, label_maxima, labels)
+
+
+@inlined
+def _put_images(
+    buffer: Array,
+    columns: Array,
+    used: Array,
+    text_rows: Array,
+    old: Array,
+    data: Array,
+    number: int,
+    sign: int,
+    rows: int,
+    image: int,
+    images: Images,
+) -> int:
+    """Write the images of the rows of a message; return the next image."""
+    for row in range(rows):
+        for before in range(1 if sign == 0 else 0, -1, -1):
+            images.signs[image] = sign if sign != 0 else 1 - 2 * before
+            images.owners[image] = number
+            put_image(
+                buffer,
+                columns,
+                used,
+                text_rows,
+                old,
+                data,
+                row,
+                before == 1,
+                image,
+                images.numbers,
+                images.valid,
+                images.texts,
+                images.ends,
+            )
+            image += 1
+    return image
 
 
 @kernel
@@ -150,14 +206,15 @@ def scan(
     source: Source,
     data: Array,
     old: Array,
+    message: Array,
     images: Images,
 ) -> tuple[int, int, int]:
-    """Scan messages from `first` on; return the next message and image, and why it stopped."""
-    rules, columns, names, used, text_rows, tables, known_names = source
-    signs, owners, numbers, valid, texts, ends, outcomes, es, ts, ids = images
-    seen = np.zeros((MEMBERS_REMEMBERED + 1, 2), np.int64)  # the last is mysqlType
-    message = np.zeros(MESSAGE_SIZE, np.int64)
-    double = np.zeros(1, np.float64)
+    """Scan messages from `first` on; return the next message and image, and why it stopped.
+
+    `message` then has what was found in that message."""
+    rules, columns, names, used, text_rows, tables, known_names, labels, maxima, types = source
+    outcomes, es, ts, ids = images.outcomes, images.es, images.ts, images.ids
+    seen = np.zeros((SEEN_SIZE, 2), np.int64)
     asked = rules[0]["by_table"] << TABLE | rules[0]["by_database"] << DATABASE
     format, last_images = rules[0]["format"], rules[0]["last_images"] != 0
     has_texts = rules[0]["has_texts"] != 0
@@ -183,32 +240,18 @@ def scan(
             if wanted == 0:
                 outcomes[number] = FILTERED
                 continue
+        own = _find_labels(buffer, message, labels, types)
+        if own < 0:
+            return number, image, NEW_LABELS
         sign, rows = message[SIGN], message[ROWS]
         row_tokens = old if format == DEBEZIUM and sign == -1 else data
-        if not _convert_message(buffer, columns, row_tokens, old, message, rules, double):
+        if not _convert_message(buffer, columns, row_tokens, old, message, rules, maxima, own):
             continue
-        if image + 2 * rows > len(signs):
+        if image + 2 * rows > len(images.signs):
             return number, image, FULL
-        for row in range(rows):
-            for before in range(1 if sign == 0 else 0, -1, -1):
-                signs[image] = sign if sign != 0 else 1 - 2 * before
-                owners[image] = number
-                put_image(
-                    buffer,
-                    columns,
-                    used,
-                    text_rows,
-                    old,
-                    row_tokens,
-                    row,
-                    before == 1,
-                    image,
-                    numbers,
-                    valid,
-                    texts,
-                    ends,
-                )
-                image += 1
-        outcomes[number] = GOOD
+        image = _put_images(
+            buffer, columns, used, text_rows, old, row_tokens, number, sign, rows, image, images
+        )
+        outcomes[number], images.labels[number] = GOOD, own
         es[number], ts[number], ids[number] = message[ES], message[TS], message[ID]
     return len(starts) - 1, image, DONE

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from jobs.core.kernels.codes import TEXT, TIME
+from jobs.core.kernels.codes import TEXT
 from jobs.core.kernels.compiled import Array, inlined, keep_apart
 from jobs.core.kernels.field_values import convert, unescape
 from jobs.core.kernels.json_bytes import (
@@ -132,7 +132,13 @@ def find_row(
 
 @keep_apart
 def convert_rows(
-    buffer: Array, columns: Array, tokens: Array, rows: int, missing_is_null: bool, double: Array
+    buffer: Array,
+    columns: Array,
+    tokens: Array,
+    rows: int,
+    missing_is_null: bool,
+    label_maxima: Array,
+    labels: int,
 ) -> bool:
     """Convert all tokens; return False if one is not usual, or lacks where it must not."""
     width = len(columns)
@@ -142,7 +148,9 @@ def convert_rows(
             if tokens[position]["kind"] == ABSENT:
                 if not missing_is_null:
                     return False
-            elif not convert(buffer, columns, tokens, column, position, double):
+            elif not convert(
+                buffer, columns, tokens, column, position, label_maxima[labels, column]
+            ):
                 return False
     return True
 
@@ -172,8 +180,7 @@ def put_image(
         kind = tokens[token]["kind"]
         null = kind == NULL or kind == ABSENT
         valid[position, image] = 0 if null else 1
-        type_ = columns[column]["kind"]
-        if type_ == TEXT or type_ == TIME:
+        if columns[column]["kind"] >= TEXT:
             end = ends[position, image]
             if not null:
                 at, size = tokens[token]["at"], tokens[token]["size"]
@@ -184,5 +191,4 @@ def put_image(
                         texts[text_rows[position], U(end + index)] = buffer[U(at + index)]
                     end += size
             ends[position, image + 1] = end
-        else:
-            numbers[position, image] = 0 if null else tokens[token]["value"]
+        numbers[position, image] = 0 if null else tokens[token]["value"]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import binascii
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from jobs.core.formats.scanned import ScannedColumn
+from jobs.core.formats.scanned import Array, ScannedColumn
 from jobs.edge.rows.columns import decimal_words
 from schemas.types.arrow_types import arrow_type
 from schemas.types.sql_types import Kind
+
+_FIRST_OF_TWO = 0xC2  # the first byte of a character from U+0080 on
 
 
 def scanned_to_arrow(column: ScannedColumn) -> pa.Array:
@@ -17,16 +22,42 @@ def scanned_to_arrow(column: ScannedColumn) -> pa.Array:
     missing = None if column.valid.all() else ~column.valid
     bitmap = None if missing is None else pa.array(column.valid).buffers()[1]
     if len(column.ends):
-        buffers = [bitmap, pa.py_buffer(column.ends), pa.py_buffer(column.text)]
-        return pa.Array.from_buffers(target, count, buffers)
+        return _convert_texts(column, bitmap)
     if column.type.kind is Kind.DECIMAL:
         return pa.Array.from_buffers(target, count, [bitmap, decimal_words(column.numbers)])
     if column.type.kind is Kind.BOOLEAN:
         return pa.array(column.numbers != 0, mask=missing)
-    if column.type.kind is Kind.DOUBLE:
-        return pa.array(column.numbers.view(np.float64), mask=missing)
     if column.type.kind is Kind.DATE:
         return pa.array(column.numbers.astype(np.int32), mask=missing).view(target)
     if pa.types.is_timestamp(target):
         return pa.array(column.numbers, mask=missing).view(target)
     return pa.array(column.numbers.astype(target.to_pandas_dtype()), mask=missing)
+
+
+def _convert_texts(column: ScannedColumn, bitmap: pa.Buffer | None) -> pa.Array:
+    """Return texts, or what they are the texts of; the scan has checked that none of them fails."""
+    target, count, kind = arrow_type(column.type), len(column.valid), column.type.kind
+    ends, text = column.ends, column.text
+    if kind is Kind.BINARY:
+        ends, text = _to_bytes(column)
+    buffers = [bitmap, pa.py_buffer(ends), pa.py_buffer(text)]
+    if not column.type.floating and kind is not Kind.DECIMAL:
+        return pa.Array.from_buffers(target, count, buffers)
+    texts = pa.Array.from_buffers(pa.string(), count, buffers)
+    if kind is Kind.DECIMAL:
+        return texts.cast(target)
+    # A number of JSON is a double first, so a FLOAT of it is rounded twice, as in Flink.
+    numbers = texts.cast(pa.float64() if column.is_number else target).cast(target)
+    return pc.add(numbers, pa.scalar(0.0, target))  # so that -0.0 becomes 0.0
+
+
+def _to_bytes(column: ScannedColumn) -> tuple[Array, bytes]:
+    """Return where the bytes of each BINARY end, and all bytes."""
+    if not column.is_latin1:
+        parts = [binascii.a2b_base64(text, strict_mode=True) for text in column.cut()]
+        return np.cumsum([0, *map(len, parts)]).astype(np.int32), b"".join(parts)
+    is_first = np.frombuffer(column.text, np.uint8) >= _FIRST_OF_TWO
+    before = np.concatenate(([0], np.cumsum(is_first)))  # characters of two bytes become one
+    return (column.ends - before[column.ends]).astype(np.int32), column.text.decode().encode(
+        "latin-1"
+    )

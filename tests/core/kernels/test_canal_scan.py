@@ -24,17 +24,18 @@ from tests.support.message_scans import (
     check,
     check_mutants,
     escaped,
+    read_all_types,
     rows_of,
 )
 
 # Each is read another way, or refused: the scanner leaves it to the decoder.
 RARE: dict[str, list[Any]] = {
-    "id": ["x", "", " 1", "+1", "9223372036854775807", "1.0", 1e3, "\u0661", True, [1], {"a": 1}],
+    "id": ["x", "", " 1", "+1", "9223372036854775808", "1.0", 1e3, "\u0661", True, [1], {"a": 1}],
     "name": ["\ud800", "\udc00x", 1.5, [1], {"a": [None]}],
     "cnt": ["2147483648", "-2147483649", "1e3", 1.5],
     "price": [".25", "7.", "1.005", "10000", "x", "", "-", "1.2.3", 1.005],
     "whole": ["1000", "1.5"],
-    "wide": ["12345678901234567890.5"],
+    "wide": ["123456789012345678901", "0.12345678901", "1e3", "", "."],
     "at": [
         "noon",
         "2026-02-29 00:00:00",
@@ -46,9 +47,11 @@ RARE: dict[str, list[Any]] = {
     ],
     "zoned": ["2024-02-29 23:59:59", "Z"],
     "ok": ["2", "yes", "-1", 2, 0.5, ""],
-    "rate": ["1e5", "NaN", "1234567890.1234567", "", "x", 1e300],
+    "rate": ["1e308", "NaN", "0.0e-309", "", "x", "1.", "e5", "1e", "1e+", "+1", " 1", "0" * 41],
+    "single": [1.5, "1e38", "1e-39", "Infinity", ""],
+    "raw": ["\u0100", "日", 5, True],
     "day": ["2026-13-01", "2026-04-31", "2026-1-2", "0000-01-01", "1900-02-29", 20260102],
-    "noon": ["12:38:35.5", "24:00:00", "12:60:00"],
+    "noon": ["12:38:35.1234567", "12:38:35.", "12:38:35,5", "24:00:00", "12:60:00", "1:00:00"],
     "tiny": ["128"],
     "größe": ["32768"],
 }
@@ -164,23 +167,68 @@ def test_a_message_that_is_not_usual_goes_to_the_decoder(unusual: bytes | None) 
 
 
 @pytest.mark.parametrize("types", TYPES_WITH_LABELS)
-def test_a_message_with_labels_for_a_text_goes_to_the_decoder(types: Any) -> None:
-    plain, labelled = (
-        canal_message(mysqlType=each, data=[ROW | {"name": "1"}]) for each in (MYSQL_TYPES, types)
+def test_a_number_with_a_label_is_scanned_as_its_label(types: Any) -> None:
+    rows = [ROW | {"name": each} for each in ("1", "0", 1, "", None, "ä", "-1")]
+    plain, labelled = (canal_message(mysqlType=each, data=rows) for each in (MYSQL_TYPES, types))
+    changed = canal_message(mysqlType=types, type="UPDATE", data=rows[:1], old=[{"name": "0"}])
+    values: list[bytes | None] = [plain, labelled, changed, labelled, plain]
+    assert not check(canal_decoder(), values).unusual
+
+
+@pytest.mark.parametrize("number", ["9", 9, "1" * 18, "9" * 30])
+@pytest.mark.parametrize("types", TYPES_WITH_LABELS)
+def test_a_number_without_a_label_makes_its_message_unusual(types: Any, number: Any) -> None:
+    plain, wrong = (
+        canal_message(mysqlType=types, data=[ROW | {"name": each}]) for each in ("1", number)
     )
-    values: list[bytes | None] = [plain, labelled, labelled, plain]
-    assert check(canal_decoder(), values).unusual == [1, 2]
+    assert check(canal_decoder(), [plain, wrong, plain]).unusual == [1]
+
+
+def test_a_set_of_64_labels_is_scanned_as_far_as_a_word_goes() -> None:
+    labels = ",".join(f"'{number}'" for number in range(64))
+    numbers = ["1", str(2**59), str(2**63)]
+    values: list[bytes | None] = [
+        canal_message(mysqlType={"name": f"set({labels})"}, data=[ROW | {"name": number}])
+        for number in numbers
+    ]
+    assert check(canal_decoder(), values).unusual == [2]
 
 
 @pytest.mark.parametrize(
-    ("plain", "escaped_text"), [('"name"', '"\\u006eame"'), ('"enum(', '"\\u0065num(')]
+    "types", [{"name": "enum('\ud800')"}, {"name": "enum('a')", "more": "x" * 70_000}]
 )
-def test_labels_behind_an_escape_go_to_the_decoder(plain: str, escaped_text: str) -> None:
+def test_labels_that_cannot_be_remembered_make_their_message_unusual(types: Any) -> None:
+    value = json.dumps(json.loads(canal_message()) | {"mysqlType": types}).encode()
+    assert check(canal_decoder(), [canal_message(), value]).unusual == [1]
+
+
+def test_more_labels_than_are_remembered_are_still_told_apart() -> None:
+    values: list[bytes | None] = [
+        canal_message(mysqlType={"name": f"enum('{number % 50}')"}, data=[ROW | {"name": "1"}])
+        for number in range(150)
+    ]
+    made = canal_decoder()
+    for _ in range(3):
+        assert not check(made, values).unusual
+
+
+@pytest.mark.parametrize(
+    ("plain", "escaped_text", "unusual"),
+    [('"name"', '"\\u006eame"', [0]), ('"enum(', '"\\u0065num(', [])],
+)
+def test_labels_behind_an_escape_are_not_missed(
+    plain: str, escaped_text: str, unusual: list[int]
+) -> None:
     labelled = canal_message(mysqlType={"name": "enum('new')"}, data=[ROW | {"name": "1"}])
     head, tail = labelled.decode().split('"mysqlType"')
     value = f'{head}"mysqlType"{tail.replace(plain, escaped_text)}'.encode()
     assert value != labelled
-    assert check(canal_decoder(), [value]).unusual == [0]
+    assert check(canal_decoder(), [value]).unusual == unusual
+
+
+def test_what_canal_sent_of_a_table_of_all_types_is_scanned() -> None:
+    values, made = read_all_types()
+    assert values and not check(made, list(values)).unusual
 
 
 def test_labels_of_columns_that_are_no_text_do_not_matter() -> None:

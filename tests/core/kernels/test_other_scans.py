@@ -19,8 +19,8 @@ from tests.support.message_scans import (
     DEBEZIUM_ROW,
     DEBEZIUM_SOURCE,
     DEBEZIUM_USUAL,
-    ROW,
-    USUAL,
+    MAXWELL_ROW,
+    MAXWELL_USUAL,
     check,
     check_mutants,
     debezium_decoder,
@@ -38,14 +38,14 @@ TABLES = st.sampled_from(["product", "product", "other", "größe"])
 def maxwell_messages(draw: st.DrawFn) -> bytes:
     kinds = ["insert", "update", "update", "delete", "bootstrap-insert"]
     changed = st.fixed_dictionaries(
-        {}, optional={name: st.sampled_from(each) for name, each in USUAL.items()}
+        {}, optional={name: st.sampled_from(each) for name, each in MAXWELL_USUAL.items()}
     )
     members = {
         "database": "shop",
         "table": draw(TABLES),
         "type": draw(st.sampled_from(kinds)),
         "ts": draw(st.sampled_from([None, 0, -5, 1_700_000_000])),
-        "data": draw(rows_of(USUAL)) | {"undeclared": {"deep": [1, None, "x"]}},
+        "data": draw(rows_of(MAXWELL_USUAL)) | {"undeclared": {"deep": [1, None, "x"]}},
         "old": draw(changed),
         "es": "not of this format",
         "isDdl": True,
@@ -99,7 +99,7 @@ UNUSUAL_MAXWELL = {
     "DDL": maxwell_message(type="table-alter", sql="ALTER TABLE t ADD x INT"),
     "a type in capitals": maxwell_message(type="INSERT"),
     "an unknown type": maxwell_message(type="upsert"),
-    "rows in an array": maxwell_message(data=[ROW]),
+    "rows in an array": maxwell_message(data=[MAXWELL_ROW]),
     "no row": maxwell_message(data=None),
     "an update without old values": maxwell_message(type="update"),
     "seconds beyond 64 bits": maxwell_message(ts=10**18 - 1),
