@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jobs.core.values.exact_numbers import round_ratio
+from jobs.core.values.exact_numbers import FLOAT_UNITS, round_ratio
 from jobs.core.values.json_values import Json, render
-from schemas.types.sql_types import DECIMAL_PRECISION_MAX, DOUBLE, decimal
+from schemas.types.sql_types import DECIMAL_PRECISION_MAX, DOUBLE, SqlType, decimal
 
 JSON_INTEGER_MAX = 2**53 - 1  # readers of JSON may round larger numbers, so these are text
 
@@ -24,6 +24,9 @@ def double_json(number: float) -> Json:
     return render(number, DOUBLE)
 
 
-def fraction_json(number: int, unit: int) -> Json:
-    """Return a number in units of 1/unit: an integer, or the nearest float."""
-    return integer_json(number) if unit == 1 else double_json(round_ratio(number, unit))
+def power_json(number: int, sql_type: SqlType, exponent: int) -> Json:
+    """Return a sum of powers of numbers of this type; those of floats as the nearest float."""
+    if sql_type.floating:
+        return double_json(round_ratio(number, FLOAT_UNITS**exponent))
+    scale = exponent * (sql_type.scale or 0)
+    return decimal_json(number, scale) if scale else integer_json(number)

@@ -39,7 +39,7 @@ def _edge_function(
         synonyms=synonyms,
         read_cost=ReadCost.FEW,
         order=order,
-        distinction=Distinction.REFUSED,
+        distinction=Distinction.SAME if order is Order.ARGUMENT else Distinction.REFUSED,
         may_keep_nulls=order is Order.NEEDED,
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jobs.core.aggregates.cell_json import fraction_json
+from jobs.core.aggregates.cell_json import double_json, power_json
 from jobs.core.aggregates.count import Count
 from jobs.core.aggregates.interfaces import Accumulator, Cell, Function, Site, Storage
 from jobs.core.aggregates.variance import round_root
@@ -58,11 +58,16 @@ class PairSums(Accumulator):
         ]
 
     def describe(self, cells: Sequence[int]) -> dict[str, Json]:
-        unit_y, unit_x = map(_unit, self.type.items)
-        units = (unit_y, unit_x, unit_y * unit_y, unit_x * unit_x, unit_y * unit_x)
-        sums = zip(_SUMS, cells, units, strict=False)
-        shown = {f"sum_{name}": fraction_json(cell, unit) for name, cell, unit in sums}
-        return {**shown, "not_finite": cells[-1]}
+        y, x, yy, xx, yx, odd = cells
+        of_y, of_x = self.type.items
+        return {
+            "sum_y": power_json(y, of_y, 1),
+            "sum_x": power_json(x, of_x, 1),
+            "sum_yy": power_json(yy, of_y, 2),
+            "sum_xx": power_json(xx, of_x, 2),
+            "sum_yx": double_json(round_ratio(yx, _unit(of_y) * _unit(of_x))),
+            "not_finite": odd,
+        }
 
 
 class _Pairs(NamedTuple):

@@ -5,45 +5,13 @@ sums of x, x^2, x^3, x^4, count ──► central moments, as integers ──►
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from jobs.core.aggregates.cell_json import fraction_json
 from jobs.core.aggregates.count import Count
-from jobs.core.aggregates.interfaces import Accumulator, Cell, Function, Site, Storage
+from jobs.core.aggregates.interfaces import Function, Site
 from jobs.core.aggregates.sum import sum_of
-from jobs.core.aggregates.variance import round_root, squares_of
+from jobs.core.aggregates.variance import Powers, round_root
 from jobs.core.plan.typing_rules import require_numeric
-from jobs.core.values.exact_numbers import FLOAT_UNITS, NAN, round_ratio
-from jobs.core.values.json_values import Json
+from jobs.core.values.exact_numbers import NAN, round_ratio
 from schemas.types.sql_types import DOUBLE, SqlType
-
-
-@dataclass(frozen=True, slots=True)
-class HighPowers(Accumulator):
-    """The sums of the third and fourth powers of finite numbers."""
-
-    type: SqlType
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        names = ("cubes", "fourths")
-        return tuple(Cell(f"acc_{name}_{self.argument}", Storage.TEXT) for name in names)
-
-    def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
-        number = f"float_to_units({value})" if self.type.floating else value
-        return [
-            f"if -INFINITY < {value} < INFINITY:",
-            f"    {cells[0]} += {number} ** 3 * {weight}",
-            f"    {cells[1]} += {number} ** 4 * {weight}",
-        ]
-
-    def describe(self, cells: Sequence[int]) -> dict[str, Json]:
-        unit = FLOAT_UNITS if self.type.floating else 10 ** (self.type.scale or 0)
-        return {
-            "sum_of_cubes": fraction_json(cells[0], unit**3),
-            "sum_of_fourths": fraction_json(cells[1], unit**4),
-        }
 
 
 def skewness(powers: tuple[int, int, int, int], odd: bool, count: int) -> float | None:
@@ -93,8 +61,8 @@ def _shape_function(name: str, call: str, option: str, about: str, gives: float)
         name,
         accumulators=lambda name, kind: (
             sum_of(name, kind),
-            squares_of(name, kind),
-            HighPowers(name, kind),
+            Powers(name, kind),
+            Powers(name, kind, (3, 4)),
             Count(name),
         ),
         result=result,

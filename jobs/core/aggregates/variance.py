@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from jobs.core.aggregates.cell_json import decimal_json, fraction_json, integer_json
+from jobs.core.aggregates.cell_json import power_json
 from jobs.core.aggregates.count import Count
 from jobs.core.aggregates.interfaces import Accumulator, Cell, Function, Site, Storage
 from jobs.core.aggregates.sum import sum_of
@@ -21,45 +21,40 @@ from jobs.core.values.json_values import Json
 from schemas.types.sql_types import DOUBLE, INTEGER_BITS, SqlType
 
 INTEGER_BITS_MAX = 32  # squares of so many bits leave a DECIMAL(38) room for 10^19 of them
+_POWERS = {2: "squares", 3: "cubes", 4: "fourths"}
 ROOT_BITS = 56  # more than a double has, so the remainder matters only if it is not 0
 
 
 @dataclass(frozen=True, slots=True)
-class Squares(Accumulator):
-    """The sum of the squares of integers or decimals."""
+class Powers(Accumulator):
+    """The sums of some powers of the finite numbers."""
 
     type: SqlType
+    exponents: tuple[int, ...] = (2,)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         small = INTEGER_BITS.get(self.type.kind, INTEGER_BITS_MAX + 1) <= INTEGER_BITS_MAX
-        storage = Storage.DECIMAL if small else Storage.TEXT
-        return (Cell(f"acc_squares_{self.argument}", storage),)
+        storage = Storage.DECIMAL if small and self.exponents == (2,) else Storage.TEXT
+        return tuple(
+            Cell(f"acc_{_POWERS[each]}_{self.argument}", storage) for each in self.exponents
+        )
 
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
-        return [f"{cells[0]} += {value} * {value} * {weight}"]
-
-    def describe(self, cells: Sequence[int]) -> dict[str, Json]:
-        scale = 2 * (self.type.scale or 0)
-        total = decimal_json(cells[0], scale) if scale else integer_json(cells[0])
-        return {"sum_of_squares": total}
-
-
-class FloatSquares(Accumulator):
-    """The sum of the squares of finite floats, in units of 2^-2148."""
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        return (Cell(f"acc_squares_{self.argument}", Storage.TEXT),)
-
-    def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
-        return [
-            f"if -INFINITY < {value} < INFINITY:",
-            f"    {cells[0]} += float_to_units({value}) ** 2 * {weight}",
+        number = f"float_to_units({value})" if self.type.floating else value
+        lines = [
+            f"{cell} += {number} ** {exponent} * {weight}"
+            for cell, exponent in zip(cells, self.exponents, strict=True)
         ]
+        if not self.type.floating:
+            return lines
+        return [f"if -INFINITY < {value} < INFINITY:", *(f"    {line}" for line in lines)]
 
     def describe(self, cells: Sequence[int]) -> dict[str, Json]:
-        return {"sum_of_squares": fraction_json(cells[0], FLOAT_UNITS * FLOAT_UNITS)}
+        return {
+            f"sum_of_{_POWERS[exponent]}": power_json(cell, self.type, exponent)
+            for cell, exponent in zip(cells, self.exponents, strict=True)
+        }
 
 
 def variance(total: int, squares: int, count: int, unit: int, sample: int) -> float | None:
@@ -119,13 +114,8 @@ def round_root(numerator: int, denominator: int) -> float:
 RUNTIME = (variance, deviation, float_spread)
 
 
-def squares_of(name: str, kind: SqlType) -> Accumulator:
-    """Return the accumulator of a sum of squares."""
-    return FloatSquares(name) if kind.floating else Squares(name, kind)
-
-
 def _needs(name: str, kind: SqlType) -> tuple[Accumulator, ...]:
-    return (sum_of(name, kind), squares_of(name, kind), Count(name))
+    return (sum_of(name, kind), Powers(name, kind), Count(name))
 
 
 def _spread_function(

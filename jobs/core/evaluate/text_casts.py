@@ -35,9 +35,11 @@ _TRUTH = dict.fromkeys(("t", "true", "y", "yes", "1"), True) | dict.fromkeys(
 _DATE = re.compile(r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?: .*|\s*))?)?", re.ASCII)
 _STAMP = re.compile(
     r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
-    r"(?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{0,9}))?(Z?))?)?"
+    r"(?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{0,9}))?)?"
+    r"(Z|[+-][0-9]{1,2}:[0-9]{2})?)?"
 )
 _EPOCH = datetime(1970, 1, 1)
+OFFSET_MINUTES_MAX = 18 * 60  # as in Java, and so in Spark
 
 
 class _NoValue(EvaluationError):
@@ -151,10 +153,15 @@ def _to_stamp(text: str, unit: int, *, zone: bool) -> int | None:
     found = _STAMP.fullmatch(text.strip(_SPACES))
     if found is None:
         return None
-    *parts, fraction, utc = found.groups()
-    if utc and not zone:
+    *parts, fraction, offset = found.groups()
+    if offset and not zone:
         return None
     moment = datetime(*(int(part or 0) for part in parts))  # type: ignore[arg-type]
+    if offset and offset != "Z":
+        hours, minutes = map(int, offset[1:].split(":"))
+        if minutes >= 60 or hours * 60 + minutes > OFFSET_MINUTES_MAX:
+            return None
+        moment -= timedelta(minutes=int(f"{offset[0]}{hours * 60 + minutes}"))
     micros = (moment - _EPOCH) // timedelta(microseconds=1)
     micros += int((fraction or "").ljust(6, "0")[:6])
     return micros - micros % unit

@@ -129,6 +129,17 @@ CASTS: list[Case] = [
     ),
     ("CAST(s AS TIMESTAMP(6))", {"s": "2024-02-29 24:00:00"}, Fails("is no TIMESTAMP(6)")),
     ("CAST(s AS TIMESTAMP(6))", {"s": "2024-02-29 01:02:03Z"}, Fails("is no TIMESTAMP(6)")),
+    ("CAST(s AS TIMESTAMP(6))", {"s": "2024-02-29 01:02:03+01:00"}, Fails("is no TIMESTAMP(6)")),
+    *(
+        (f"CAST(CAST(s AS TIMESTAMP_LTZ(3)) AS {target})", {"s": text}, wanted)
+        for text, target, wanted in (
+            ("2024-12-05 12:45:00+05:00", "STRING", "2024-12-05 07:45:00.000"),
+            ("2024-03-01T00:10:00.5-00:30", "STRING", "2024-03-01 00:40:00.500"),
+            ("2024-03-01 00:10+1:00", "DATE", date(2024, 2, 29)),
+            ("2024-03-01 00:10:00+18:01", "STRING", Fails("is no TIMESTAMP_LTZ(3)")),
+            ("2024-03-01 00:10:00+05:60", "STRING", Fails("is no TIMESTAMP_LTZ(3)")),
+        )
+    ),
     ("CAST(s AS DATE)", {"s": "0001-01-01"}, date(1, 1, 1)),
     ("CAST(s AS DATE)", {"s": "9999-12-31"}, date(9999, 12, 31)),
     ("CAST(s AS DATE)", {"s": "0000-12-31"}, Fails("'0000-12-31' is no DATE")),

@@ -122,7 +122,7 @@ REFUSED = [
     ("STRING_AGG(DISTINCT s, ',' ORDER BY v)", 44, "only the values themselves", None),
     ("ARG_MAX(s)", 8, "has two arguments", "ARG_MAX(name, cnt)"),
     ("ARG_MAX(s, v ORDER BY n)", 8, "has no ORDER BY", None),
-    ("ARG_MAX(DISTINCT s, v)", 8, "has no meaning", None),
+    ("LAST_VALUE(DISTINCT s ORDER BY s)", 8, "has no meaning", None),
     ("MODE(DISTINCT v)", 8, "has no meaning", None),
     ("TOP_K(v)", 8, "has two arguments", "TOP_K(cnt, 3)"),
     ("TOP_K(v, 0)", 17, "k must be a literal", "10"),

@@ -66,6 +66,7 @@ DUCKDB = {
     # If every condition is NULL, DuckDB's is NULL; that of Spark, BigQuery and Presto is 0.
     "COUNT_IF(f)": "COALESCE(COUNT_IF(f), 0)",
     "ARG_MIN(v, o)": "FIRST(v ORDER BY o, v) FILTER (WHERE v IS NOT NULL AND o IS NOT NULL)",
+    "ARG_MIN(DISTINCT v, o)": "ARG_MIN(v, (o, v)) FILTER (WHERE v IS NOT NULL AND o IS NOT NULL)",
     "ARG_MAX(v, o)": "LAST(v ORDER BY o, v) FILTER (WHERE v IS NOT NULL AND o IS NOT NULL)",
     "ARRAY_AGG(v ORDER BY o DESC)": f"LIST(v ORDER BY {BY_O_DOWN})",
     "ARRAY_AGG(v)": "LIST(v ORDER BY v NULLS FIRST)",

@@ -69,6 +69,7 @@ ANY = [
     "COUNT(DISTINCT ROW(v, o))",
     "COUNT_IF(f)",
     "ARG_MIN(v, o)",
+    "ARG_MIN(DISTINCT v, o)",
     "ARG_MAX(v, o)",
     "ARRAY_AGG(v ORDER BY o DESC)",
     "ARRAY_AGG(v)",

@@ -151,6 +151,10 @@ def truth(random: Random, depth: int) -> str:
             f"JSON_EXISTS({s}, '$.a')",
             "at <= TIMESTAMP '2024-02-29 12:00:00.5'",
             "x = X'00FF'",
+            "day IN ('2024-02-29', NULL)",
+            "seen BETWEEN '2024-02-29 00:00:00+01:00' AND '2026-01-31'",
+            "at - TIMESTAMP '2024-02-29 12:00:00' >= INTERVAL '90' MINUTE",
+            "at > TIMESTAMP '2024-02-29 12:00:00' - t * INTERVAL '2' DAY",
         )
     )
 

@@ -33,7 +33,8 @@ _DATE_TEXT = r"^\s*(?!0000)\d{4}(-\d{1,2}(-\d{1,2}(\s.*)?)?)?$"
 _TIMESTAMP_TEXT = (
     r"^\s*(?!0000)\d{4}-\d{1,2}-\d{1,2}([ T]\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{0,9})?)?)?\s*$"
 )
-_STAMP_TEXT = _TIMESTAMP_TEXT.replace(r")?)?\s*$", r")?Z?)?\s*$")  # may say that it is UTC
+_OFFSET = r"(Z|[+-]\d{1,2}:\d{2})?"
+_STAMP_TEXT = _TIMESTAMP_TEXT.replace(r")?)?\s*$", rf")?{_OFFSET})?\s*$")
 _FRACTION_TEXT = r"^\s*[+-]?(\d+\.\d*|\.\d+)\s*$"
 
 
