@@ -8,6 +8,7 @@ merging, no search by rank. The audit uses it, and must not repeat the mistakes 
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from typing import Any
 from jobs.core.fold.state import rank
 from jobs.core.plan.tree import Aggregate
 from jobs.core.values.exact_numbers import float_result, float_to_units
+from jobs.core.values.json_values import render
 from schemas.limits import LIST_CHARACTERS_MAX, LIST_VALUES_MAX
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, integer_range
 
@@ -202,6 +204,33 @@ def _join(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> str | N
     return joined if texts and fits else None
 
 
+def _json_text(value: Any, kind: SqlType) -> str:
+    shown = render(value, kind)
+    is_decimal = kind.kind is Kind.DECIMAL and value is not None
+    return str(shown) if is_decimal else json.dumps(shown, ensure_ascii=False)
+
+
+def _write_json(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> str | None:
+    kind = argument.items[-1] if argument.kind is Kind.ROW else argument
+    with_nulls, is_array = aggregate.parameters == ("NULL",), aggregate.function == "JSON_ARRAYAGG"
+    if is_array:
+        ordered = _order(aggregate, argument, values)
+        texts = [_json_text(value, kind) for value in ordered if with_nulls or value is not None]
+    else:
+        last = {
+            rank(key): (_json_text(key, argument.items[0]), key, value) for key, value in values
+        }
+        texts = [
+            (name if name.startswith('"') else f'"{name}"') + ":" + _json_text(value, kind)
+            for name, key, value in last.values()
+            if key is not None and (with_nulls or value is not None)
+        ]
+    joined = ",".join(texts)
+    if not values or len(texts) > LIST_VALUES_MAX or len(joined) > LIST_CHARACTERS_MAX:
+        return None
+    return f"[{joined}]" if is_array else f"{{{joined}}}"
+
+
 def _collect(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
     return _fit(_order(aggregate, argument, values))
 
@@ -271,6 +300,8 @@ RECOMPUTATIONS: dict[str, Callable[[Aggregate, SqlType, list[Any]], Any]] = {
     "ARG_MAX": _make_edge(last=True),
     "STRING_AGG": _join,
     "ARRAY_AGG": _collect,
+    "JSON_ARRAYAGG": _write_json,
+    "JSON_OBJECTAGG": _write_json,
     "TOP_K": _take_top,
     "MEDIAN": _interpolate,
     "PERCENTILE_CONT": _interpolate,

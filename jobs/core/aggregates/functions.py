@@ -12,6 +12,7 @@ from jobs.core.aggregates import (
     entries,
     extremes,
     first_last,
+    json_lists,
     lists,
     pairs,
     ranks,
@@ -27,7 +28,7 @@ from schemas.types.sql_types import SqlType
 
 FAMILIES = (
     *(count, sums, extremes, variance, shape, pairs, booleans, bits),
-    *(first_last, lists, ranks),
+    *(first_last, lists, json_lists, ranks),
 )
 FUNCTIONS: dict[str, Function] = {
     function.name: function for family in FAMILIES for function in family.FUNCTIONS
@@ -45,6 +46,7 @@ _CALLABLE: tuple[Callable[..., Any], ...] = (
     *booleans.RUNTIME,
     *entries.RUNTIME,
     *lists.RUNTIME,
+    *json_lists.RUNTIME,
     *ranks.RUNTIME,
 )
 RUNTIME: dict[str, Any] = {

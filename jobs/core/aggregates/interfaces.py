@@ -119,6 +119,7 @@ class Constant(StrEnum):
     SEPARATOR = "separator"
     COUNT = "k"
     FRACTION = "p"
+    ON_NULL = "NULL ON NULL"
 
 
 class Distinction(StrEnum):

@@ -223,7 +223,8 @@ def _check_call(reporter: ProblemReporter, parts: _CallParts) -> None:
     if function.constant not in (None, Constant.SEPARATOR):
         least = most
     if not (least <= len(parts.arguments) <= most or (many and parts.arguments)):
-        count = {1: "one argument", 2: "two arguments"}[most]
+        written = most - (function.constant is Constant.ON_NULL)  # which the parser adds
+        count = {1: "one argument", 2: "two arguments"}[written]
         shape = function.example if most > 1 or function.order is Order.VALUE else f"{name}(x)"
         raise reporter.refusal(f"{name} has {count}", node, shape)
 
@@ -275,7 +276,8 @@ def _make_argument(
         return value, tuple(order)
     if len(values) > 1:  # COUNT(DISTINCT x, y); ARG_MAX(x, y) sorts by y, then by x
         sorted_by = [*values[1:], value] if function.order is Order.ARGUMENT else values
-        null_where: OneOf["any", "never"] = "never" if parts.is_row else "any"
+        keeps = parts.is_row or function.keeps_nulls
+        null_where: OneOf["any", "never"] = "never" if keeps else "any"
         kind = row_of(*(each.type for each in sorted_by))
         return Composite(tuple(sorted_by), kind, null_where), ()
     if value in by:  # sort keys after the value itself have no effect
@@ -342,6 +344,7 @@ _CONSTANTS: dict[Constant, Callable[[exp.Expr | None], str | int]] = {
     Constant.SEPARATOR: _read_separator,
     Constant.COUNT: _read_k,
     Constant.FRACTION: _read_fraction,
+    Constant.ON_NULL: lambda node: "" if node is None else str(node.name),
 }
 
 __all__ = [

@@ -54,6 +54,12 @@ def _call_text(
     name = aggregate.function + suffix
     distinct = "DISTINCT " if aggregate.distinct else ""
     constants = [_constant_text(function.constant, each) for each in aggregate.parameters]
+    if function.constant is Constant.ON_NULL:
+        on_null = f"{aggregate.parameters[0]} ON NULL"
+        if function.order is Order.ARGUMENT:
+            return f"{name}(KEY {parts[0]} VALUE {value} {on_null})"
+        order = f" ORDER BY {_order_text(parts, aggregate.order)}" if aggregate.order else ""
+        return f"{name}({value}{order} {on_null})"
     if function.order is Order.ARGUMENT:
         return f"{name}({value}, {parts[0]})"
     if function.order is Order.VALUE:

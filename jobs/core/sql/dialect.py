@@ -63,6 +63,8 @@ class RetallySql(Dialect):
             "TRY_CAST": lambda self: self._read_cast(lenient=True),
             "FLOOR": lambda self: self._read_call("FLOOR", "TO", "DATE_TRUNC"),
             "POSITION": lambda self: self._read_call("POSITION", "IN", "POSITION"),
+            "JSON_ARRAYAGG": lambda self: self._read_json_call("JSON_ARRAYAGG"),
+            "JSON_OBJECTAGG": lambda self: self._read_json_call("JSON_OBJECTAGG"),
             **{
                 name: parser.Parser.FUNCTION_PARSERS[name]
                 for name in ("EXTRACT", "SUBSTRING", "TRIM")
@@ -86,6 +88,25 @@ class RetallySql(Dialect):
                 while self._match(TokenType.COMMA):
                     arguments.append(self._parse_disjunction())
                 call = exp.Anonymous(this=name, expressions=[each for each in arguments if each])
+            return self.expression(call, token=opening)
+
+        def _read_json_call(self, name: str) -> exp.Expr:
+            """Read JSON_ARRAYAGG(x ORDER BY y NULL ON NULL) or JSON_OBJECTAGG(KEY k VALUE v)."""
+            opening = self._tokens[self._index - 2]
+            is_object = name == "JSON_OBJECTAGG"
+            if is_object:
+                self._match_text_seq("KEY")
+            arguments = [self._parse_disjunction()]
+            if is_object and (self._match_text_seq("VALUE") or self._match(TokenType.COMMA)):
+                arguments.insert(0, self._parse_disjunction())
+            elif not is_object:
+                arguments = [self._parse_order(arguments[0])]
+            on_null = "NULL" if is_object else "ABSENT"
+            for word in ("NULL", "ABSENT"):
+                if self._match_text_seq(word, "ON", "NULL"):
+                    on_null = word
+            arguments.append(exp.Literal.string(on_null))
+            call = exp.Anonymous(this=name, expressions=[each for each in arguments if each])
             return self.expression(call, token=opening)
 
         def _read_cast(self, lenient: bool) -> exp.Expr:

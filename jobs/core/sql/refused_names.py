@@ -40,12 +40,13 @@ AGGREGATES = _by_name(
             "its separator has a syntax of its own", "STRING_AGG(x, ', ' ORDER BY x)"
         ),
         "COLLECT": Refused("there is no MULTISET", "ARRAY_AGG(x)"),
-        "JSON_ARRAYAGG JSON_AGG JSONB_AGG JSON_GROUP_ARRAY": Refused(
-            "an ARRAY is already a list in JSON", "ARRAY_AGG(x)"
+        "JSON_AGG JSONB_AGG JSON_GROUP_ARRAY": Refused(
+            "write the standard's name", "JSON_ARRAYAGG(x ORDER BY y NULL ON NULL)"
         ),
-        "JSON_OBJECTAGG JSON_OBJECT_AGG JSONB_OBJECT_AGG MAP_AGG": Refused(
-            _NO_MAP, "ARG_MAX(v, o) with GROUP BY k"
+        "JSON_OBJECT_AGG JSONB_OBJECT_AGG JSON_GROUP_OBJECT": Refused(
+            "write the standard's name", "JSON_OBJECTAGG(KEY k VALUE v)"
         ),
+        "MAP_AGG": Refused(_NO_MAP, "JSON_OBJECTAGG(KEY k VALUE v)"),
         "HISTOGRAM": Refused(_NO_MAP, "COUNT(*) with GROUP BY x"),
         "PRODUCT": Refused("a zero cannot be divided out of a product again"),
         "FSUM KAHAN_SUM SUMKAHAN": Refused("sums of floats are exact, and rounded once", "SUM(x)"),

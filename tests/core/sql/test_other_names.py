@@ -8,6 +8,7 @@ from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import QueryError, parse_joins, parse_query
 from schemas.limits import EXPRESSION_NODES_MAX
 from schemas.types.sql_types import BOOLEAN, DATE, INT, STRING, TIME, SqlType, timestamp
+from tests.support.histories.plan_sql import plan_sql
 
 COLUMNS: dict[str, SqlType] = {
     **dict.fromkeys(("k", "s"), STRING),
@@ -144,3 +145,20 @@ def test_with_cannot_grow_without_a_bound() -> None:
 def test_unsigned_integers_are_the_type_that_holds_them() -> None:
     names = {"TINYINT UNSIGNED": "SMALLINT", "int  unsigned": "BIGINT", "UBIGINT": "DECIMAL(20, 0)"}
     assert {name: str(SqlType.parse(name)) for name in names} == names
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "JSON_ARRAYAGG(v ORDER BY o DESC NULL ON NULL) FILTER (WHERE f)",
+        "JSON_OBJECTAGG(k, v ABSENT ON NULL)",
+        "COUNT(DISTINCT ROW(v, s))",
+        "CORR(v, o) FILTER (WHERE f)",
+        "BIT_XOR(DISTINCT v)",
+        "LAST(s ORDER BY v, o DESC)",
+        "COUNT(*) FILTER (WHERE tm > '08:30:00' AND z < '2026-01-31 00:00:00.5+01:00')",
+    ],
+)
+def test_a_call_printed_as_sql_is_read_as_the_same(call: str) -> None:
+    made = plan(f"SELECT k, {call} AS x FROM t GROUP BY k")
+    assert plan(plan_sql(made)) == made

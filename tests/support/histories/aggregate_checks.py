@@ -75,6 +75,8 @@ DUCKDB = {
     "ARRAY_AGG(v ORDER BY o NULLS LAST, v DESC) FILTER (WHERE f)": (
         "LIST(v ORDER BY o NULLS LAST, v DESC NULLS LAST) FILTER (WHERE f)"
     ),
+    "JSON_ARRAYAGG(v)": f"CAST(to_json(COALESCE(LIST(v ORDER BY v) {THERE}, [])) AS TEXT)",
+    "JSON_ARRAYAGG(v ORDER BY o NULL ON NULL)": f"CAST(to_json(LIST(v ORDER BY {BY_O})) AS TEXT)",
     "TOP_K(v, 2)": f"(LIST(v ORDER BY v DESC) {THERE})[:2]",
     "TOP_K(DISTINCT v, 2)": f"(LIST(DISTINCT v ORDER BY v DESC) {THERE})[:2]",
     "PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY v)": (
@@ -117,6 +119,8 @@ def check_duckdb(type_name: str, seeds: range) -> None:
     """Compare all histories of a type with DuckDB, in one query."""
     sql_type = SqlType.parse(type_name)
     calls = [call for call in histories.calls_of(sql_type) if call in DUCKDB]
+    if sql_type not in (INT, BIGINT, STRING, BOOLEAN):  # DuckDB writes other types in another way
+        calls = [call for call in calls if not call.startswith("JSON")]
     if sql_type == BIGINT:  # in doubles, as DuckDB has them, the sums of such numbers lose digits
         calls = [call for call in calls if call not in histories.SHAPES]
     seen: list[tuple[list[str], Plan, dict[Key, Row]]] = []
