@@ -1,4 +1,4 @@
-"""JSON_ARRAYAGG and JSON_OBJECTAGG: the values of a group as the text of an array or an object.
+"""JSON_ARRAYAGG and JSON_OBJECTAGG: the values of a group as a JSON array or object.
 
 The multiset has NULLs too, so that a group with nothing else has an empty array, as in Flink.
 """
