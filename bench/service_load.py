@@ -18,6 +18,7 @@ import re
 import sys
 import time
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -28,7 +29,7 @@ CONNECTIONS = 16
 LOOKUPS_PER_SECOND = 500
 _CHANGE = re.compile(rb"event: change\nid: (\d+:\d+)\n")
 _PROGRESS = re.compile(rb"event: progress\nid: (\d+):")
-_COMMITTED = re.compile(rb'"committed_at":(\d+)')
+_COMMITTED = re.compile(rb'"committed_at":"([^"]+)"')
 _EPOCH = re.compile(rb"x-epoch: (\d+)", re.IGNORECASE)
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
@@ -173,7 +174,8 @@ def _parse_complete(followed: Followed, events: bytes, now: float) -> None:
         followed.last_epoch = number
     committed = _COMMITTED.findall(events)
     if committed:
-        followed.waits_ms.append(now - int(committed[-1]))
+        at = datetime.fromisoformat(committed[-1].decode())
+        followed.waits_ms.append(now - round(at.timestamp() * 1_000))
 
 
 def main(arguments: list[str]) -> None:

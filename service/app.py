@@ -9,12 +9,16 @@ from importlib import metadata
 
 from fastapi import Depends, FastAPI
 from fastapi.concurrency import run_in_threadpool
+from fastapi.middleware.gzip import GZipMiddleware
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES
 from starlette.types import ASGIApp
 
+from schemas.limits import GZIP_BYTES_MIN, GZIP_LEVEL
 from schemas.types.json_types import JsonObject
 from service import problems
 from service.access.requirements import SCHEME, require_role
 from service.access.tokens import Role
+from service.answers.media import Media
 from service.console import routes as console
 from service.documents import make_schemas
 from service.live.reader_process import ReaderSpawner
@@ -76,8 +80,16 @@ def create(settings: Settings, spawner: ReaderSpawner) -> tuple[FastAPI, ASGIApp
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        redirect_slashes=False,
+        redirect_slashes=False,  # with 307; service.problems answers with 308
+        generate_unique_id_function=lambda route: route.name,  # the functions of generated clients
         dependencies=[Depends(require_known)],
+    )
+    # Streams of changes are sent as they are; Arrow has its own compression.
+    app.add_middleware(
+        GZipMiddleware,
+        minimum_size=GZIP_BYTES_MIN,
+        compresslevel=GZIP_LEVEL,
+        exclude_content_types=(*DEFAULT_EXCLUDED_CONTENT_TYPES, Media.NDJSON, Media.ARROW),
     )
     app.state.runtime = runtime
     app.state.access = runtime.access
@@ -98,7 +110,7 @@ def create(settings: Settings, spawner: ReaderSpawner) -> tuple[FastAPI, ASGIApp
     app.openapi = generate_with_documents  # type: ignore[method-assign]
 
     @app.get("/openapi.json", dependencies=[Depends(require_role(Role.VIEWER))], tags=["service"])
-    async def openapi() -> JsonObject:
+    async def get_openapi() -> JsonObject:
         """Return this OpenAPI document."""
         return app.openapi()
 

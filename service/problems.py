@@ -10,10 +10,8 @@ contains a stack trace, a path of this machine or a secret.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -21,11 +19,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from schemas import limits
 from schemas.spec import file as spec_file
 from schemas.types.json_types import JsonObject
 from service.documents import SpecNote
+from service.request_ids import current_id
 
 log = logging.getLogger(__name__)
 
@@ -146,18 +146,33 @@ def make_spec_problem(error: spec_file.SpecError) -> Problem:
 
 
 _BY_STATUS = {404: "not-found", 405: "method-not-allowed", 400: "body-invalid"}
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
-def _find_methods(app: FastAPI, path: str) -> list[str]:
-    """Return all methods of a path; a route knows only its own.
+def _find_methods(request: Request, path: str) -> list[str]:
+    """Return the methods with which some route takes a path; a route knows only its own."""
+    scopes = {method: {**request.scope, "path": path, "method": method} for method in _METHODS}
+    taken = {
+        method
+        for method, scope in scopes.items()
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+    }
+    if "GET" in taken:
+        taken.add("HEAD")  # see service.middleware.gate
+    return sorted(taken | {"OPTIONS"}) if taken else []
 
-    `.../quarantine/replay` is also like `.../quarantine/{id}`: the one with fewer names counts.
-    """
-    found: dict[int, set[str]] = {}
-    for pattern, methods in app.openapi()["paths"].items():
-        if re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(pattern)), path):
-            found.setdefault(pattern.count("{"), set()).update(map(str.upper, methods))
-    return sorted(found[min(found)]) if found else []
+
+def _answer_without_route(request: Request, code: str) -> Response | None:
+    """Return the response to OPTIONS, or to an address with a slash too many at its end."""
+    path: str = request.scope["path"]
+    if code == "method-not-allowed" and request.method == "OPTIONS":
+        return Response(status_code=204, headers={"Allow": ", ".join(_find_methods(request, path))})
+    if code == "not-found" and path.endswith("/") and _find_methods(request, path[:-1]):
+        # Relative, because a proxy may serve us under another path. 308 keeps method and body.
+        last = request.scope["raw_path"][:-1].rpartition(b"/")[2].decode("latin-1")
+        query = f"?{request.url.query}" if request.url.query else ""
+        return Response(status_code=308, headers={"Location": f"../{last}{query}"})
+    return None
 
 
 def install_handlers(app: FastAPI) -> None:
@@ -170,6 +185,9 @@ def install_handlers(app: FastAPI) -> None:
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code = _BY_STATUS.get(error.status_code, "body-invalid")
+        answered = _answer_without_route(request, code)
+        if answered is not None:
+            return answered
         path = request.url.path[:200]
         detail = {
             "not-found": f"there is no resource at {path}",
@@ -177,7 +195,7 @@ def install_handlers(app: FastAPI) -> None:
         }.get(code, "the request cannot be parsed")
         headers = dict(error.headers or {})
         if code == "method-not-allowed":
-            headers["Allow"] = ", ".join(_find_methods(app, request.url.path))
+            headers["Allow"] = ", ".join(_find_methods(request, request.scope["path"]))
         return Problem(code, error.status_code, detail, headers=headers).response()
 
     async def on_parameters(_: Request, error: Exception) -> Response:
@@ -196,7 +214,7 @@ def install_handlers(app: FastAPI) -> None:
         return make_spec_problem(error).response()
 
     async def on_anything(_: Request, error: Exception) -> Response:
-        incident = uuid4().hex[:12]
+        incident = current_id()
         log.error("incident %s", incident, exc_info=error)
         detail = f"the service's log has the details of incident {incident}"
         return Problem("internal", 500, detail, incident=incident).response()

@@ -26,8 +26,9 @@ from service.access.requirements import is_loopback
 from service.access.tokens import Role, Tokens
 from service.limits.bounded_protocol import BoundedProtocol
 from service.limits.capacity import determine_capacity
-from service.live.reader_process import LOG_FORMAT, ReaderSpawner
+from service.live.reader_process import ReaderSpawner
 from service.paths import ServicePaths
+from service.request_ids import JsonFormat, TextFormat
 from service.runtime import Runtime
 from service.settings import Settings
 
@@ -62,12 +63,12 @@ def revoke_token(data: Path, name: str) -> None:
     Tokens(ServicePaths(data.absolute()).tokens).revoke(name)
 
 
-def serve(settings: Settings, *, verbose: bool = False) -> None:
+def serve(settings: Settings, *, verbose: bool = False, log_format: str = "text") -> None:
     """Serve until SIGTERM or SIGINT. Jobs keep running; the next service finds them."""
     os.umask(0o077)
     # Other threads compute too; a request should not wait 5 ms for the interpreter each time.
     sys.setswitchinterval(_SWITCH_SECONDS)
-    _configure_logging(verbose)
+    _configure_logging(verbose, log_format)
     settings = replace(settings, capacity=determine_capacity())
     BoundedProtocol.capacity = settings.capacity
     tokens = Tokens(settings.paths.tokens)
@@ -208,10 +209,12 @@ def _write_owner(descriptor: int, address: str) -> None:
     os.ftruncate(descriptor, len(note))
 
 
-def _configure_logging(verbose: bool) -> None:
+def _configure_logging(verbose: bool, log_format: str) -> None:
+    """Configure this process, and those that it forks."""
     level = logging.DEBUG if verbose else logging.INFO
     for name in ("service", "uvicorn.error"):
         logging.getLogger(name).setLevel(level)
     logging.getLogger("service.access").setLevel(logging.INFO if verbose else logging.WARNING)
-    if not logging.getLogger().handlers:
-        logging.basicConfig(stream=sys.stderr, format=LOG_FORMAT)
+    logging.basicConfig(stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonFormat() if log_format == "json" else TextFormat())

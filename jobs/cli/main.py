@@ -190,6 +190,9 @@ def _add_running(commands: Commands) -> None:
     serve.option("--host", None, host, default="127.0.0.1")
     serve.option("--port", None, "0: a free port (8080)", type=parse_port, default=8080)
     running = f"the maximum number of running jobs ({JOBS_RUNNING_MAX})"
+    serve.option(
+        "--log-format", None, "of the log (text)", choices=("text", "json"), default="text"
+    )
     serve.option("--running-max", "N", running, type=parse_whole, default=JOBS_RUNNING_MAX)
     new = "print a new token (viewer, operator, admin) that expires after so long, and exit"
     tokens = serve.either().option("--new-token", "NAME=ROLE[:30d]", new)
@@ -295,6 +298,7 @@ def _add_specs(commands: Commands) -> None:
     commands.add(
         "validate", "checks a job spec; prints the place of every error", module="specs:validate"
     ).spec().json()
+    commands.add("schema", "prints the JSON Schema of a job spec", module="specs:schema")
     suggest = commands.add(
         "suggest", "prints a spec for a topic, from its newest messages", module="specs:suggest"
     )

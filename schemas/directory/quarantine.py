@@ -66,7 +66,7 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     offset: int
-    time: int | None
+    time: str | None
     reason: str
     path: str | None
     bytes: int
@@ -87,7 +87,7 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
             topic=row.topic,
             partition=row.partition,
             offset=row.offset,
-            time=None if row.time is None else int(row.time.timestamp() * 1_000),
+            time=None if row.time is None else format_instant(int(row.time.timestamp() * 1_000)),
             reason=row.reason,
             path=row.path,
             bytes=row.raw_bytes,

@@ -13,6 +13,14 @@ REQUEST_BYTES_MAX = 2 * SPEC_BYTES_MAX
 REQUEST_SECONDS_MAX = 20.0
 REQUEST_HEAD_BYTES_MAX = 64 * 1024
 
+# Shorter answers are sent as they are: a packet has 1,460 bytes.
+GZIP_BYTES_MIN = 1_400
+# The fastest level. It makes JSON five times smaller; level 9 takes five times as long for a tenth.
+GZIP_LEVEL = 1
+
+# The header X-Request-Id; a longer one is replaced. Proxies send 32 to 60.
+REQUEST_ID_CHARACTERS_MAX = 128
+
 # The header Idempotency-Key: a UUID has 36 characters.
 REQUEST_KEY_CHARACTERS_MAX = 200
 

@@ -17,9 +17,12 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails
+from pydantic_core.core_schema import WithDefaultSchema
 
 from schemas import limits
+from schemas.spec.duration import duration_text
 from schemas.spec.job import ECHO, JobSpec
 from schemas.spec.scalar_text import Scalar, TextPosition, locate_in_scalar
 from schemas.spec.source_rows import locate_key
@@ -33,6 +36,7 @@ from schemas.spec.unknown_names import (
 from schemas.spec.values import KEYS_TAG, WORD_TAG, ElsewhereError, MisplacedError
 from schemas.spec.yaml_reasons import explain_yaml
 from schemas.spec.yaml_values import FLOAT, Composer, Keys, UnreadableError, position_of
+from schemas.types.json_types import JsonObject
 
 Model = TypeVar("Model", bound=BaseModel)
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
@@ -77,6 +81,22 @@ def load_spec(source: Path | str | Mapping[str, Any]) -> JobSpec:
     else:
         document = read_file(source) if isinstance(source, Path) else read_text(source, "<spec>")
     return validate(JobSpec, document)
+
+
+class _SpecSchema(GenerateJsonSchema):
+    """Write the default of a duration as users do, such as 7d."""
+
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        found = super().default_schema(schema)
+        if found.get("type") == "string" and isinstance(found.get("default"), int):
+            found["default"] = duration_text(found["default"])
+        return found
+
+
+def spec_schema() -> JsonObject:
+    """Return the JSON Schema of a job spec, for editors and for checks before a PUT."""
+    schema = JobSpec.model_json_schema(schema_generator=_SpecSchema)
+    return {"$schema": _SpecSchema.schema_dialect, **schema, "title": "A job spec of retally"}
 
 
 def spec_text(spec: JobSpec) -> str:

@@ -59,6 +59,8 @@ from schemas.types.json_types import JsonObject
 
 MINIBATCH_SIZE_DEFAULT = 5_000
 MINIBATCH_MAX_ROWS_DEFAULT = 500_000
+# The first line of a new spec: editors check it by the file that `retally schema` prints.
+SCHEMA_LINE = "# yaml-language-server: $schema=retally.schema.json"
 # The type of an error that only follows from another one.
 ECHO = "echo"
 _READS_OWN_OUTPUT = (

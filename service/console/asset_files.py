@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fastapi import APIRouter
-from fastapi.responses import Response
+from fastapi.responses import RedirectResponse, Response
 
 from service.problems import Problem
 
@@ -71,6 +71,11 @@ def asset_address(name: str) -> str:
     if name not in _FILES:
         raise LookupError(f"the console has no asset {name!r}")
     return f"/assets/{DIGEST}/{name}"
+
+
+@router.get("/favicon.ico")
+async def get_icon() -> Response:
+    return RedirectResponse(asset_address("icon.svg"))
 
 
 @router.get("/assets/{digest}/{name}")

@@ -86,6 +86,11 @@ def format_instant(milliseconds: int | None) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S")
 
 
+def shorten_instant(text: str | None) -> str:
+    """Return the instant of a document, which is ISO 8601 text in UTC, as pages show times."""
+    return ABSENT if text is None else f"{text[:19].replace('T', ' ')} UTC"
+
+
 def format_time_of_day(milliseconds: int | None) -> str:
     """Return 12:00:00; the page shows the day separately."""
     text = format_instant(milliseconds)
@@ -134,6 +139,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "duration": format_duration,
     "size": format_size,
     "instant": format_instant,
+    "iso": shorten_instant,
     "time_of_day": format_time_of_day,
     "day": format_day,
     "moment": render_time,

@@ -14,7 +14,6 @@ from collections.abc import Callable, Coroutine
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
@@ -27,6 +26,7 @@ from service.console.asset_files import DIGEST, asset_address
 from service.console.formatting import FILTERS, base_of
 from service.console.visitor import Visitor, login_address, require_visitor
 from service.problems import TITLES, Problem
+from service.request_ids import current_id
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class PageRoute(APIRoute):
                 detail = f"the address has invalid parameters: {named}"
                 return await render_problem(request, Problem("parameter-invalid", 422, detail))
             except Exception as error:
-                incident = uuid4().hex[:12]
+                incident = current_id()
                 log.error("incident %s", incident, exc_info=error)
                 detail = f"The service's log has the details: search for incident {incident}."
                 return await render_problem(request, Problem("internal", 500, detail))

@@ -53,11 +53,11 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         path = request.url.path
         browses = "text/html" in request.headers.get("accept", "") and request.method == "GET"
-        if error.status_code == 404 and browses and not path.startswith("/v1/"):
+        response: Response = await fallback(request, error)  # type: ignore[misc]
+        if response.status_code == 404 and browses and not path.startswith("/v1/"):
             return await render_problem(
                 request, Problem("not-found", 404, f"there is no page at {path[:200]}")
             )
-        response: Response = await fallback(request, error)  # type: ignore[misc]
         return response
 
     app.add_exception_handler(HTTPException, on_http)

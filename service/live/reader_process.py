@@ -16,7 +16,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -42,7 +41,6 @@ from service.paths import JobPaths
 
 log = logging.getLogger(__name__)
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _STOP = ""  # sent instead of a column
 _READER, _ATTEMPT = b"r", b"a"  # requests to the spawner
 _NICENESS = 5  # the service's responses come first
@@ -223,7 +221,6 @@ def _run_spawner(requests: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
     os.closerange(3, requests.fileno())
     os.closerange(requests.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-    logging.basicConfig(stream=sys.stderr, format=LOG_FORMAT)
     gc.freeze()
     while True:
         kind, descriptors, _, _ = socket.recv_fds(requests, 1, 1)

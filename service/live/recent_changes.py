@@ -23,6 +23,7 @@ from jobs.table.json_columns import encode_texts, join_texts
 from schemas.limits import RECENT_CHANGES_ROWS_MAX
 from schemas.table.epoch import EpochRow
 from schemas.types.arrow_values import to_list
+from schemas.types.moments import format_instant
 from service.table.row_shape import RowShape
 
 # The position after the last row of an epoch. Seqs of rows are below 2^45.
@@ -133,7 +134,7 @@ class EpochChanges:
                 "epoch": self.epoch,
                 "watermark": self.watermark,
                 "status": self.status,
-                "committed_at": self.committed_at // 1_000,
+                "committed_at": format_instant(self.committed_at // 1_000),
                 "changes": len(self.changes),
             }
         )

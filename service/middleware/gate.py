@@ -1,5 +1,7 @@
 """Gate: the steps of every request before its route, and of every response.
 
+ids      ──► X-Request-Id and traceparent (service.request_ids), in the log too
+HEAD     ──► a GET that ends with the headers of its response
 queue    ──► wait for a turn, or 503 (service.limits.request_queue); not for health checks
 raw path ──► keep the key percent-encoded, so that a / in it does not separate segments
 lookup   ──► answer plain lookups here (service.middleware.lookup)
@@ -14,9 +16,11 @@ from __future__ import annotations
 import logging
 import re
 import time
+from contextlib import suppress
 from urllib.parse import unquote
 
 from fastapi.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -25,6 +29,7 @@ from service.access.audit_log import READ_METHODS
 from service.limits.request_queue import ANONYMOUS, RequestQueue
 from service.middleware.lookup import LOOKUP, answer_lookup
 from service.problems import Problem
+from service.request_ids import enter_request
 from service.runtime import Runtime
 
 log = logging.getLogger("service.access")
@@ -42,6 +47,10 @@ _HEADERS = [
 ]
 
 
+class _HeadersSent(BaseException):
+    """HEAD is answered. Not an Exception, so that nobody takes it for a failure of the route."""
+
+
 class Gate:
     def __init__(self, app: ASGIApp, runtime: Runtime) -> None:
         self._app = app
@@ -55,7 +64,9 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope = _encode_key(_name_view(scope))
+        method = scope["method"]
+        scope = _encode_key(_name_view(scope if method != "HEAD" else {**scope, "method": "GET"}))
+        own_headers = [*_HEADERS, *enter_request(Headers(scope=scope))]
         began = time.monotonic()
         status, took = 0, 0.0
 
@@ -66,9 +77,12 @@ class Gate:
                 # Whoever has the response finds its line in the audit log.
                 await self._audit(scope, status)
                 names = {name.lower() for name, _ in message["headers"]}
-                missing = [header for header in _HEADERS if header[0] not in names]
+                missing = [header for header in own_headers if header[0] not in names]
                 message = {**message, "headers": [*message["headers"], *missing]}
             await send(message)
+            if method == "HEAD":
+                await send({"type": "http.response.body"})
+                raise _HeadersSent
 
         route: str | None = None
         self._at_work += 1
@@ -87,22 +101,25 @@ class Gate:
                 await answer(scope, receive, send_with_headers)
             else:
                 await self._app(scope, _limit_body(receive), send_with_headers)
+        except _HeadersSent:
+            pass
         except Problem as problem:  # from the body's limit, or raised before any route
             if status:
                 raise
-            await problem.response()(scope, receive, send_with_headers)
+            with suppress(_HeadersSent):
+                await problem.response()(scope, receive, send_with_headers)
         finally:
             self._at_work -= 1
             route = route or getattr(scope.get("route"), "path", None)
             seconds = took if status else time.monotonic() - began
-            self._counts.count(route, scope["method"], status, seconds)
+            self._counts.count(route, method, status, seconds)
             if not status:
                 await self._audit(scope, status)
             if log.isEnabledFor(logging.INFO):
                 # Without the query, which may contain data of users.
                 log.info(
                     "%s %s %d %.1f ms",
-                    scope["method"],
+                    method,
                     _make_printable(scope["path"]),
                     status,
                     (time.monotonic() - began) * 1_000,

@@ -49,7 +49,7 @@ _EVOLVE["result"] = {"job": "items", "epoch": 42, "changelog_rows": 26}
         **describe_responses(Operation, _EVOLVE, 404, 409, 412, 429, status=202),
     },
 )
-async def approve(
+async def approve_spec(
     request: Request,
     name: str,
     state: Annotated[

@@ -77,7 +77,7 @@ _MEDIA: dict[str, str | None] = {Media.EVENTS: _STREAM, Media.NDJSON: "{}\n", Me
     "/changes",
     responses=describe_responses(ChangePage, _PAGE, 404, 406, 409, 410, 422, 429, media=_MEDIA),
 )
-async def changes(
+async def read_changes(
     request: Request,
     name: str,
     since: Annotated[

@@ -79,7 +79,7 @@ _REJECT = {
     tags=["results"],
     responses=describe_responses(Explained, _EXPLAINED, 404, 409, 422, 429),
 )
-async def explain(request: Request, name: str, key: str) -> Response:
+async def explain_result(request: Request, name: str, key: str) -> Response:
     """Explain the values of a group: sums, multisets, epochs and source offsets."""
     runtime = runtime_of(request)
     live_table = await open_view(request, name)
@@ -101,7 +101,7 @@ async def explain(request: Request, name: str, key: str) -> Response:
         History, {"epoch": 41, "changes": [_CHANGE], "complete": True}, 404, 409, 422, 429
     ),
 )
-async def history(
+async def get_history(
     request: Request,
     name: str,
     key: str,
@@ -130,7 +130,7 @@ async def history(
     tags=["results"],
     responses=describe_responses(Difference, _DIFFERENCE, 404, 409, 410, 422, 429),
 )
-async def diff(
+async def get_difference(
     request: Request,
     name: str,
     first: Annotated[int, Query(alias="from", ge=0, le=2**62)],

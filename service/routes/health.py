@@ -26,13 +26,13 @@ _HEALTH: dict[int | str, Any] = {
 
 
 @router.get("/healthz", responses=_HEALTH)
-async def alive() -> Response:
+async def check_alive() -> Response:
     """Return 200 while the process is alive."""
     return answer({"status": "alive"})
 
 
 @router.get("/readyz", responses={**_HEALTH, 503: {**_HEALTH[200], "description": "Not ready"}})
-async def ready(request: Request) -> Response:
+async def check_ready(request: Request) -> Response:
     """Return 200 if the register is readable and the supervisor is running."""
     runtime = runtime_of(request)
     if not runtime.supervisor.healthy:
@@ -46,7 +46,7 @@ async def ready(request: Request) -> Response:
     response_class=PlainTextResponse,
     responses={200: {"content": {"text/plain": {"example": "retally_followers 3\n"}}}},
 )
-async def show_metrics(request: Request) -> Response:
+async def get_metrics(request: Request) -> Response:
     """Return the metrics in the Prometheus text format."""
     text = await run_in_threadpool(metrics.format_metrics, runtime_of(request))
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

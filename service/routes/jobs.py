@@ -12,6 +12,8 @@ from fastapi.responses import Response
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.plan_nodes import list_nodes
 from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
+from schemas.spec.file import spec_schema
+from schemas.types.json_types import JsonObject
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.documents import Job, JobPlan, Jobs, Level, Logs, ResultColumn, Valid
@@ -35,7 +37,7 @@ _admin = Depends(require_role(Role.ADMIN))
 _SPEC_SCHEMA = {
     "type": "object",
     "anyOf": [{"required": ["source", "columns"]}, {"required": ["sources"]}],
-    "description": "docs/job-spec.md has every key",
+    "description": "docs/job-spec.md has every key, GET /v1/schema the JSON Schema",
 }
 _SPEC_BODY = {
     "requestBody": {
@@ -67,7 +69,7 @@ async def describe_job_status(runtime: Runtime, record: JobRecord) -> dict[str, 
     openapi_extra=_SPEC_BODY,
     responses=describe_responses(Valid, VALID, 413, 422, 429),
 )
-async def validate(request: Request) -> Response:
+async def validate_spec(request: Request) -> Response:
     """Check a spec; every error has its line and column.
 
     `columns` are those of the job's own query, `views` has those of each view.
@@ -87,6 +89,17 @@ async def validate(request: Request) -> Response:
         spec=checked.spec.document(),
     )
     return answer(document)
+
+
+@router.get(
+    "/schema",
+    dependencies=[_viewer],
+    responses={200: {"description": "JSON Schema, draft 2020-12"}},
+    tags=["service"],
+)
+async def get_schema() -> JsonObject:
+    """Return the JSON Schema of a job spec, for editors."""
+    return spec_schema()
 
 
 @router.get("/jobs", dependencies=[_viewer], responses=describe_responses(Jobs, JOBS))
@@ -218,7 +231,7 @@ def _add_action(action: str, desired: Desired, summary: str) -> None:
         f"/jobs/{{name}}/{action}",
         act,
         methods=["POST"],
-        name=f"{action} a job",
+        name=f"{action}_job",
         description=f"{summary} The request is stored and carried out soon; it is idempotent.",
         dependencies=[_operator],
         status_code=202,
@@ -236,7 +249,7 @@ _add_action("stop", Desired.STOPPED, "Stop the job after its current epoch.")
 @router.get(
     "/jobs/{name}/logs", dependencies=[_operator], responses=describe_responses(Logs, LOGS, 404)
 )
-async def logs(
+async def get_logs(
     request: Request,
     name: str,
     limit: Annotated[int, Query(ge=1, le=LOG_LINES_MAX)] = 100,

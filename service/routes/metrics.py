@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import platform
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 
 import msgspec
 
@@ -28,9 +31,9 @@ _EPOCH_METRICS = {
     "groups": "Live groups",
     "groups_below_zero": "Groups kept without a row: more rows were retracted than inserted",
     "commit_age_seconds": "Seconds since the commit of the newest epoch",
-    "watermark_ms": "The watermark, in milliseconds since 1970",
+    "watermark_timestamp_seconds": "The watermark, in seconds since 1970",
     "active": "0 while all partitions are idle",
-    "event_lag_ms": "Time from the greatest row time of the newest epoch to its commit",
+    "event_lag_seconds": "Time from the greatest row time of the newest epoch to its commit",
     "compute_seconds": "Seconds that the newest epoch took before its commit",
     "unpublished_epochs": "Epochs not yet published when the newest epoch was committed",
     "moved": "1 if offsets were moved manually, so that results do not cover all rows",
@@ -40,6 +43,8 @@ _EPOCH_METRICS = {
     "read_per_second": "Messages read, over the last seconds",
     "changes_per_second": "Changelog rows, over the last seconds",
     "epochs_per_second": "Epochs, over the last seconds",
+    "watermark_ms": "Until 0.3: use retally_job_watermark_timestamp_seconds",
+    "event_lag_ms": "Until 0.3: use retally_job_event_lag_seconds",
 }
 
 # Metrics of a view: name without the prefix retally_view_, help text. All are gauges.
@@ -203,8 +208,10 @@ def _read_epoch(
         "groups_below_zero": runtime.count_groups_below_zero(name),
         "commit_age_seconds": round(time.time() - newest.committed_at / 1e6, 3),
         "watermark_ms": newest.watermark,
+        "watermark_timestamp_seconds": _to_seconds(newest.watermark),
         "active": float(newest.time.status == "active"),
         "event_lag_ms": newest.counts.event_lag_ms,
+        "event_lag_seconds": _to_seconds(newest.counts.event_lag_ms),
         "compute_seconds": newest.counts.compute_seconds,
         "unpublished_epochs": _count_unpublished(newest),
         "moved": float(newest.moved is not None),
@@ -214,6 +221,10 @@ def _read_epoch(
         **msgspec.structs.asdict(live_table.compute_rates()),
         "changes_per_second": changes,
     }
+
+
+def _to_seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1_000
 
 
 def _count_repeats(spec: JobSpec, newest: EpochRow) -> int:
@@ -269,11 +280,14 @@ def _list_partitions(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
                     watermarks.append((label, state.watermark))
                 states.append(({**label, "state": "idle"}, float(state.idle)))
                 states.append(({**label, "state": "ahead"}, float(state.ahead)))
-    watermark_help = "The watermark of a partition, in milliseconds since 1970"
+    watermark_help = "The watermark of a partition, in seconds since 1970"
+    old_help = "Until 0.3: use retally_partition_watermark_timestamp_seconds"
+    in_seconds = [(label, at / 1_000) for label, at in watermarks]
     state_help = "1 while a partition is idle, or ahead and therefore not read"
     return [
         _Family("retally_partition_lag_records", "Unread records of a partition", lags),
-        _Family("retally_partition_watermark_ms", watermark_help, watermarks),
+        _Family("retally_partition_watermark_timestamp_seconds", watermark_help, in_seconds),
+        _Family("retally_partition_watermark_ms", old_help, watermarks),
         _Family("retally_partition_state", state_help, states),
     ]
 
@@ -336,7 +350,12 @@ def _list_service(runtime: Runtime) -> list[_Family]:
     followers: list[_Sample] = [({}, runtime.stream_slots.total)]
     unfinished: list[_Sample] = [({}, len(runtime.register.list_unfinished()))]
     unfinished_help = "Operations that are waiting or running"
+    versions = {"version": metadata.version("retally"), "python": platform.python_version()}
+    disk = shutil.disk_usage(runtime.settings.data)
     return [
+        _Family("retally_build_info", "The versions of this service; always 1", [(versions, 1)]),
+        _Family("retally_data_free_bytes", "Free disk of the data directory", [({}, disk.free)]),
+        _Family("retally_data_disk_bytes", "Its whole disk", [({}, disk.total)]),
         _Family("retally_followers", "Open streams of changes", followers),
         _Family("retally_operations_unfinished", unfinished_help, unfinished),
     ]

@@ -71,7 +71,7 @@ class _OffsetsBody(msgspec.Struct, forbid_unknown_fields=True):
     dependencies=[_viewer],
     responses=describe_responses(JobOffsets, _OFFSETS, 404, 409),
 )
-async def offsets(request: Request, name: str) -> Response:
+async def get_offsets(request: Request, name: str) -> Response:
     """Return the next offset of each partition, and its lag if the brokers respond."""
     runtime = runtime_of(request)
     live_table = await runtime.wait_until_ready(name)

@@ -145,7 +145,7 @@ def _parse_goal(to: str | int) -> str:
     status_code=202,
     responses=describe_responses(Operation, OPERATION, 404, 409, 429, status=202),
 )
-async def audit(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
+async def audit_job(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Recompute the results of a job or a view from the topic, and compare them with the table.
 
     The report is the result of the operation, which belongs to the job. The job may run meanwhile.
@@ -167,7 +167,7 @@ async def audit(request: Request, name: str, idempotency_key: RequestKey = None)
     ),
     responses=describe_responses(Operation, OPERATION, 404, 409, 422, 429, status=202),
 )
-async def rewind(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
+async def rewind_job(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Restore a stopped job to a savepoint or an epoch, in a new epoch.
 
     The changes of that epoch bring consumers to the same results.
@@ -193,7 +193,7 @@ async def rewind(request: Request, name: str, idempotency_key: RequestKey = None
     ),
     responses=describe_responses(Operation, OPERATION, 404, 409, 422, 429, status=202),
 )
-async def clone(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
+async def clone_job(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Create a stopped job with the state of this job, now or at the savepoint or epoch `to`.
 
     The clone has its own table and continues from the same offsets. Without `spec`, it has the spec
@@ -244,7 +244,7 @@ def _make_clone_spec(runtime: Runtime, name: str, body: CloneBody) -> bytes:
     ),
     responses=describe_responses(Operation, OPERATION, 404, 409, 422, 429, status=202),
 )
-async def replay(
+async def replay_message(
     request: Request, name: str, id: str, idempotency_key: RequestKey = None
 ) -> Response:
     """Resend a quarantined message to its topic, unchanged or corrected by the body.
@@ -286,7 +286,9 @@ async def replay(
     ),
     responses=describe_responses(Operation, OPERATION, 404, 409, 422, 429, status=202),
 )
-async def replay_all(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
+async def replay_messages(
+    request: Request, name: str, idempotency_key: RequestKey = None
+) -> Response:
     """Resend quarantined messages to their topics, unchanged, in one operation.
 
     They are sent in the order of the ids.

@@ -67,7 +67,7 @@ class _Savepoint(msgspec.Struct):
     dependencies=[_viewer],
     responses=describe_responses(Watermarks, _WATERMARKS, 404, 409),
 )
-async def watermarks(request: Request, name: str) -> Response:
+async def get_watermarks(request: Request, name: str) -> Response:
     """Return the watermarks of the job and its partitions, as of the newest epoch."""
     newest = require_newest(await runtime_of(request).wait_until_ready(name))
     time: JsonObject = {"combined": None, "status": None, "held_by": [], "topics": {}}

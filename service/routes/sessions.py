@@ -69,7 +69,7 @@ async def login(request: Request) -> Response:
 
 
 @router.get("/session", dependencies=[_viewer], responses=describe_responses(Session, _SESSION))
-async def session(request: Request) -> Response:
+async def get_session(request: Request) -> Response:
     """Return the user and role; `csrf` in a browser session, `login` if tokens exist."""
     access = runtime_of(request).access
     cookie = access.find_session(request)
@@ -101,7 +101,7 @@ async def logout(request: Request) -> Response:
     openapi_extra=describe_body({"job": {"type": "string"}}, {"job": "items"}, ["job"]),
     responses=describe_responses(Ticket, {"ticket": "Yx3...", "seconds": 30}, 404, 429, status=201),
 )
-async def ticket(request: Request) -> Response:
+async def create_ticket(request: Request) -> Response:
     """Issue a ticket for EventSource, which cannot send a token.
 
     `?ticket=` opens one stream of changes, once, within some seconds: that of the job, or of any of
@@ -121,8 +121,8 @@ _LINES = describe_responses(AuditLogLines, {"lines": [_LINE]})
 
 
 @router.get("/audit-log", dependencies=[_admin], responses=_LINES)
-@router.get("/trail", dependencies=[_admin], responses=_LINES, deprecated=True)
-async def audit_log(
+@router.get("/trail", dependencies=[_admin], responses=_LINES, deprecated=True, name="get_trail")
+async def get_audit_log(
     request: Request, limit: Annotated[int, Query(ge=1, le=AUDIT_LOG_LINES_MAX)] = 100
 ) -> Response:
     """Who requested which change, and the status of the response; newest first."""

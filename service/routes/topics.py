@@ -41,7 +41,9 @@ ConnectionName = Annotated[str, Query(description="a connection of the service")
 
 
 @router.get("/topics", responses=describe_responses(Topics, _TOPICS, 404, 502, 503))
-async def topics(request: Request, connection: ConnectionName = connections.DEFAULT) -> Response:
+async def list_topics(
+    request: Request, connection: ConnectionName = connections.DEFAULT
+) -> Response:
     """Return the first 200 topics of a connection by name, without Kafka's own.
 
     `known` is the number of all. A rate is that since the reading before, if there was one.
@@ -55,7 +57,7 @@ async def topics(request: Request, connection: ConnectionName = connections.DEFA
     "/topics/{topic}/suggestion",
     responses=describe_responses(SuggestedSpec, _SUGGESTED, 404, 409, 422, 429, 501, 502, 503),
 )
-async def suggestion(
+async def suggest_spec(
     request: Request, topic: str, connection: ConnectionName = connections.DEFAULT
 ) -> Response:
     """Return a spec for a topic as YAML, from its newest messages, to be checked by a person.

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         jobs_per_driver=options.jobs_per_driver,
     )
     try:
-        serving.serve(settings, verbose=options.verbose)
+        serving.serve(settings, verbose=options.verbose, log_format=options.log_format)
     except serving.AlreadyServed as error:
         print_note(f"retally: {error}")
         return OWNED_ELSEWHERE

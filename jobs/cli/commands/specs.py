@@ -1,4 +1,4 @@
-"""retally validate, suggest, replay and watermarks: specs, without a table."""
+"""retally validate, schema, suggest, replay and watermarks: specs, without a table."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import argparse
 import sys
 from dataclasses import asdict
 from importlib import import_module
+from json import dumps
 
 from jobs.cli.errors import CommandFailed
 from jobs.cli.output import print_json, print_note
 from jobs.cli.spec_reading import load_job
 from jobs.core.job.window_rules import window_notes
-from schemas.spec.file import SpecError, read_file
+from schemas.spec.file import SpecError, read_file, spec_schema
 
 
 def validate(options: argparse.Namespace) -> int:
@@ -34,6 +35,11 @@ def validate(options: argparse.Namespace) -> int:
         print_note(note.describe(document.name))
     print("ok")
     return 0
+
+
+def schema(_: argparse.Namespace) -> None:
+    """Print the JSON Schema of a job spec, as GET /v1/schema gives it."""
+    print(dumps(spec_schema(), indent=2))
 
 
 def suggest(options: argparse.Namespace) -> None:

@@ -18,6 +18,7 @@ from jobs.core.sql.scope import RESERVED
 from jobs.core.suggestion.column_types import ColumnGuess, Use, guess_column
 from jobs.core.suggestion.envelopes import Sampled, read_object, recognize
 from schemas import limits
+from schemas.spec.job import SCHEMA_LINE
 from schemas.spec.source import METADATA_TYPES
 from schemas.spec.values import OWN_COLUMNS
 
@@ -201,7 +202,7 @@ def _write_notes(
     if newest.format == "canal-json" and not has_key:
         notes += _REPEATS
     notes += _wrap("Other columns: ", others) if others else []
-    return [f"# {note}" for note in notes]
+    return [SCHEMA_LINE, *(f"# {note}" for note in notes)]
 
 
 def _wrap(head: str, items: Sequence[str]) -> list[str]:

@@ -260,7 +260,7 @@ function labelEpoch(number) {
   const commit = commits.get(number);
   if (commit === undefined) return;
   const time = document.createElement("time");
-  time.dateTime = new Date(commit.committed_at).toISOString();
+  time.dateTime = commit.committed_at;
   time.textContent = `${time.dateTime.slice(0, 19).replace("T", " ")} UTC`;
   heading.append(" committed ", time);
 }

@@ -6,6 +6,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
+from schemas.spec.job import SCHEMA_LINE
+
 _NAME = "name: "
 
 
@@ -25,7 +27,8 @@ _LABELS = {
 }
 _SPECS = Path(__file__).with_name("starter_specs")
 STARTERS = tuple(
-    Starter(name, label, (_SPECS / f"{name}.yaml").read_text()) for name, label in _LABELS.items()
+    Starter(name, label, f"{SCHEMA_LINE}\n{(_SPECS / f'{name}.yaml').read_text()}")
+    for name, label in _LABELS.items()
 )
 
 

@@ -60,12 +60,12 @@ def test_a_generated_client_parses_every_kind_of_response(
         module = importlib.import_module(f"generated.api.{operation}")
         return module.sync_detailed(*names, client=client, **arguments).parsed
 
-    listed = call("results.list_results_v1_jobs_name_results_get", "items", limit=1)
+    listed = call("results.list_results", "items", limit=1)
     assert [row.to_dict()["name"] for row in listed.rows] == ["a"]
-    assert call("time.watermarks_v1_jobs_name_watermarks_get", "items").held_by == []
-    assert call("views.list_views_v1_jobs_name_views_get", "items").views == []
-    statement = importlib.import_module("generated.models").AnswerSqlV1SqlPostBody("SELECT 1 AS n")
-    answered = call("results.answer_sql_v1_sql_post", body=statement)
+    assert call("time.get_watermarks", "items").held_by == []
+    assert call("views.list_views", "items").views == []
+    statement = importlib.import_module("generated.models").AnswerSqlBody("SELECT 1 AS n")
+    answered = call("results.answer_sql", body=statement)
     assert [row.to_dict() for row in answered.rows] == [{"n": 1}]
-    missing = call("jobs.get_job_v1_jobs_name_get", "nothing")
+    missing = call("jobs.get_job", "nothing")
     assert (missing.status, missing.code) == (404, "job-unknown")

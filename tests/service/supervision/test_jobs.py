@@ -279,5 +279,5 @@ def test_what_is_not_there_is_a_problem_too(client: httpx.Client) -> None:
     problem(client.post("/v1/jobs/verbs/explode"), 404, "not-found")
     wrong = client.post("/v1/jobs/verbs")
     problem(wrong, 405, "method-not-allowed")
-    assert wrong.headers["allow"] == "DELETE, GET, PUT"
+    assert wrong.headers["allow"] == "DELETE, GET, HEAD, OPTIONS, PUT"
     problem(client.get("/v1/jobs?limit=0"), 422, "parameter-invalid")
