@@ -37,6 +37,7 @@ class Problem(msgspec.Struct, frozen=True):
 class JobFailure(msgspec.Struct, frozen=True):
     code: str
     retryable: bool
+    advice: str | None = None  # what the code means and what to do
 
 
 class Lag(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import msgspec.yaml
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
@@ -31,63 +33,19 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 
-# The meaning of each code.
-TITLES = {
-    "accept-unsupported": "The resource has none of the accepted media types",
-    "address-refused": "The brokers advertise an address that is not allowed",
-    "approval-needed": "The pending spec must be approved first",
-    "attempt-too-large": "The attempt needs too much time or memory",
-    "body-invalid": "The body is invalid",
-    "body-too-large": "The body is too large",
-    "broker-silent": "The brokers do not respond",
-    "codec-missing": "The messages are compressed with a codec that is not installed",
-    "column-unknown": "The results have no such column",
-    "csrf-refused": "A change by a browser requires the CSRF token of its session",
-    "cursor-invalid": "The cursor belongs to another listing",
-    "difference-too-large": "There are too many changes between the epochs",
-    "epoch-moved": "The job is at another epoch",
-    "epoch-not-reached": "The epoch was not reached in time",
-    "epoch-unknown": "There is no such epoch",
-    "forbidden": "The token's role does not allow this",
-    "group-unknown": "There is no such group",
-    "history-gone": "This history was removed",
-    "host-refused": "The request has a foreign host name or origin",
-    "internal": "Something failed inside the service",
-    "job-exists": "The job already exists",
-    "job-has-no-table": "The job has no epoch yet",
-    "job-not-ready": "The job's results are not ready yet",
-    "job-not-stopped": "The job must be stopped first",
-    "job-unknown": "There is no such job or view",
-    "key-invalid": "The key is not valid for this job",
-    "message-refused": "The job cannot process this message",
-    "message-replayed": "The message was already resent",
-    "method-not-allowed": "The resource does not support this method",
-    "not-found": "There is no such resource",
-    "no-suggestion": "The messages suggest no spec",
-    "nothing-pending": "No spec is pending approval",
-    "operation-failed": "The operation failed",
-    "operation-unfinished": "Another operation of the job is running",
-    "operation-unknown": "There is no such operation",
-    "parameter-invalid": "A parameter is invalid",
-    "parameter-unknown": "The resource has no such parameter",
-    "query-fixed": "The query of a started job cannot change",
-    "query-too-slow": "The query took too long",
-    "revision-mismatch": "The job is at another revision",
-    "savepoint-exists": "The savepoint already exists",
-    "savepoint-unknown": "There is no such savepoint",
-    "state-insufficient": "The job's state cannot answer the changed query",
-    "spec-invalid": "The job spec is invalid",
-    "table-unreadable": "This version cannot read the job's table",
-    "topic-unknown": "There is no such topic",
-    "too-busy": "Too many requests are in progress",
-    "too-many-followers": "Too many clients follow changes",
-    "too-many-jobs": "There are too many jobs",
-    "sql-refused": "The statement cannot be answered",
-    "too-many-requests": "Too many requests of this kind at once",
-    "too-many-running": "The maximum number of jobs is running",
-    "unauthorized": "A valid bearer token is required",
-    "view-required": "The job has only views; name one",
-}
+
+class Refusal(msgspec.Struct, frozen=True):
+    """What a code means: the statuses of its responses, their title, and what a person does."""
+
+    status: tuple[int, ...]
+    title: str
+    meaning: str
+    advice: str
+
+
+REFUSALS = msgspec.yaml.decode(
+    Path(__file__).with_name("refusals.yaml").read_bytes(), type=dict[str, Refusal]
+)
 
 
 class Problem(Exception):
@@ -114,7 +72,7 @@ class Problem(Exception):
     def document(self) -> JsonObject:
         document: JsonObject = {
             "type": f"urn:retally:problem:{self.code}",
-            "title": TITLES[self.code],
+            "title": REFUSALS[self.code].title,
             "status": self.status,
             "code": self.code,
             "detail": self.detail,

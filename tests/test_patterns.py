@@ -27,7 +27,7 @@ ALLOWED = {
     "service/console/pages/rest.py": (1, "our own descriptions of routes"),
     "service/middleware/gate.py": (2, REQUEST),
     "service/middleware/lookup.py": (1, REQUEST),
-    "service/problems.py": (3, "our own routes, matched with the path of a request"),
+    "service/request_ids.py": (2, REQUEST),
     "service/routes/offsets.py": (1, REQUEST),
     "service/routes/progress.py": (1, REQUEST),
     "service/routes/results.py": (1, REQUEST),

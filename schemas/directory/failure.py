@@ -7,6 +7,7 @@ process gets it, and a service may have found the job running.
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -27,11 +28,24 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     stack: str = ""  # of the exception, the end of a long one
 
 
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
+
+
 class FailureKind(msgspec.Struct, frozen=True):
-    """What a code means: whether another start may succeed, and what a person does."""
+    """A code: whether another start may succeed, what it means, and what a person does.
+
+    The texts are Markdown, with links to documents beside docs/troubleshooting.md.
+    """
 
     again: bool
-    advice: str | None = None
+    meaning: str
+    advice: str
+
+    @property
+    def text(self) -> str:
+        """Meaning and advice as sentences without Markdown."""
+        sentence = f"{self.meaning[0].upper()}{self.meaning[1:]}. {self.advice}"
+        return _LINK.sub(r"\1", sentence).replace("`", "")
 
 
 @cache

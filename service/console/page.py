@@ -25,7 +25,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from service.console.asset_files import DIGEST, asset_address
 from service.console.formatting import FILTERS, base_of
 from service.console.visitor import Visitor, login_address, require_visitor
-from service.problems import TITLES, Problem
+from service.problems import REFUSALS, Problem
 from service.request_ids import current_id
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ async def render_problem(request: Request, problem: Problem) -> Response:
         "problem.html",
         status=problem.status,
         headers=problem.headers,
-        title=TITLES[problem.code],
+        title=REFUSALS[problem.code].title,
         problem=problem,
         back=_find_page_above(request.url.path, problem),
     )

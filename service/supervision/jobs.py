@@ -29,6 +29,7 @@ from jobs.table.files import UNREADABLE, NoTable
 from jobs.table.version import TableVersion, at_newest, newest_whole_row
 from schemas import limits
 from schemas.directory.documents import replace_file
+from schemas.directory.failure import failure_kinds
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
 from schemas.spec.unknown_names import find_nearest
@@ -462,6 +463,12 @@ def make_unfinished_problem(operation: OperationRecord) -> Problem:
     return Problem("operation-unfinished", 409, detail, operation=operation.id)
 
 
+def _describe_failure(code: str, record: JobRecord) -> dict[str, Any]:
+    known = failure_kinds().get(code)  # of another version there may be none
+    advice = None if known is None else known.text
+    return {"code": code, "retryable": record.retry_at is not None, "advice": advice}
+
+
 def describe_job(record: JobRecord, *, full: bool = True) -> dict[str, Any]:
     """Return a job's document, without the status of its table."""
     document: dict[str, Any] = {
@@ -471,9 +478,7 @@ def describe_job(record: JobRecord, *, full: bool = True) -> dict[str, Any]:
         "actual": record.actual,
         "since": format_instant(record.since),
         "reason": record.reason,
-        "failure": None
-        if record.failure is None
-        else {"code": record.failure, "retryable": record.retry_at is not None},
+        "failure": None if record.failure is None else _describe_failure(record.failure, record),
         "failures": record.failures,
         "retry_at": None if record.retry_at is None else format_instant(record.retry_at),
         "restart_needed": record.pid is not None

@@ -21,7 +21,7 @@ from jobs.edge.publisher.handle import PublisherFailed
 from jobs.running import failure
 from schemas.directory.failure import failure_kinds
 from schemas.types.sql_types import SqlType
-from service.problems import TITLES
+from service.problems import REFUSALS
 from tests.docs.documents import rows_of, text
 from tests.support.documents import CHECKOUT
 
@@ -33,11 +33,12 @@ def sources(*folders: str) -> str:
     return "".join(path.read_text(encoding="utf-8") for path in sorted(paths))
 
 
-def cells(heading: str) -> dict[str, list[str]]:
-    """The rows of a table by their first cell."""
-    section = text(PAGE).partition(f"\n{heading}\n")[2].partition("\n## ")[0]
-    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:3] == "| `"]
-    return {row[0].strip("`"): row[1:] for row in rows}
+def with_rows(page: str, heading: str, rows: list[str]) -> str:
+    """Return the page with other rows in the first table below a heading."""
+    table = rf"(\n{heading}\n(?:(?!\| ---).*\n)*\| ---.*\n)(?:\|.*\n)*"
+    found, count = re.subn(table, lambda above: above[1] + "".join(rows), page)
+    assert count == 1
+    return found
 
 
 # --- codes ----------------------------------------------------------------------------------------
@@ -49,7 +50,7 @@ def publisher_codes() -> set[str]:
     return set(re.findall(r'(?:Fatal|PublishFailed)\(\s*"(\w+)"', written))
 
 
-def test_every_failure_of_a_job_is_there_with_whether_it_is_tried_again() -> None:
+def test_the_catalogue_has_every_failure_of_a_job_with_whether_it_is_tried_again() -> None:
     kinds = failure_kinds()
     codes = {code: kinds[code].again for code in (failure.UNKNOWN, *failure._CODES.values())}
     for word in publisher_codes():
@@ -60,21 +61,33 @@ def test_every_failure_of_a_job_is_there_with_whether_it_is_tried_again() -> Non
         codes[code] = again == "True"
     codes["out-of-memory"] = True
     assert codes == {code: kind.again for code, kind in kinds.items()}
-    told = cells("## Why a job ended")
-    assert set(told) == set(codes)
-    assert {code: row[0] == "yes" for code, row in told.items()} == codes
 
 
-def test_every_refusal_of_the_service_is_there_with_its_status() -> None:
-    told = cells("## Refusals of the service")
-    assert set(told) == set(TITLES)
-    assert list(told) == sorted(told)
+def test_the_catalogue_has_every_refusal_of_the_service_with_its_status() -> None:
+    assert list(REFUSALS) == sorted(REFUSALS)
     raised = re.findall(r'Problem\(\s*"([a-z-]+)",\s*(\d{3})', sources("service"))
     for code, status in raised:
-        assert status in told[code][0].split(", "), code
-    for code, row in told.items():
-        known = {status for found, status in raised if found == code}
-        assert not known or set(row[0].split(", ")) == known, code
+        assert int(status) in REFUSALS[code].status, code
+    for code, refusal in REFUSALS.items():
+        known = {int(status) for found, status in raised if found == code}
+        assert not known or set(refusal.status) == known, code
+
+
+def test_the_page_has_the_catalogues(request: pytest.FixtureRequest) -> None:
+    """`--rewrite` writes the page, after a change of failures.yaml or refusals.yaml."""
+    failures = [
+        f"| `{code}` | {'yes' if each.again else 'no'} | {each.meaning} | {each.advice} |\n"
+        for code, each in failure_kinds().items()
+    ]
+    refusals = [
+        f"| `{code}` | {', '.join(map(str, each.status))} | {each.meaning} | {each.advice} |\n"
+        for code, each in REFUSALS.items()
+    ]
+    page = with_rows(text(PAGE), "## Why a job ended", failures)
+    page = with_rows(page, "## Refusals of the service", refusals)
+    if request.config.getoption("--rewrite"):
+        (CHECKOUT / "docs" / PAGE).write_text(page, encoding="utf-8")
+    assert text(PAGE) == page
 
 
 def test_every_exit_code_is_there() -> None:

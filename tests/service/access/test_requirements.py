@@ -21,7 +21,7 @@ from tests.support.service.served import Served
 
 OPEN = {"/healthz", "/readyz"}
 # Of the console: whoever is to log in sees its form, and what that looks like.
-OPEN_PAGES = {"/login", "/assets/{digest}/{name}"}
+OPEN_PAGES = {"/login", "/favicon.ico", "/assets/{digest}/{name}"}
 LOGIN = ("POST", "/v1/session")  # has its token in the body; test_sessions has what becomes of it
 # What needs more than a viewer's token; every other route is for viewers.
 ACTIONS = ("start", "pause", "resume", "stop", "restart", "savepoints", "audit")

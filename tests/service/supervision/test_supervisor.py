@@ -155,6 +155,7 @@ def test_a_spec_that_a_job_refuses_fails_for_good_and_says_where(data: Path) -> 
         assert failed["retry_at"] is None
         assert failed["reason"].startswith("spec:")
         assert "watermarc" in failed["reason"]
+        assert failed["failure"].pop("advice").endswith("PUT it again, and start the job.")
         assert failed["failure"] == {"code": "spec-refused", "retryable": False}
         assert str(data) not in failed["reason"]
 
