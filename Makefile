@@ -27,9 +27,9 @@ sbom: setup ## the list of everything that is installed, as CycloneDX JSON, in b
 	@$(RUN) -m setup.sbom $(ARGS) > build/sbom.cdx.json
 	@echo "sbom: build/sbom.cdx.json"
 
-wheel: setup ## an installable package in build/: pip install build/wheel/*.whl, then retally setup
-	@rm -rf build/lib build/bdist.* build/wheel
-	@$(RUN) -m pip wheel -q --no-deps --no-build-isolation --no-index -w build/wheel .
+wheel: setup ## the engine and its client in build/: pip install build/wheel/*.whl, then retally setup
+	@rm -rf build/lib build/bdist.* build/wheel client/build
+	@$(RUN) -m pip wheel -q --no-deps --no-build-isolation --no-index -w build/wheel ./client .
 	@ls build/wheel/*.whl
 
 demo: ## a broker, a changing source, the service and two jobs
@@ -72,5 +72,5 @@ explore: setup ## the properties, with twenty times as many examples, new ones e
 	@EXPLORE=1 EXAMPLES=20 $(PYTEST) -m hypothesis $(ARGS)
 
 clean: ## take away what the set-up and the tools made
-	@rm -rf .venv .java .java.partial .jars .jars.partial build *.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	@rm -rf client/build client/*.egg-info .venv .java .java.partial .jars .jars.partial build *.egg-info .mypy_cache .ruff_cache .pytest_cache \
 	    .hypothesis spark-warehouse metastore_db derby.log

@@ -12,6 +12,7 @@ from pathlib import Path
 from jobs.setup import locked
 
 PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+CLIENT = PYPROJECT.parent / "client" / "pyproject.toml"
 
 _ADVICE = "run make lock, and commit its changes"
 _MADE_FROM = "# made from: "
@@ -25,11 +26,19 @@ class LockStale(RuntimeError):
 
 
 def wanted_packages() -> dict[str, list[str]]:
-    """Return the requirements of pyproject.toml by section, unresolved."""
-    project = tomllib.loads(PYPROJECT.read_text())
+    """Return the requirements of both packages of ours by section, unresolved.
+
+    The engine needs the client, which no index has: its requirements stand for it.
+    """
+    project, client = (tomllib.loads(each.read_text()) for each in (PYPROJECT, CLIENT))
     extras = project["project"]["optional-dependencies"]
-    build, runtime = project["build-system"]["requires"], project["project"]["dependencies"]
-    return {"build": build, "runtime": runtime, **extras}
+    ours = f"{client['project']['name']}=={client['project']['version']}"
+    runtime = [each for each in project["project"]["dependencies"] if each != ours]
+    return {
+        "build": project["build-system"]["requires"],
+        "runtime": runtime + client["project"]["dependencies"],
+        **extras,
+    }
 
 
 def python_min() -> str:
@@ -42,8 +51,8 @@ def project_metadata() -> str:
 
     It excludes the settings of ruff, mypy and pytest in the same file.
     """
-    project = tomllib.loads(PYPROJECT.read_text())
-    return json.dumps([project["project"], project["tool"]["setuptools"]])
+    both = [tomllib.loads(each.read_text()) for each in (PYPROJECT, CLIENT)]
+    return json.dumps([[each["project"], each["tool"]["setuptools"]] for each in both])
 
 
 def packages_source() -> str:
@@ -51,7 +60,7 @@ def packages_source() -> str:
 
 
 def check_packages() -> None:
-    """Raise LockStale unless the lock of the packages belongs to pyproject.toml."""
+    """Raise LockStale unless the lock of the packages belongs to the two pyproject.toml."""
     if not _is_current(locked.PACKAGES, packages_source()):
         raise LockStale(f"{locked.PACKAGES.name} is not current for pyproject.toml: {_ADVICE}")
 

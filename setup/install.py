@@ -123,7 +123,8 @@ def install_packages(sections: Sequence[str], kind: Kind) -> None:
     compiled = ["--compile-bytecode"] if kind == "runtime" else []
     steps.install_locked(*sections, by=by, options=compiled, what="packages")
     if "build" in sections:
-        ourselves = ["--no-deps", "--no-build-isolation", "-e", str(ROOT)]
+        both = ["-e", str(ROOT / "client"), "-e", str(ROOT)]
+        ourselves = ["--no-deps", "--no-build-isolation", *both]
         run([*by, *ourselves], "retally itself")
     if kind == "runtime":
         for site_packages in VENV.glob("lib/python3*/site-packages"):

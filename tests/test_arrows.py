@@ -2,6 +2,7 @@
 
     schemas ◄── jobs.core ◄── jobs.table, jobs.topics ◄── jobs.edge ◄── jobs (running, cli, ...)
     schemas, jobs.core, jobs.table, jobs.topics ◄── service
+    retally (in client/) ◄── jobs.cli, jobs.demo
 
 LAYERS has the packages in order: each imports itself and those before it.
 
@@ -27,7 +28,7 @@ from jobs.core.formats.debezium_fields import UNAVAILABLE
 from schemas.spec.values import OWN_COLUMNS
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-PRODUCT = ("schemas", "jobs", "service", "setup", "bench")
+PRODUCT = ("schemas", "jobs", "service", "client/retally", "setup", "bench")
 OURS = (*PRODUCT, "tests")
 STANDARD = sys.stdlib_module_names
 CORE_LIBRARIES = {"llvmlite", "msgspec", "numba", "numpy", "sqlglot"}
@@ -43,6 +44,7 @@ EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"
 LAYERS = [
     f"{area}.{name}" if name else area
     for area, names in {
+        "retally": "documents errors http addresses results following client blocking",
         "schemas": "limits types table directory spec process",
         "jobs.core": """kernels values plan evaluate aggregates sql rows join fold formats time
             publish explain job suggestion generators""",
@@ -54,7 +56,7 @@ LAYERS = [
             cli.commands demo""",
         "service": """documents request_ids problems paths transaction log_lines probe histogram
             request_counts attempts access limits settings table supervision live answers runtime
-            routes middleware connection client console.formatting console.rows console.asset_files
+            routes middleware console.formatting console.rows console.asset_files
             console.visitor console.page console.job_view console.pictures console.explanations
             console.editor console.pages console.routes app serving""",
     }.items()
@@ -106,7 +108,8 @@ class Source:
 
     @property
     def module(self) -> str:
-        return self.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        path = self.path.removeprefix("client/")  # it has a package of its own
+        return path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -173,12 +176,15 @@ def unit_of(module: str) -> str | None:
 def may_import(importer: str, imported: str) -> bool:
     if below(imported, "jobs") and below(importer, "service"):
         return below(imported, "jobs.core", "jobs.table", "jobs.topics")
+    if below(imported, "retally") and not below(importer, "retally"):
+        return below(importer, "jobs.cli", "jobs.demo")
     return LAYERS.index(imported) <= LAYERS.index(importer)
 
 
 def arrows_point_down(source: Source) -> Iterator[Breach]:
     """A module imports its own package and those before it in LAYERS."""
-    if not source.within("schemas", "jobs", "service") or source.path.endswith("/__init__.py"):
+    folders = ("schemas", "jobs", "service", "client")
+    if not source.within(*folders) or source.path.endswith("/__init__.py"):
         return
     unit = unit_of(source.module)
     if unit is None:
@@ -192,6 +198,20 @@ def arrows_point_down(source: Source) -> Iterator[Breach]:
             yield source.breach(node, f"the product imports {module}")
         if source.within("service") and below(module, "pyspark", "delta"):
             yield source.breach(node, f"the service imports {module}")
+
+
+def the_client_needs_httpx_only(source: Source) -> Iterator[Breach]:
+    """What else it uses, it imports in the function that a user calls for it."""
+    if not source.within("client"):
+        return
+    for node in source.tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        for _, module in imported(Source(source.path, ast.unparse(node))):
+            top = module.split(".")[0]
+            checked = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            if top not in STANDARD | {"httpx", "retally"} and not checked:
+                yield source.breach(node, f"the client imports {module}")
 
 
 def shared_helpers_are_in_support(source: Source) -> Iterator[Breach]:
@@ -262,6 +282,7 @@ def calls_of_constructor(node: ast.ClassDef) -> Iterator[ast.Call]:
 RULES: list[tuple[Rule, tuple[str, ...]]] = [
     (core_is_pure, PRODUCT),
     (arrows_point_down, PRODUCT),
+    (the_client_needs_httpx_only, PRODUCT),
     (shared_helpers_are_in_support, OURS),
     (no_text_becomes_sql, PRODUCT),
     (names_are_nouns_of_the_domain, OURS),
@@ -287,7 +308,7 @@ def found() -> Found:
         for rule, folders in RULES:
             if source.within(*folders):
                 found.breaches[rule] += rule(source)
-        if source.within("schemas", "jobs", "service"):
+        if source.within("schemas", "jobs", "service", "client"):
             found.imports[source.module] = {name for _, name in imported(source)}
         if source.within("jobs"):
             found.own_columns.update(own_columns(source))
@@ -328,6 +349,11 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (arrows_point_down, "service/table/x.py", "from jobs.running.pipeline import Pipeline"),
     (arrows_point_down, "jobs/new/x.py", ""),
     (arrows_point_down, "jobs/cli/x.py", "from setup import lock"),
+    (arrows_point_down, "client/retally/x.py", ""),
+    (arrows_point_down, "client/retally/http.py", "import retally.client"),
+    (arrows_point_down, "client/retally/http.py", "from schemas.spec.job import JobSpec"),
+    (arrows_point_down, "service/table/x.py", "import retally.client"),
+    (the_client_needs_httpx_only, "client/retally/x.py", "import msgspec"),
     (shared_helpers_are_in_support, "tests/core/test_x.py", "from tests.core.test_y import row"),
     (no_text_becomes_sql, "jobs/x.py", "F.expr('a + b')"),
     (no_text_becomes_sql, "jobs/x.py", "frame.selectExpr('a')"),
@@ -365,7 +391,8 @@ def test_the_formatter_formats_all_but_a_few_tables() -> None:
 
 def test_every_layer_is_there() -> None:
     for unit in LAYERS:
-        path = CHECKOUT / unit.replace(".", "/")
+        folder = CHECKOUT / "client" if below(unit, "retally") else CHECKOUT
+        path = folder / unit.replace(".", "/")
         assert path.is_dir() or path.with_suffix(".py").is_file(), unit
 
 

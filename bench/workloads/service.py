@@ -21,14 +21,14 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+import retally
 from bench.frame import Bench, Figure, Loaded
 from bench.generator import Shape, group_name
 from bench.outcome import BenchFailed
 from bench.product import RetallyJob
 from bench.topic import fill, producer, send_steadily
 from bench.workloads.epoch import wait_until_processed
-from schemas.table.explanation import Change
-from service.client import Client, Progress
+from retally import Change, Client, Progress
 
 TITLE = "service"
 GROUPS = 200_000
@@ -59,12 +59,12 @@ def run(bench: Bench) -> None:
         minibatch={"size": 5_000, "latency": "1s", "max_rows": 100_000},
     )
     with _service(job) as client:
-        client.put(JOB, job.spec, create=True)
+        client.put(name=JOB, spec=job.spec, create=True)
         client.start(JOB)
         client.until(JOB, "RUNNING", seconds=START_SECONDS_MAX)
         wait_until_processed(job.count_processed, loaded)
         groups = [group_name(number).decode() for number in range(GROUPS)]
-        here = {row["name"] for row in client.results(JOB, page=10_000)}
+        here = {row["name"] for row in client.results(JOB)}
         keys = [name for name in groups if name in here]
         with bench.measuring("the service: 500 lookups/s, 200 followers, 5,000 changes/s"):
             measured = _steady(bench, loaded, job, client, keys)
@@ -94,8 +94,8 @@ def run(bench: Bench) -> None:
 
 @contextmanager
 def _service(job: RetallyJob) -> Iterator[Client]:
-    retally = Path(sys.executable).with_name("retally")
-    command = [str(retally), "serve", "--data", str(job.directory), "--brokers", job.brokers]
+    program = Path(sys.executable).with_name("retally")
+    command = [str(program), "serve", "--data", str(job.directory), "--brokers", job.brokers]
     job.directory.mkdir(parents=True, exist_ok=True)
     with (
         (job.directory / "service.log").open("ab") as log,
@@ -111,7 +111,7 @@ def _service(job: RetallyJob) -> Iterator[Client]:
         line = process.stdout.readline()
         if not line.startswith("ready "):
             raise BenchFailed(f"the service did not start: see {job.directory / 'service.log'}")
-        client = Client(line.split()[1])
+        client = retally.connect(line.split()[1])
         try:
             yield client
         finally:
@@ -295,7 +295,7 @@ def _find_wrong(client: Client, followers: list[dict[str, Any]]) -> list[str]:
     first = min(each["first_epoch"] or 0 for each in followers)
     last = max(each["last_epoch"] or 0 for each in followers)
     changes: list[tuple[int, int, str]] = []
-    for each in client.changes(JOB, first - 1):
+    for each in client.follow(JOB, first - 1):
         if isinstance(each, Progress):
             if each.epoch >= last:
                 break

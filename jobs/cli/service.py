@@ -1,7 +1,6 @@
 """Service: answers about one job, from a running service over HTTP.
 
 The service runs what takes a while as an operation: it continues if the command is interrupted.
-Nothing in jobs imports the package service; it is loaded by name, as in jobs.cli.commands.serve.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
+import retally
 from jobs.cli.answers import Results, Wanted
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.group_key import parse_group_key
@@ -28,7 +27,6 @@ from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.tree import Plan
 from jobs.core.values.json_values import Json, render
 from jobs.edge.process.fence import OwnedElsewhere
-from schemas.limits import PAGE_ROWS_MAX
 from schemas.spec.file import Problem, SpecError, load_spec
 from schemas.table.epoch import Offsets
 from schemas.table.explanation import Explained
@@ -49,34 +47,32 @@ _OPTIONS = (
     ),
     (re.compile(r"\bquery\.(where|order|limit)\b"), r"--\1"),
 )
-_library: Any = import_module("service.client")
 
 
 @contextmanager
-def service_client(options: argparse.Namespace) -> Iterator[Any]:
+def service_client(options: argparse.Namespace) -> Iterator[retally.Client]:
     """Yield a client; what the service refuses becomes CommandFailed."""
     address = options.service or os.environ.get(SERVICE_VARIABLE) or SERVICE_DEFAULT
     try:
-        client = _library.Client(address, os.environ.get(TOKEN_VARIABLE))
+        client = retally.connect(address, os.environ.get(TOKEN_VARIABLE))
     except ValueError as error:
         raise UsageError(str(error)) from None
     try:
         yield client
-    except _library.Refused as error:
+    except retally.Refused as error:
         raise CommandFailed(_describe_refusal(error)) from None
     except TimeoutError as error:
         raise CommandFailed(str(error)) from None
-    except OSError as error:
-        why = error.strerror or error
+    except retally.RetallyError as error:
         raise CommandFailed(
-            f"{address} does not answer: {why}; does retally serve run? "
+            f"{error}; does retally serve run? "
             "(--service URL names another service, --data DIR reads the tables)"
         ) from None
     finally:
         client.close()
 
 
-def _describe_refusal(error: Any) -> str:
+def _describe_refusal(error: retally.Refused) -> str:
     """Return what the service refused, in the words of the command line."""
     parts = [f"{error.code}: {error.detail}"]
     for each in error.errors:
@@ -94,7 +90,7 @@ def name_places(file: Path) -> Iterator[None]:
     """Turn the mistakes of a spec that a service refuses into those of its file, with lines."""
     try:
         yield
-    except _library.Refused as error:
+    except retally.Refused as error:
         if error.code != "spec-invalid":
             raise
         problems = [
@@ -114,7 +110,7 @@ def name_places(file: Path) -> Iterator[None]:
 class Service:
     """One job of a running service. The methods are those of jobs.cli.directory.Directory."""
 
-    def __init__(self, client: Any, job: str) -> None:
+    def __init__(self, client: retally.Client, job: str) -> None:
         self._client = client
         self._job = job
 
@@ -127,18 +123,14 @@ class Service:
         at = job.epoch if wanted.epoch is None else wanted.epoch
         if wanted.time_ms is not None:  # with one row, to learn the epoch
             at = self._client.epoch_at(self._job, wanted.time_ms)
-        options = {} if at is None else {"as_of": f"epoch:{at}"}
         if wanted.key is None:
             found = self._client.results(
-                self._job,
-                *wanted.where,
-                order=wanted.order,
-                page=min(wanted.limit or PAGE_ROWS_MAX, _PAGE_ROWS),
-                **options,
+                self._job, where=wanted.where, order=wanted.order, limit=wanted.limit, as_of=at
             )
-            rows = list(found if wanted.limit is None else islice(found, wanted.limit))
+            rows = found.rows()
         else:
-            rows = self._find_group(_parse_group(wanted.key, plan), options)
+            rows = self._find_group(_parse_group(wanted.key, plan), at)
+        assert at is not None  # or the service would have refused
         types = plan.types
         read = _make_reader(types)
         return Results(
@@ -148,10 +140,10 @@ class Service:
             job.moved if job.moved is not None and job.moved <= at else None,
         )
 
-    def _find_group(self, group: JsonObject, options: dict[str, str]) -> list[JsonObject]:
+    def _find_group(self, group: JsonObject, at: int | None) -> list[JsonObject]:
         try:
-            return [self._client.result(self._job, group, **options).row]
-        except _library.Refused as error:
+            return [self._client.group(self._job, group, as_of=at).row]
+        except retally.Refused as error:
             if error.code == "group-unknown":
                 return []
             raise
@@ -166,38 +158,36 @@ class Service:
             return
         read = _make_reader(_read_plan(job).types)
         for change in self._stream_changes(since, group):
-            if isinstance(change, _library.Progress):
+            if isinstance(change, retally.Progress):
                 if newest is not None and change.epoch >= newest:
                     return
-            elif isinstance(change, _library.Columns):  # the query has changed
+            elif isinstance(change, retally.Columns):  # the query has changed
                 columns = change.columns.items()
                 read = _make_reader({name: SqlType.read(kind) for name, kind in columns})
-            else:
-                document = msgspec.to_builtins(change)
-                yield {**document, "row": read(document["row"])}
+            elif isinstance(change, retally.Change):
+                yield {**change, "row": read(change.row)}
 
     def _stream_changes(self, since: int | None, group: JsonObject | None) -> Iterator[Any]:
         """Stream the changes after an epoch, without `since` all that the changelog still has."""
-        changes = self._client.changes(self._job, since or 0, key=group)
+        changes = self._client.follow(self._job, since or 0, key=group)
         try:
             return chain([next(changes)], changes)
-        except _library.Refused as error:
-            if since is not None or "oldest" not in error.document:
+        except retally.Gap as gap:
+            if since is not None or gap.oldest is None:
                 raise
-            return iter(self._client.changes(self._job, error.document["oldest"], key=group))
+            return self._client.follow(self._job, gap.oldest, key=group)
 
     def compare_epochs(self, first: int, last: int | None) -> tuple[int, list[JsonObject]]:
         job = self._client.job(self._job)
-        to = job.epoch if last is None else last
+        to = (job.epoch or 0) if last is None else last
         read = _make_reader(_read_plan(job).types)
-        found = [
-            msgspec.to_builtins(each) for each in self._client.difference(self._job, first, to)
-        ]
+        found = self._client.diff(self._job, first, to)
         return to, [{name: value and read(value) for name, value in each.items()} for each in found]
 
     def explain(self, key: str | None) -> Explained:
         plan = _read_plan(self._client.job(self._job))
-        found: Explained = self._client.explain(self._job, _parse_group(key, plan))
+        document = self._client.explain(self._job, _parse_group(key, plan))
+        found = msgspec.convert(document, Explained)
         read = _make_reader(plan.types)
         types = {argument.name: argument.type for argument in plan.arguments}
         for argument in found.arguments:
@@ -214,9 +204,7 @@ class Service:
 
     def list_quarantine(self, *, whole: bool) -> list[JsonObject]:
         found = self._client.quarantine(self._job)
-        if whole:
-            found = (self._client.message(self._job, m.id) if m.cut else m for m in found)
-        return [msgspec.to_builtins(each) for each in found]
+        return [self._client.message(self._job, m.id) if whole and m.cut else m for m in found]
 
     def send_again(self, message: str, fixed: bytes | None, *, again: bool) -> JsonObject:
         return self._run_operation(
@@ -245,11 +233,10 @@ class Service:
     # --- savepoints and other jobs ----------------------------------------------------------------
 
     def list_savepoints(self) -> list[JsonObject]:
-        return [msgspec.to_builtins(each) for each in self._client.savepoints(self._job)]
+        return [*self._client.savepoints(self._job)]
 
     def create_savepoint(self, name: str | None) -> JsonObject:
-        document: JsonObject = msgspec.to_builtins(self._client.savepoint(self._job, name))
-        return document
+        return self._client.savepoint(self._job, name)
 
     def delete_savepoint(self, name: str) -> None:
         self._client.drop_savepoint(self._job, name)
@@ -262,10 +249,10 @@ class Service:
             raise UsageError("--spec needs --data; over HTTP, put the spec after the clone")
         return self._run_operation(lambda: self._client.clone(self._job, name, to))
 
-    def approve(self, state: str | None) -> JsonObject:
+    def approve(self, state: Literal["keep", "replay", "drop"] | None) -> JsonObject:
         """Approve the pending spec; without `state` the job keeps a state that fits."""
         answer = self._begin(lambda: self._client.approve(self._job, state))
-        if not hasattr(answer, "result"):  # the job itself, which had no state yet
+        if isinstance(answer, retally.Job):  # there was no state, or it was dropped
             return {"job": self._job, "state": "drop"}
         return self._wait_until_ended(answer)
 
@@ -279,7 +266,7 @@ class Service:
     def _begin(self, begin: Callable[[], Any]) -> Any:
         try:
             return begin()
-        except _library.Refused as error:
+        except retally.Refused as error:
             if error.code == "job-not-stopped":  # as the lock of the writer says it
                 raise OwnedElsewhere(escape_controls(error.detail)) from None
             raise

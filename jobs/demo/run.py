@@ -259,7 +259,7 @@ class _Demo:
         """Return what is left: messages of the first job, or the results of the second differ."""
         states = describe_states(jobs := self._keep_running())
         behind = self._count_unread(self.service.read_metrics())
-        rows = self.service.request(lambda: list(self.service.client.results(jobs[-1].name)))
+        rows = self.service.request(self.service.client.results(jobs[-1].name).rows)
         right = {row["warehouse"]: row for row in rows} == joined
         return "" if right and not behind else f"{behind:,} messages to go, {states}"
 

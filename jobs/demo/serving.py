@@ -1,4 +1,4 @@
-"""Serving: the demo's service and its two jobs, through the service's client."""
+"""Serving: the demo's service and its two jobs, through the Python client."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import retally
 from jobs.demo.specs import ITEMS, SPECS
 from jobs.edge.process.broker import is_free
 
@@ -21,9 +21,7 @@ STOP_SECONDS_MAX = 90.0
 FAILURES_MAX = 3  # of a job that the service starts again
 STALL_SECONDS_MAX = 600.0  # a start of Spark took three minutes on a machine with load 50
 
-_library: Any = import_module("service.client")
 _PAUSE_SECONDS = 0.2
-_PASSING = (429, 502, 503, 504)  # a busy service answers so
 _COUNTED = re.compile(rf'retally_job_counted_total{{job="{ITEMS["name"]}",what="(\w+)"}} (\S+)')
 
 
@@ -59,7 +57,7 @@ class Service:
     def __init__(self, process: subprocess.Popen[str], address: str) -> None:
         self._process = process
         self.address = address
-        self.client: Any = _library.Client(address)
+        self.client = retally.connect(address)
 
     @classmethod
     def start(cls, data: Path, brokers: str, port: int) -> Service:
@@ -82,19 +80,19 @@ class Service:
 
     def start_jobs(self) -> None:
         for spec in SPECS:
-            self.request(self.client.put, spec["name"], spec)
+            self.request(self.client.put, spec)
             self.request(self.client.start, spec["name"])
 
-    def list_jobs(self) -> list[Any]:
+    def list_jobs(self) -> list[retally.Job]:
         """Return the documents of the demo's jobs.
 
         Raise DemoFailed if a job was deleted, or has failed again and again.
         """
-        found = {job.name: job for job in self.request(lambda: list(self.client.jobs()))}
-        jobs = [found.get(spec["name"]) for spec in SPECS]
+        found = {job.name: job for job in self.request(self.client.jobs)}
+        if not {spec["name"] for spec in SPECS} <= found.keys():
+            raise DemoFailed("a job was deleted, so there is nothing to compare")
+        jobs: list[retally.Job] = [found[spec["name"]] for spec in SPECS]
         for job in jobs:
-            if job is None:
-                raise DemoFailed("a job was deleted, so there is nothing to compare")
             if job.failures >= FAILURES_MAX or (job.actual == "FAILED" and job.retry_at is None):
                 raise DemoFailed(f"the job {job.name} failed: {job.reason}")
         return jobs
@@ -104,7 +102,7 @@ class Service:
         idle = [job for job in self.list_jobs() if job.desired != "RUNNING"]
         for job in idle:
             go = self.client.resume if job.desired == "PAUSED" else self.client.start
-            with suppress(_library.Refused):  # in the middle of another change: the next call
+            with suppress(retally.Refused):  # in the middle of another change: the next call
                 go(job.name)
         return [job.name for job in idle]
 
@@ -115,7 +113,7 @@ class Service:
 
     def read_metrics(self) -> dict[str, float]:
         """Return the first job's counters since the service started, by name."""
-        text = self.request(self.client._send, "GET", "/metrics").decode()
+        text = self.request(self.client.metrics)
         return {what: float(value) for what, value in _COUNTED.findall(text)}
 
     def stop(self) -> None:
@@ -131,15 +129,15 @@ class Service:
         while True:
             try:
                 return call(*arguments)
-            except (_library.Refused, OSError) as error:
-                busy = getattr(error, "status", _PASSING[0]) in _PASSING
+            except retally.RetallyError as error:
+                busy = not isinstance(error, retally.Refused) or error.retryable
                 if not busy or self._process.poll() is not None:
                     raise
                 patience.require(None, f"the service does not answer: {error}")
             time.sleep(_PAUSE_SECONDS)
 
 
-def describe_states(jobs: Iterable[Any]) -> str:
+def describe_states(jobs: Iterable[retally.Job]) -> str:
     """Return the state of each job, with the reason of a retry."""
     return ", ".join(
         f"{job.name} {job.actual} at epoch {job.epoch or 0}"

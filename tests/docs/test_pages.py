@@ -150,7 +150,10 @@ def test_named_tests_exist(path: Path) -> None:
 def test_the_code_map_names_what_is_there() -> None:
     text = (CHECKOUT / "ARCHITECTURE.md").read_text()
     named = set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
-    areas = [CHECKOUT / area for area in ("schemas", "jobs", "jobs/core", "jobs/edge", "service")]
+    areas = [
+        CHECKOUT / area
+        for area in ("schemas", "jobs", "jobs/core", "jobs/edge", "service", "client")
+    ]
     packages = {
         f"{package.parent.relative_to(CHECKOUT).as_posix()}/"
         for area in areas

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
+import retally
 from jobs.edge.process.broker import Broker
-from schemas.table.explanation import Change
-from service.client import Client, Columns, Progress, Refused
-from service.documents import Operation
+from retally import Change, Client, Columns, Operation, Progress, Refused
 from tests.support.command.shop import QUERY, Shop, ordered, spec_text
 from tests.support.service.served import Served, end_jobs, eventually
 
@@ -50,7 +49,7 @@ def folded(client: Client) -> tuple[list[dict[str, Any]], list[int]]:
     newest = client.job("items").epoch or 0
     found: dict[Any, dict[str, Any]] = {}
     told: list[int] = []
-    for each in client.changes("items", 0):
+    for each in client.follow("items", 0):
         if isinstance(each, Columns):
             told.append(each.epoch)
         elif isinstance(each, Change):
@@ -68,15 +67,15 @@ def test_a_topic_is_read_again_beside_its_job_over_kills_of_the_service(
 ) -> None:
     shop = Shop(broker.address, f"shop-{uuid.uuid4().hex[:8]}", seed=5)
     served = Served.start(tmp_path, brokers=broker.address)
-    client = Client(served.address)
+    client = retally.connect(served.address)
     try:
-        client.put("items", spec_text("items", shop.topic, f"items-{uuid.uuid4().hex[:8]}"))
+        client.put(spec_text("items", shop.topic, f"items-{uuid.uuid4().hex[:8]}"))
         shop.feed(200)
         client.start("items")
         eventually(lambda: rows(client) == shop.truth(), SECONDS)
 
         spec = dict(client.job("items").spec or {}) | {"query": CHANGED}
-        pending = client.put("items", spec, replace=True)
+        pending = client.put(name="items", spec=spec, replace=True)
         assert pending.evolution is not None
         assert (pending.evolution.continues, pending.evolution.replays) == (False, True)
         with pytest.raises(Refused) as choose:
@@ -91,13 +90,13 @@ def test_a_topic_is_read_again_beside_its_job_over_kills_of_the_service(
         served.kill()
         shop.feed(100)
         served = Served.start(tmp_path, brokers=broker.address)
-        client = Client(served.address)
+        client = retally.connect(served.address)
         eventually(lambda: client.job("items").actual in ("STOPPING", "STOPPED"), SECONDS)
         shop.feed(50)
 
         served.kill()
         served = Served.start(tmp_path, brokers=broker.address)
-        client = Client(served.address)
+        client = retally.connect(served.address)
         done = client.wait_until_ended(client.operation(operation.id), 2 * SECONDS)
         assert (done.state, done.reason) == ("DONE", None)
         assert (client.job("items").desired, client.job("items").pending) == ("RUNNING", None)

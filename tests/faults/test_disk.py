@@ -21,9 +21,9 @@ import pytest
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.table.files import live_files, open_table
+from retally import Client
 from schemas.directory.documents import read_document
 from schemas.directory.failure import Failure
-from service.client import Client
 from service.supervision import job_process
 from tests.support.command.shop import Shop
 from tests.support.faults.disks import Ballast, failing_disk, refused, refusing, small_disk

@@ -17,7 +17,7 @@ import pytest
 
 from bench.process_tree import descendants
 from jobs.edge.process.broker import Broker
-from service.client import Client
+from retally import Client
 from service.supervision import job_process
 from tests.support.command.shop import Shop
 from tests.support.faults.load import BACK_SECONDS_MAX, check_job, newest_epoch, served_job, spec

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+import retally
 from jobs.edge.process.broker import Broker
-from service.client import Client
-from service.documents import Operation
+from retally import Client, Operation
 from tests.support.command.shop import COLUMN_TYPES, Shop
 from tests.support.jobs.running_job import consumed
 from tests.support.service.served import Served, end_jobs, eventually
@@ -86,14 +86,14 @@ def test_a_running_job_takes_other_queries_under_load(broker: Broker, tmp_path: 
     name = f"shop-{uuid.uuid4().hex[:8]}"
     shop, sink = Shop(broker.address, name, seed=5), f"{name}-changes"
     served = Served.start(tmp_path, brokers=broker.address)
-    client = Client(served.address)
+    client = retally.connect(served.address)
     try:
-        client.put("items", spec(name, sink, FIRST))
+        client.put(name="items", spec=spec(name, sink, FIRST))
         client.start("items")
         with shop.feeding(40, every_seconds=0.1):  # some hundred a second
             goes_on(client)
             for told, (way, query) in CHANGES.items():
-                client.put("items", spec(name, sink, query), replace=True)
+                client.put(name="items", spec=spec(name, sink, query), replace=True)
                 operation = client.approve("items", "replay" if way == "replay" else None)
                 assert isinstance(operation, Operation)
                 done = client.wait_until_ended(operation)

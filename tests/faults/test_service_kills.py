@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import retally
 from jobs.edge.process.broker import Broker
-from schemas.table.explanation import Change
-from service.client import Client, Progress
+from retally import Change, Progress
 from service.supervision import job_process
 from tests.support.command.shop import Shop, ordered, spec_text
 from tests.support.service.served import Served, end_jobs, eventually
@@ -39,12 +39,12 @@ class Follower:
         self.epoch = 0
         self.problem: BaseException | None = None
         self._key = key
-        self._client = Client(address, seconds=20)
+        self._client = retally.connect(address, seconds=20)
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         try:
-            for each in self._client.changes("items", 0, key=self._key, patience=SECONDS):
+            for each in self._client.follow("items", 0, key=self._key, patience=SECONDS):
                 if isinstance(each, Progress):
                     self.epoch = each.epoch
                 elif isinstance(each, Change):
@@ -72,8 +72,8 @@ def test_followers_lose_and_repeat_nothing_over_ten_kills(broker: Broker, tmp_pa
     port = str(urlsplit(served.address).port)
     lock = tmp_path / "jobs" / "items" / "lock"
     try:
-        client = Client(served.address, seconds=20)
-        client.put("items", spec_text("items", shop.topic, f"items-{uuid.uuid4().hex[:8]}"))
+        client = retally.connect(served.address, seconds=20)
+        client.put(spec_text("items", shop.topic, f"items-{uuid.uuid4().hex[:8]}"))
         shop.feed(50)
         client.start("items")
         eventually(lambda: client.job("items").epoch, SECONDS)

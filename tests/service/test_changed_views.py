@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+import retally
 from jobs.edge.process.broker import Broker
-from service.client import Client
 from tests.support.histories.products import history
 from tests.support.jobs.running_job import RunningJob, produce
 from tests.support.jobs.shop_views import VIEWS, make_shop_views
@@ -64,7 +64,7 @@ def test_a_service_changes_all_views_of_a_job_together(job: RunningJob, served: 
         assert made["groups"] == sum(map(len, after.values()))
         _views_alone_are_refused(client)
         _a_view_must_be_named(client)
-        python = Client(served.address)
+        python = retally.connect(served.address)
         done = python.wait_until_ended(python.rewind("items", "half"))
         assert done.state == "DONE", done.reason
         assert read_all(client) == before

@@ -15,10 +15,11 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
+import retally
 from jobs.cli.main import main
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
-from service.client import Client, Refused
+from retally import Refused
 from tests.support.jobs.running_job import produce
 from tests.support.service.served import Served, end_jobs
 
@@ -138,7 +139,7 @@ def test_the_console_rest_and_the_command_suggest_the_same(
     types = {"id": "bigint", "status": "enum('a','b')", "qty": "int"}
     message = {**ROW, "data": [dict.fromkeys(types, "1")], "mysqlType": types, "pkNames": ["id"]}
     write(broker, topic, json.dumps(message).encode())
-    client = Client(served.address)
+    client = retally.connect(served.address)
     try:
         text = client.suggest(topic)
         (listed,) = [each for each in client.topics().topics if each.name == topic]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import retally
 from jobs.edge.process.broker import Broker
-from service.client import Client
 from tests.support.jobs.canal_messages import insert, row
 from tests.support.jobs.running_job import create_topic
 from tests.support.jobs.view_jobs import open_views
@@ -32,7 +32,7 @@ def test_a_corrected_message_is_sent_once_and_counts_in_all_views(
         with served.client() as http:
             assert http.put("/v1/jobs/by-hand", json=job.spec.document()).status_code == 201
             eventually(lambda: served.job("by-hand")["epoch"] == 1)
-            client = Client(served.address)
+            client = retally.connect(served.address)
             (refused,) = client.quarantine("by-hand.times")
             address = f"/v1/jobs/by-hand/views/times/quarantine/{refused.id}/replay"
             again = http.post(address, json={"message": insert(row("b", "y")).decode()})

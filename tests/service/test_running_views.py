@@ -10,10 +10,10 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+import retally
 from jobs.edge.process.broker import Broker
+from retally import Client, Operation, Refused
 from schemas.directory.paths import JobDirectory
-from service.client import Client, Refused
-from service.documents import Operation
 from tests.support.jobs.canal_messages import delete, insert, row
 from tests.support.jobs.published_records import fold_topic
 from tests.support.jobs.running_job import create_topic, produce
@@ -39,16 +39,16 @@ def test_approved_views_join_and_leave_a_running_job(
     spec["views"] = {name: view_of(topic, name) for name in ("sums", "whole")}
     job = JobDirectory(data, "items")
     served = Served.start(data, brokers=broker.address)
-    client = Client(served.address)
+    client = retally.connect(served.address)
     try:
-        client.put("items", spec)
+        client.put(name="items", spec=spec)
         client.start("items")
         wanted: dict[str, Any] = {"sums": [{"k": "a", "s": 6}, {"k": "b", "s": 2}]}
         await_views(client, broker.address, wanted | {"whole": [{"n": 3}]})
         eventually(partial(is_mirrored, job.at_view("whole").results, [{"n": 3}]), SECONDS)
 
         spec["views"] = {name: view_of(topic, name) for name in ("sums", "by-value")}
-        pending = client.put("items", spec, replace=True)
+        pending = client.put(name="items", spec=spec, replace=True)
         assert pending.evolution is not None and pending.evolution.dropped == ["whole"]
         operation = client.approve("items", "replay")
         assert isinstance(operation, Operation)

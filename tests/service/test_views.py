@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+import retally
 from jobs.cli.main import main
 from jobs.edge.process.broker import Broker
-from service.client import Client, Progress
+from retally import Change, Client
 from tests.support.jobs.canal_messages import insert, row
 from tests.support.jobs.running_job import create_topic
 from tests.support.jobs.view_jobs import open_views
@@ -88,7 +89,7 @@ def test_views_are_read_one_by_one_and_together_at_one_epoch(
         assert main(["sql", "--data", str(tmp_path), statement, "--json"]) == 0
         assert '"n": 3, "s": 6' in capsys.readouterr().out
         _check_pages(client)
-        _check_client(Client(served.address))
+        _check_client(retally.connect(served.address))
 
 
 @pytest.mark.slow
@@ -207,8 +208,8 @@ def _check_client(client: Client) -> None:
         {"k": "a", "s": 6},
         {"k": "b", "s": 2},
     ]
-    assert client.result("by-hand.sums", "a").row == {"k": "a", "s": 6}
+    assert client.group("by-hand.sums", "a").row == {"k": "a", "s": 6}
     assert client.history("by-hand.sums", "a")
     assert client.explain("by-hand.sums", "a")
-    first = next(client.changes("by-hand.sums", since=1))
-    assert not isinstance(first, Progress) and first.epoch == 2
+    first = next(client.follow("by-hand.sums", since=1))
+    assert isinstance(first, Change) and first.epoch == 2

@@ -1,4 +1,4 @@
-"""retally as users install it: a wheel in an environment of its own, and no checkout.
+"""retally as users install it: wheels in an environment of their own, and no checkout.
 
 The environment has the packages of this checkout by hard links, and the user's cache has its jars,
 so that nothing is downloaded. The commands cannot write to the environment: its directories are
@@ -7,6 +7,7 @@ read-only, and root gives up the right to write there all the same.
 
 from __future__ import annotations
 
+import email
 import os
 import pty
 import re
@@ -17,12 +18,17 @@ import sysconfig
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+from packaging.requirements import Requirement
 
 from jobs.edge.machine import jars
+from tests.support.service.served import Served
+from tests.support.service.tables import WatchedTable
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
@@ -31,15 +37,15 @@ AREAS = ("jobs", "schemas", "service")
 FOREIGN = ("jobs.py", "service/__init__.py", "schemas.py")
 
 
-def build_wheel(where: Path, more: Mapping[str, str] | None = None) -> Path:
-    """Build the wheel of a copy, because a build writes into its directory.
+def build_wheels(where: Path, more: Mapping[str, str] | None = None) -> tuple[Path, Path]:
+    """Build the engine's and the client's wheels of a copy, because a build writes into it.
 
     `more` is text to append to files, which makes another version of them.
     """
     source = where / "source"
-    for name in (*AREAS, "pyproject.toml"):
+    for name in (*AREAS, "client", "pyproject.toml"):
         if (CHECKOUT / name).is_dir():
-            skipped = shutil.ignore_patterns("__pycache__")
+            skipped = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
             shutil.copytree(CHECKOUT / name, source / name, ignore=skipped)
         else:
             shutil.copy2(CHECKOUT / name, source / name)
@@ -47,24 +53,39 @@ def build_wheel(where: Path, more: Mapping[str, str] | None = None) -> Path:
         with (source / name).open("a") as file:
             file.write(text)
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-index"]
-    options = ["--no-build-isolation", "-w", str(where / "wheel"), str(source)]
-    subprocess.run([*pip, *options], check=True)
-    (wheel,) = (where / "wheel").glob("*.whl")
-    return wheel
+    options = ["--no-build-isolation", "-w", str(where / "wheel")]
+    subprocess.run([*pip, *options, str(source), str(source / "client")], check=True)
+    (engine,) = (where / "wheel").glob("retally-*.whl")
+    (client,) = (where / "wheel").glob("retally_client-*.whl")
+    return engine, client
 
 
-def test_the_wheel_has_every_file_of_the_product_and_no_other(tmp_path: Path) -> None:
-    with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
-        packed = {
+def packed_files(wheel: Path) -> dict[str, int]:
+    """Return the files of a wheel, without its metadata, with their modes."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {
             each.filename: each.external_attr >> 16
-            for each in wheel.infolist()
+            for each in archive.infolist()
             if ".dist-info/" not in each.filename
         }
-    files = (path for area in AREAS for path in (CHECKOUT / area).rglob("*") if path.is_file())
-    expected = {
-        str(path.relative_to(CHECKOUT)) for path in files if path.parent.name != "__pycache__"
+
+
+def files_of(*folders: Path) -> set[str]:
+    found = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(folders[0].parent))
+        for path in found
+        if path.parent.name != "__pycache__"
     }
-    assert set(packed) == expected
+
+
+def test_the_wheels_have_every_file_of_the_product_and_no_other(tmp_path: Path) -> None:
+    engine, client = build_wheels(tmp_path)
+    packed = packed_files(engine)
+    assert set(packed) == files_of(*(CHECKOUT / area for area in AREAS))
+    assert set(packed_files(client)) == files_of(CHECKOUT / "client" / "retally")
+    (needed,) = [each for each in requirements(engine) if each.startswith("retally")]
+    assert needed.replace("retally-client==", "retally_client-") in client.name
     launcher = "jobs/edge/machine/quiet_java/bin/java"
     assert packed[launcher] & 0o111, "pip keeps the mode of a program"
 
@@ -140,13 +161,13 @@ def install(place: Path, more: Mapping[str, str] | None = None) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     (site,) = environment.glob("lib/python3*/site-packages")
     ours = Path(sysconfig.get_paths()["purelib"])
-    ignored = shutil.ignore_patterns("__editable__*", "retally-*")
+    ignored = shutil.ignore_patterns("__editable__*", "retally-*", "retally_client-*")
     shutil.copytree(
         ours, site, dirs_exist_ok=True, copy_function=link, ignore=ignored, symlinks=True
     )
     pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install"]
-    wheel = build_wheel(place, more)
-    subprocess.run([*pip, "-q", "--no-deps", "--no-index", str(wheel)], check=True)
+    wheels = map(str, build_wheels(place, more))
+    subprocess.run([*pip, "-q", "--no-deps", "--no-index", *wheels], check=True)
     return environment
 
 
@@ -156,6 +177,78 @@ def link(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
+
+
+def requirements(wheel: Path) -> list[str]:
+    """Return what a wheel needs, without its extras."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
+        about = email.message_from_bytes(archive.read(name))
+    return [each for each in about.get_all("Requires-Dist", []) if "extra ==" not in each]
+
+
+def dependencies(name: str) -> set[str]:
+    """Return the installed files of a package and of what it needs, relative to site-packages."""
+    found = metadata.distribution(name)
+    files = {str(each) for each in found.files or () if not str(each).startswith("..")}
+    for needed in map(Requirement, found.requires or ()):
+        if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+            files |= dependencies(needed.name)
+    return files
+
+
+USE = """
+import importlib.util, sys
+import retally
+client = retally.connect(sys.argv[1])
+assert client.group("items", "a").row == {"name": "a", "total": 1, "top": 1}
+assert client.results("items").rows() == list(client.results("items"))
+assert [type(next(client.follow("items", 0))) for _ in range(2)] == [retally.Change] * 2
+for name in ("pyarrow", "pandas", "msgspec", "jobs", "service"):
+    assert importlib.util.find_spec(name) is None, name
+try:
+    client.results("items").to_arrow()
+except ModuleNotFoundError as error:
+    print(error.name)
+"""
+TYPED = """
+import retally
+client = retally.connect("http://127.0.0.1:1")
+lag = client.job("items").lag
+records: int = 0 if lag is None else lag.records
+rows: list[dict[str, object]] = client.results("items").rows()
+client.job("items").aktual
+async def f() -> int:
+    return (await retally.connect_async("http://127.0.0.1:1").job("items")).failures
+"""
+
+
+@pytest.mark.slow
+def test_the_wheel_of_the_client_alone_is_enough(tmp_path: Path) -> None:
+    _, wheel = build_wheels(tmp_path)
+    assert requirements(wheel) == ["httpx<1,>=0.27"]
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    (site,) = environment.glob("lib/python3*/site-packages")
+    ours = Path(sysconfig.get_paths()["purelib"])
+    for name in dependencies("httpx"):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ours / name, site / name)
+    python = str(environment / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-index"]
+    subprocess.run([*pip, str(wheel)], check=True)  # with its requirements: they are there
+    run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True)
+    with Served.start(tmp_path / "data") as served:
+        watched = WatchedTable(served)
+        watched.write({"a": (1,)})
+        watched.seen()
+        used = run([python, "-I", "-c", USE, served.address])
+    assert (used.returncode, used.stdout) == (0, "pyarrow\n"), used.stderr
+    (tmp_path / "typed.py").write_text(TYPED)
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", python]
+    checked = run([*mypy, "--config-file=", "typed.py"])
+    (wrong, _) = checked.stdout.splitlines()
+    assert '"Job" has no attribute "aktual"' in wrong
 
 
 @pytest.mark.slow

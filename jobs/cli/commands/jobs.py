@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-import msgspec
-
+import retally
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.output import escape_controls, print_json, print_table, show_waiting
 from jobs.cli.service import name_places, service_client
@@ -35,10 +33,10 @@ def run(options: argparse.Namespace) -> None:
         _run_action(client, options)
 
 
-def _run_action(client: Any, options: argparse.Namespace) -> None:
+def _run_action(client: retally.Client, options: argparse.Namespace) -> None:
     action, name = options.action, options.name
     if action == "list":
-        _print(list(client.jobs()), options.json)
+        _print(client.jobs(), options.json)
         return
     if name is None:
         raise UsageError(f"write the job's name: retally jobs {action} NAME")
@@ -46,7 +44,7 @@ def _run_action(client: Any, options: argparse.Namespace) -> None:
         if options.spec is None:
             raise UsageError("write the spec's file: retally jobs put NAME --spec FILE")
         with name_places(options.spec):
-            job = client.put(name, options.spec.read_bytes(), replace=options.replace)
+            job = client.put(options.spec, name, replace=options.replace)
         _print([job], options.json)
     elif action == "delete":
         if options.job_data is None:
@@ -55,7 +53,7 @@ def _run_action(client: Any, options: argparse.Namespace) -> None:
     elif action == "logs":
         for line in client.logs(name, limit=options.limit):
             if options.json:
-                print_json(msgspec.to_builtins(line))
+                print_json(line)
                 continue
             print(f"{line.time or '':23} {line.level:7} {escape_controls(line.message)}")
     else:
@@ -71,10 +69,9 @@ def _run_action(client: Any, options: argparse.Namespace) -> None:
             raise CommandFailed(f"{name} failed: {job.reason}")
 
 
-def _print(jobs: list[Any], as_json: bool) -> None:
+def _print(jobs: list[retally.Job], as_json: bool) -> None:
     if as_json:
-        for job in jobs:
-            print_json(msgspec.to_builtins(job))
+        print_json(*jobs)
         return
     rows = [
         [

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-import msgspec
-
 from jobs.cli.output import print_json, print_note, print_table
 from jobs.cli.service import Service, service_client
 
@@ -16,11 +14,7 @@ _REQUESTS = [("at", False), ("who", False), ("request", False), ("status", True)
 def approve(options: argparse.Namespace) -> None:
     """Approve the pending spec of a job, which drops or keeps its state."""
     with service_client(options) as client:
-        if options.state == "drop":
-            client.begin_anew(options.name)
-            done = {"job": options.name, "state": "drop"}
-        else:
-            done = Service(client, options.name).approve(options.state)
+        done = Service(client, options.name).approve(options.state)
     if options.json:
         print_json(done)
     else:
@@ -32,7 +26,7 @@ def operations(options: argparse.Namespace) -> None:
     with service_client(options) as client:
         found = client.operations(options.name, limit=options.limit)
     if options.json:
-        print_json(*(msgspec.to_builtins(each) for each in found))
+        print_json(*found)
         return
     rows = [
         [each.began_at or each.created_at, each.kind, each.state, each.asked_by, each.reason or ""]
@@ -46,7 +40,7 @@ def audit_log(options: argparse.Namespace) -> None:
     with service_client(options) as client:
         found = client.audit_log(limit=options.limit)
     if options.json:
-        print_json(*(msgspec.to_builtins(each) for each in found))
+        print_json(*found)
         return
     rows = [[each.at, each.who, f"{each.method} {each.path}", each.status] for each in found]
     print_table(_REQUESTS, rows)

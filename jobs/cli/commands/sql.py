@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from jobs.cli.errors import UsageError
 from jobs.cli.output import print_json, print_note, print_table
 from schemas import limits
@@ -74,16 +72,18 @@ def _query_service(options: argparse.Namespace) -> None:
 
     text = sys.stdin.read() if options.statement == "-" else options.statement
     with service_client(options) as client:
-        if options.format in ("arrow", "csv") and not options.json:
-            sys.stdout.buffer.write(client.sql_stream(text, options.format))
-            return
         found = client.sql(text)
+        if options.format in ("arrow", "csv") and not options.json:
+            sys.stdout.buffer.write(found.read(options.format))
+            return
+        rows = found.rows()
     if options.json:
-        print_json(*found.rows)
+        print_json(*rows)
     elif options.format == "document":
-        print_json(msgspec.to_builtins(found))
+        columns = [{"name": name, "type": kind} for name, kind in found.columns.items()]
+        print_json({"epochs": found.epochs, "columns": columns, "rows": rows})
     else:
-        _print_table([column.name for column in found.columns], found.rows)
+        _print_table([*found.columns], rows)
     print_note(f"epochs: {json.dumps(found.epochs)}")
 
 

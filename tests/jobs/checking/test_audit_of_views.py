@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+import retally
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.job_directory import JobDirectory
-from service.client import Client
 from tests.support.histories.products import history
 from tests.support.jobs.running_job import RunningJob, produce
 from tests.support.jobs.shop_views import VIEWS, damage_results, make_shop_views
@@ -70,7 +70,7 @@ def _check_service(job: RunningJob) -> None:
     with Served.start(job.data, brokers=job.brokers) as served, served.client() as pages:
         assert pages.put("/v1/jobs/items", json=job.spec).status_code == 201
         eventually(lambda: served.job("items")["epoch"])
-        client = Client(served.address)
+        client = retally.connect(served.address)
         whole = client.wait_until_ended(client.audit("items"))
         assert (whole.job, whole.state) == ("items", "DONE")
         _must_name_the_damage(whole.result or {})

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from jobs.cli.errors import CommandFailed
 from jobs.cli.service import Service
-from schemas.table.explanation import Change
-from service.client import Columns, Progress
+from retally import Change, Client, Columns, Job, Operation, Progress
 
 BEYOND_DOUBLES = 2**53 + 1
 SPEC = {
@@ -23,35 +21,43 @@ SPEC = {
 }
 
 
+def change(epoch: int, row: dict[str, Any]) -> Change:
+    return Change(op="+I", epoch=epoch, seq=0, row=row)
+
+
 class FakeClient:
     """A client with one job at epoch 3, whose query changes in epoch 2."""
 
-    def job(self, name: str) -> Any:
-        return SimpleNamespace(name=name, epoch=3, moved=None, spec=SPEC)
+    def job(self, name: str) -> Job:
+        return Job(name=name, epoch=3, moved=None, spec=SPEC)
 
-    def changes(self, name: str, since: int, key: Any) -> Iterator[object]:
-        yield Change("+I", 1, 0, {"name": "a", "old": "7", "total": str(BEYOND_DOUBLES)})
+    def follow(self, name: str, since: int, key: Any) -> Iterator[object]:
+        yield change(1, {"name": "a", "old": "7", "total": str(BEYOND_DOUBLES)})
         yield Progress(1, None, 1)
         yield Columns(2, {"name": "STRING", "tops": "ARRAY<BIGINT>"})
-        yield Change("+I", 2, 0, {"name": "a", "tops": [1, str(BEYOND_DOUBLES)]})
+        yield change(2, {"name": "a", "tops": [1, str(BEYOND_DOUBLES)]})
         yield Progress(2, None, 1)
         yield Progress(3, None, 0)
         raise AssertionError("the command reads on after the newest epoch")
 
-    def audit(self, name: str) -> Any:
-        return SimpleNamespace(kind="audit", job=name, id="1")
+    def audit(self, name: str) -> Operation:
+        return Operation(kind="audit", job=name, id="1")
 
-    def wait_until_ended(self, operation: Any, seconds: float) -> Any:
+    def wait_until_ended(self, operation: Operation, seconds: float) -> Operation:
         assert seconds == math.inf, "the operation goes on, however long it takes"
-        return SimpleNamespace(**vars(operation), state="FAILED", reason="no \x1b broker")
+        return Operation({**operation, "state": "FAILED", "reason": "no \x1b broker"})
+
+
+def service() -> Service:
+    return Service(cast(Client, FakeClient()), "items")
 
 
 def test_changes_are_typed_by_the_query_of_their_epoch() -> None:
-    first, second = Service(FakeClient(), "items").read_changes(None, None, follow=False)
+    first, second = service().read_changes(None, None, follow=False)
     assert first["row"] == {"name": "a", "old": "7", "total": BEYOND_DOUBLES}
     assert second["row"] == {"name": "a", "tops": [1, BEYOND_DOUBLES]}
 
 
 def test_a_failed_operation_fails_the_command_with_its_reason() -> None:
     with pytest.raises(CommandFailed, match=r"the audit of items failed: no \\u001b broker"):
-        Service(FakeClient(), "items").audit()
+        service().audit()

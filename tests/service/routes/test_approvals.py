@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
+import retally
 from jobs.cli.main import main
+from retally import Client, Job, Operation, Refused
 from schemas.spec.file import load_spec
-from service.client import Client, Refused
-from service.documents import Job, Operation, ReplayFrom
 from service.supervision import job_process
 from tests.support.service.served import Served, eventually, problem
 from tests.support.service.tables import WatchedTable
@@ -43,7 +43,7 @@ def watched(served: Served) -> WatchedTable:
 
 @pytest.fixture
 def client(served: Served) -> Client:
-    return Client(served.address)
+    return retally.connect(served.address)
 
 
 @pytest.fixture
@@ -59,13 +59,13 @@ def test_a_changed_query_waits_and_begins_anew_once_it_is_approved(
     watched.seen()
     changed = old | {"query": OTHER}
     with pytest.raises(Refused) as refused:
-        client.put("items", changed)
+        client.put(name="items", spec=changed)
     assert (refused.value.code, refused.value.status) == ("query-fixed", 409)
     with pytest.raises(Refused) as nothing:
         client.approve("items")
     assert nothing.value.code == "nothing-pending"
 
-    pending = client.put("items", changed, replace=True)
+    pending = client.put(name="items", spec=changed, replace=True)
     assert (pending.actual, pending.desired, pending.revision) == (
         "AWAITING_APPROVAL",
         "STOPPED",
@@ -77,19 +77,20 @@ def test_a_changed_query_waits_and_begins_anew_once_it_is_approved(
         client.start("items")
     assert waiting.value.code == "approval-needed"
     assert client.stop("items").actual == "AWAITING_APPROVAL"
-    assert client.result("items", "a").row["top"] == 1  # what is there is there
+    assert client.group("items", "a").row["top"] == 1  # what is there is there
 
-    taken_back = client.put("items", old)
+    taken_back = client.put(name="items", spec=old)
     assert (taken_back.actual, taken_back.pending, taken_back.revision) == ("STOPPED", None, 1)
 
-    client.put("items", changed, replace=True)
-    approved = client.begin_anew("items")
+    client.put(name="items", spec=changed, replace=True)
+    approved = client.approve("items", "drop")
+    assert isinstance(approved, Job)
     assert (approved.actual, approved.revision, approved.pending) == ("STOPPED", 2, None)
     assert approved.spec is not None and approved.spec["query"] == OTHER
     assert not watched.table.place.table.exists()
     assert eventually(lambda: client.job("items").epoch is None)
     with pytest.raises(Refused) as gone:
-        client.result("items", "a")
+        client.group("items", "a")
     assert gone.value.code == "job-has-no-table"
     assert client.start("items").desired == "RUNNING"
 
@@ -135,7 +136,7 @@ def test_a_table_that_cannot_be_read_is_dropped_only_if_that_is_said(
     served: Served, watched: WatchedTable, client: Client, old: dict[str, Any]
 ) -> None:
     place = watched.table.place
-    client.put("items", old | {"query": LOWEST}, replace=True)
+    client.put(name="items", spec=old | {"query": LOWEST}, replace=True)
     newest = max((place.own_table / "_delta_log").glob("*.json"))
     whole = newest.read_bytes()
     newest.write_text("no entry")
@@ -144,7 +145,7 @@ def test_a_table_that_cannot_be_read_is_dropped_only_if_that_is_said(
             client.approve("items", wanted)
         assert (refused.value.status, refused.value.code) == (409, "table-unreadable")
     with pytest.raises(Refused) as other:
-        client.put("items", old | {"query": OTHER})
+        client.put(name="items", spec=old | {"query": OTHER})
     assert other.value.code == "table-unreadable"
     with served.client() as browser:
         page = browser.get("/jobs/items").text
@@ -153,7 +154,7 @@ def test_a_table_that_cannot_be_read_is_dropped_only_if_that_is_said(
     newest.write_bytes(whole)
     assert client.job("items").evolution is not None
     newest.write_text("no entry")
-    assert client.begin_anew("items").revision == 2
+    assert client.approve("items", "drop")["revision"] == 2
     assert not place.own_table.exists()
 
 
@@ -167,7 +168,7 @@ def test_without_a_table_a_spec_is_approved_at_once(
     old: dict[str, Any],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    client.put("items", old | {"query": OTHER}, replace=True)
+    client.put(name="items", spec=old | {"query": OTHER}, replace=True)
     shutil.rmtree(watched.table.place.own_table)
     if way == "client":
         assert isinstance(client.approve("items"), Job)
@@ -183,21 +184,21 @@ def test_a_job_that_begins_anew_needs_another_sink_and_stands_still(
     client: Client, old: dict[str, Any]
 ) -> None:
     old = old | {"sink": {"topic": "out"}}
-    client.put("items", old)
+    client.put(name="items", spec=old)
     with pytest.raises(Refused) as refused:  # other buckets can do nothing but begin anew
-        client.put("items", old | {"state": {"buckets": 8}}, replace=True)
+        client.put(name="items", spec=old | {"state": {"buckets": 8}}, replace=True)
     assert refused.value.errors[0]["path"] == "sink.topic"
-    client.put("items", old | {"query": OTHER}, replace=True)
+    client.put(name="items", spec=old | {"query": OTHER}, replace=True)
     with pytest.raises(Refused) as refused:
-        client.begin_anew("items")
+        client.approve("items", "drop")
     assert refused.value.errors[0]["path"] == "sink.topic"
-    client.put("items", old)
+    client.put(name="items", spec=old)
     client.start("items")
     changed = old | {"query": OTHER, "sink": {"topic": "out-2"}}
-    pending = client.put("items", changed, replace=True)
+    pending = client.put(name="items", spec=changed, replace=True)
     assert (pending.desired, pending.actual) == ("RUNNING", "STARTING")
     with pytest.raises(Refused) as running:
-        client.begin_anew("items")
+        client.approve("items", "drop")
     assert running.value.code == "job-not-stopped"
     assert client.restart("items").desired == "RUNNING"  # under the query that it has
 
@@ -207,13 +208,17 @@ def test_the_pending_document_says_what_would_become_of_the_state(
     client: Client, old: dict[str, Any]
 ) -> None:
     where = "SELECT name, SUM(v) AS total FROM t WHERE v > 1 GROUP BY name"
-    pending = client.put("items", old | {"query": where}, replace=True)
+    pending = client.put(name="items", spec=old | {"query": where}, replace=True)
     found = pending.evolution
     assert found is not None
     assert (found.continues, found.replays, found.begins) == (False, True, False)
     assert (found.added, found.dropped) == ([], ["top"])
     assert found.reasons == ["WHERE changed, and rows that it removed are not kept"]
-    assert found.replay_from == ReplayFrom(["t"], "earliest", {"t": {"0": 0}})
+    assert found.replay_from == {
+        "topics": ["t"],
+        "start": "earliest",
+        "offsets": {"t": {"0": 0}},
+    }
     with pytest.raises(Refused) as choose:
         client.approve("items")
     assert (choose.value.status, choose.value.code) == (409, "state-insufficient")
@@ -222,14 +227,14 @@ def test_the_pending_document_says_what_would_become_of_the_state(
 
     moved = old | {"source": old["source"] | {"topic": "u"}}
     with pytest.raises(Refused) as refused:
-        client.put("items", moved)
+        client.put(name="items", spec=moved)
     assert (refused.value.code, refused.value.errors[0]["path"]) == ("query-fixed", "source.topic")
-    found = client.put("items", moved, replace=True).evolution
+    found = client.put(name="items", spec=moved, replace=True).evolution
     assert found is not None and (found.continues, found.replays) == (False, True)
     assert found.reasons == ["source.topic changed, and the state has the rows of the old topics"]
-    assert found.replay_from == ReplayFrom(["u"], "earliest", {})
+    assert found.replay_from == {"topics": ["u"], "start": "earliest", "offsets": {}}
 
-    pending = client.put("items", old | {"state": {"buckets": 8}}, replace=True)
+    pending = client.put(name="items", spec=old | {"state": {"buckets": 8}}, replace=True)
     found = pending.evolution
     assert found is not None
     assert (found.replays, found.replay_from) == (False, None)
@@ -242,7 +247,7 @@ def test_the_pending_document_says_what_would_become_of_the_state(
 def test_a_stopped_job_goes_on_with_its_state_once_that_is_approved(
     client: Client, old: dict[str, Any]
 ) -> None:
-    client.put("items", old | {"query": LOWEST, "retention": "1d"}, replace=True)
+    client.put(name="items", spec=old | {"query": LOWEST, "retention": "1d"}, replace=True)
     operation = client.approve("items")
     assert isinstance(operation, Operation)
     done = client.wait_until_ended(operation)
@@ -252,7 +257,7 @@ def test_a_stopped_job_goes_on_with_its_state_once_that_is_approved(
     job = client.job("items")
     assert (job.actual, job.desired, job.revision, job.pending) == ("STOPPED", "STOPPED", 2, None)
     assert job.spec is not None and job.spec["retention"] == "1d"
-    row = eventually(lambda: client.job("items").epoch == 2 and client.result("items", "a"))
+    row = eventually(lambda: client.job("items").epoch == 2 and client.group("items", "a"))
     assert row.row == {"name": "a", "top": 5, "low": 1}
     with pytest.raises(Refused) as nothing:
         client.approve("items")
@@ -266,11 +271,11 @@ class Starting:
         self.watched = WatchedTable(served)
         self.watched.write({"a": (1, 5)})
         self.watched.seen()
-        self.client = Client(served.address)
+        self.client = retally.connect(served.address)
         self.old = load_spec(self.watched.table.place.spec).document()
         self.client.start("items")
         self.pid = eventually(self.holder)
-        self.client.put("items", self.old | {"query": LOWEST}, replace=True)
+        self.client.put(name="items", spec=self.old | {"query": LOWEST}, replace=True)
         operation = self.client.approve("items", "keep")
         assert isinstance(operation, Operation)
         self.operation = operation
@@ -286,7 +291,7 @@ def test_a_running_job_stands_still_for_it_and_runs_again(served: Served) -> Non
     client = job.client
     assert job.holder() == job.pid
     others: list[Callable[[], object]] = [
-        lambda: client.put("items", job.old),
+        lambda: client.put(name="items", spec=job.old),
         lambda: client.approve("items"),
     ]
     for other in others:
@@ -308,14 +313,14 @@ def test_a_service_that_is_killed_in_between_ends_it_when_it_is_back(
     served.kill()
     os.killpg(job.pid, signal.SIGKILL)
     second = Served.start(data)
-    client = Client(second.address)
+    client = retally.connect(second.address)
     try:
         done = client.wait_until_ended(client.operation(job.operation.id))
         assert (done.state, done.result) == (
             "DONE",
             {"job": "items", "epoch": 2, "changelog_rows": 2},
         )
-        assert eventually(lambda: client.result("items", "a").row.get("low") == 1)
+        assert eventually(lambda: client.group("items", "a").row.get("low") == 1)
         assert client.job("items").desired == "RUNNING"
         assert eventually(job.holder)
     finally:

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
+import retally
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from service.access.tokens import Tokens
-from service.client import Client
 from tests.support.service.curl_lines import CURLS
 from tests.support.service.served import Served, end_jobs, eventually
 
@@ -123,7 +123,7 @@ def feed(broker: Broker) -> None:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
 def test_every_curl_line_of_the_document_does_what_it_says(shell: Shell, broker: Broker) -> None:
     feed(broker)
-    client = Client(shell.served.address, shell.token)
+    client = retally.connect(shell.served.address, shell.token)
     ran = 0
     for line in CURLS:
         status, text = shell.run(line)

@@ -8,14 +8,16 @@ import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from decimal import Decimal
 
 import httpx
 import psutil
 import pyarrow as pa
 import pytest
 
+import retally
+from retally import Refused
 from schemas import limits
-from service.client import Client, Refused
 from service.routes.sql import BoundedProcess
 from tests.support.service.served import Served, eventually
 from tests.support.service.tables import WatchedTable
@@ -155,11 +157,12 @@ def test_the_service_holds_no_more_of_an_answer_than_its_limit(
 
 
 def test_the_client_answers_statements(served: Served, watched: WatchedTable) -> None:
-    client = Client(served.address)
+    client = retally.connect(served.address)
     found = client.sql("SELECT COUNT(*) AS n FROM items")
-    assert (found.epochs, found.rows) == ({"items": watched.newest}, [{"n": 3}])
-    assert client.sql_stream("SELECT 1 AS n", "csv").split() == [b"n", b"1"]
+    assert (found.rows(), found.epochs) == ([{"n": 3}], {"items": watched.newest})
+    assert client.sql("SELECT 1 AS n").read("csv").split() == [b"n", b"1"]
+    assert client.sql("SELECT 1.5 AS n").to_arrow().to_pylist() == [{"n": Decimal("1.5")}]
     with pytest.raises(Refused) as refused:
-        client.sql("DROP TABLE items")
+        client.sql("DROP TABLE items").rows()
     assert refused.value.code == "sql-refused"
     client.close()

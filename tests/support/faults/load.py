@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
-from service.client import Client
+import retally
+from retally import Client
 from tests.support.command.shop import COLUMN_TYPES, QUERY, Shop, ordered
 from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import RunningJob, consumed
@@ -40,9 +41,9 @@ def under_load(shop: Shop) -> AbstractContextManager[None]:
 def served_job(job: RunningJob) -> Iterator[Client]:
     """Run the job by a service until the block ends; yield a client."""
     served = Served.start(job.data, brokers=job.brokers)
-    client = Client(served.address)
+    client = retally.connect(served.address)
     try:
-        client.put("items", job.spec)
+        client.put(name="items", spec=job.spec)
         client.start("items")
         yield client
         client.stop("items")

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.faults.mutants import Mutant
 from tests.support.faults.tally import CHECKOUT
 
-COPIED = ("jobs", "schemas", "service", "tests", "pyproject.toml")
+COPIED = ("jobs", "schemas", "service", "client", "tests", "pyproject.toml")
 SECONDS_MAX = 240
 NEEDED = "not spark and not broker and not faults and not browser"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.process_tree import command_line, descendants
 from jobs.edge.process.broker import Broker
-from service.client import Client
+from retally import Client
 from service.supervision import job_process
 from tests.support.faults.load import BACK_SECONDS_MAX
 from tests.support.faults.tally import FaultTally
