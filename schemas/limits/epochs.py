@@ -55,9 +55,11 @@ ARROW_BATCH_BYTES_MAX = 64 * 1024 * 1024
 # Bytes of rows that a fold task receives as one value; a larger row is sent alone.
 PARCEL_BYTES_MAX = 16 * 1024 * 1024
 
-# Arrow bytes that one task holds at once. A larger epoch is computed in parts. Offsets of an Arrow
-# text column end at 2 GiB.
+# Arrow bytes that one task holds at once. A larger epoch is computed in parts.
 TASK_BYTES_MAX = 256 * 1024 * 1024
+
+# Bytes of the texts of one Arrow array with offsets of 32 bits.
+ARRAY_TEXT_BYTES_MAX = 2**31 - 1
 
 # Group keys named in an epoch's counters for dropped retractions; the others are only counted.
 DROPPED_KEYS_NAMED_MAX = 20

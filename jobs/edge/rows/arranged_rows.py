@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from jobs.core.join.pairing import cut, expand
 from jobs.core.rows.consolidate import Booleans, Integers
+from jobs.edge.rows.long_texts import concat, narrow
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.row_codes import Codes, equal_rows, hash_rows, text_bytes
 from schemas.limits import JOIN_BATCH_BYTES, JOIN_BATCH_ROWS
@@ -152,7 +153,7 @@ class Run:
     def merge(cls, runs: Sequence[Run]) -> Run:
         """Return one run; equal rows become one, and without weight none."""
         keys, others = (
-            [pa.concat_arrays(parts) for parts in zip(*columns, strict=True)]
+            [concat(parts) for parts in zip(*columns, strict=True)]
             for columns in ([run.rows.keys for run in runs], [run.rows.columns for run in runs])
         )
         weights = np.concatenate([run.rows.weights for run in runs])
@@ -251,7 +252,8 @@ class Arrangement:
             for of, rows in run.find(keys, numbers, rows_max):
                 for part in cut(text_bytes(run.rows.columns, rows), JOIN_BATCH_BYTES):
                     taken = run.rows.take(rows[part])
-                    yield FoundRows(numbers[of[part]], taken.columns, taken.weights)
+                    columns = list(map(narrow, taken.columns))
+                    yield FoundRows(numbers[of[part]], columns, taken.weights)
 
     def count_rows(self, keys: JoinKeys, numbers: Integers) -> Integers:
         """Return how many rows `find` reads for each key."""

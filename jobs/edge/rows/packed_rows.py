@@ -112,7 +112,11 @@ class RowPacker:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind)) or is_wide(kind)
+
+
+def is_wide(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
 
 
 def octets_of(column: pa.Array) -> Array:

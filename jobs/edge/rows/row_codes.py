@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.core.rows.consolidate import Booleans, Integers
-from jobs.edge.rows.packed_rows import is_text, octets_of
+from jobs.edge.rows.packed_rows import is_text, is_wide, octets_of
 from schemas.limits import HASHED_TEXT_BYTES
 
 Codes = np.ndarray[Any, np.dtype[np.uint64]]
@@ -93,6 +93,7 @@ def text_bytes(columns: Sequence[pa.Array], rows: Integers) -> Integers:
     sizes = np.zeros(len(rows), np.int64)
     for column in columns:
         if is_text(column.type) and len(rows):
-            ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset :]
+            width = "int64" if is_wide(column.type) else "int32"
+            ends: Integers = np.frombuffer(column.buffers()[1], width)[column.offset :]
             sizes += ends[rows + 1] - ends[rows]
     return sizes

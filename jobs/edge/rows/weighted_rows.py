@@ -20,6 +20,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType
 from jobs.core.plan.tree import Column, Plan, WindowBound
 from jobs.core.rows.consolidate import Integers, WeightedRows, plain_indexes
 from jobs.edge.rows.late_rows import LATE
+from jobs.edge.rows.long_texts import split_rows
 from jobs.edge.rows.range_rows import RangeRows
 from schemas.limits import PARCEL_BYTES_MAX
 from schemas.types.arrow_types import arrow_type
@@ -87,7 +88,7 @@ class Parcelling:
             projected = self._project(rows.columns, weighted, chosen, buckets)
             if late is not None:
                 projected = projected.append_column(LATE, late.take(pa.array(chosen)))
-            for piece in _split(projected):
+            for piece in split_rows(projected, PARCEL_BYTES_MAX):
                 yield pack_rows(self.first + target, piece)
 
     def _project(
@@ -113,7 +114,7 @@ def image_parcels(
 ) -> Iterator[pa.RecordBatch]:
     """Yield images, which have the buckets of their keys, as parcels for dedupe tasks."""
     for target, chosen in _by_target(images[ROW_BUCKET].to_numpy(), targets):
-        for piece in _split(images.take(pa.array(chosen))):
+        for piece in split_rows(images.take(pa.array(chosen)), PARCEL_BYTES_MAX):
             yield pack_rows(first + target, piece)
 
 
@@ -202,16 +203,6 @@ def unpack_parcels(parcels: pa.Table) -> pa.Table:
         for parcel in chunk.drop_null()
     ]
     return pa.concat_tables(found) if found else pa.table({})
-
-
-def _split(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split rows into pieces of at most PARCEL_BYTES_MAX; a large row is a piece of its own."""
-    if rows.nbytes <= PARCEL_BYTES_MAX or rows.num_rows == 1:
-        yield rows
-        return
-    half = rows.num_rows // 2
-    yield from _split(rows.slice(0, half))
-    yield from _split(rows.slice(half))
 
 
 def _to_stream(rows: pa.RecordBatch) -> pa.Buffer:

@@ -28,6 +28,7 @@ from jobs.core.join.stages import Side
 from jobs.core.rows.consolidate import Integers
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.arranged_rows import Arrangement, KeyedRows, Run
+from jobs.edge.rows.long_texts import split_rows
 from jobs.edge.rows.packed_rows import canonical
 from jobs.edge.rows.row_codes import Codes
 from jobs.edge.rows.time_columns import OF_GROUPS
@@ -280,8 +281,9 @@ class SideStates:
         def read(named: Iterable[tuple[str, str]]) -> Iterator[SideChange]:
             for part, name in named:
                 if part == ACCUMULATORS:
-                    rows = self._read(self._files.rows_of(bucket, name))
-                    yield SideChange(rows, are_totals=True)
+                    rows = self._files.rows_of(bucket, name)
+                    for piece in split_rows(rows, limits.TASK_BYTES_MAX):
+                        yield SideChange(self._read(piece), are_totals=True)
 
         self._source.catch_up(state, read)
         return state

@@ -28,6 +28,7 @@ from jobs.core.plan.tree import Plan
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.columns import conform
 from jobs.edge.rows.image_rows import CHANGES
+from jobs.edge.rows.long_texts import narrow_rows, widen
 from jobs.edge.table.epoch_files import TableLayout, layout_of
 from jobs.edge.table.file_writer import AddedFile, FileWriter, file_name
 from jobs.table.files import LiveFile, writer_of_tier
@@ -239,14 +240,16 @@ def _keep_newest(layout: TableLayout, merge: Merge, rows: pa.Table) -> pa.Table:
         names += [name for name, _ in layout.values]
     if merge.part == TIMERS:
         names += ["timer_clock", "timer_namespace", "timer_ms"]
-    rows = rows.combine_chunks()
+    schema, rows = rows.schema, widen(rows)
     keys, buckets = _number_keys(rows, names), rows["bucket"].to_numpy()
     order = np.lexsort((rows["epoch"].to_numpy(), keys))
     ordered = keys[order]
     newest = order[np.append(ordered[1:] != ordered[:-1], True)]
     # Within a bucket older rows stay first: rows of one epoch compress well together.
     rows = rows.take(pa.array(newest[np.lexsort((newest, buckets[newest]))]))
-    return rows.filter(_select_live(rows, merge.part)) if merge.tier == BASE_TIER else rows
+    if merge.tier == BASE_TIER:
+        rows = rows.filter(_select_live(rows, merge.part))
+    return narrow_rows(rows, schema)
 
 
 def _number_keys(rows: pa.Table, names: Sequence[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
