@@ -168,7 +168,8 @@ def _find_range(
         known = newest.topics.get(topic)
         if known is not None and known.id != identity.id:
             raise CannotAudit(
-                f"topic {topic!r} was deleted and created again; the job has read the old one"
+                f"topic {topic!r} was deleted and created again, or its connection is now "
+                "another cluster; the job has read the old one"
             )
         starts[topic], ends[topic] = {}, {}
         for number, beginning in admin.beginning_offsets(topic).items():

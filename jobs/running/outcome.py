@@ -18,6 +18,7 @@ from jobs.core.plan.tree import Plan
 from jobs.core.rows.truncations import Truncations
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut
+from jobs.edge.rows.joined_rows import LESS_ROWS
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.dedupe import DedupeReport
 from jobs.edge.tasks.fold_inputs import FoldReport
@@ -74,6 +75,22 @@ class Outcome:
         tasks = [*self.ranges, *self.dedupes, *self.joins, *self.folds]
         return any(task.too_large for task in tasks)
 
+    def explain_too_large(self, bytes_max: int) -> str:
+        """Return why one message is too large, if only one was read."""
+        for join in self.joins:
+            if join.refused is not None:
+                return join.refused
+        pairs, of_key = max((join.most_pairs for join in self.joins), default=(0, ""))
+        if pairs > 1 and not any(report.too_large for report in self.ranges):
+            return (
+                f"the joined rows that one message changes have more bytes than a task may hold "
+                f"({bytes_max}); {of_key}; use fewer columns, or {LESS_ROWS}"
+            )
+        return (
+            f"the rows of one message have more bytes than a task may hold ({bytes_max}); remove "
+            "it from the topic or use fewer columns"
+        )
+
     def timers_of(self, view: int) -> Iterator[dict[str, int]]:
         """The earliest timers that the fold tasks of a view found."""
         return (fold.timers for fold in self._folds_of(view))
@@ -115,9 +132,6 @@ class Outcome:
             if report.unreadable is not None:
                 kind = RangeTimedOut if report.silent else InputRefused
                 raise kind(report.unreadable)
-        for join in self.joins:
-            if join.refused is not None:
-                raise InputRefused(join.refused)
         self.require_one_report_each(ranges)
         for report in self.ranges:
             messages_conserved(

@@ -421,10 +421,7 @@ class Pipeline:
         self.phases.lap("tasks")
         failpoint("after_tasks")
         if outcome.too_large:
-            raise EpochTooLarge(
-                "the rows of one message have more bytes than a task may hold "
-                f"({self.task_bytes_max}); remove it from the topic or use fewer columns"
-            )
+            raise EpochTooLarge(outcome.explain_too_large(self.task_bytes_max))
         return outcome
 
 

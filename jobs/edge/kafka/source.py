@@ -120,8 +120,9 @@ def require_same_topics(admin: KafkaAdmin, known: Mapping[str, TopicIdentity]) -
 def _require_same_id(topic: str, known: TopicIdentity, found: TopicIdentity) -> None:
     if known.id != found.id:
         raise SourceChanged(
-            f"topic {topic!r} was deleted and created again (id {known.id} is now {found.id}), so "
-            "the job's offsets mean other records; start a new job, or rewind"
+            f"topic {topic!r} was deleted and created again, or its connection is now another "
+            f"cluster (id {known.id} is now {found.id}), so the job's offsets mean other records; "
+            "start a new job, or connect it to the old cluster"
         )
 
 

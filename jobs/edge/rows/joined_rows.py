@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.core.join.pairing import cut, find_alone, pair_up
-from jobs.core.plan.tree import Join, Named, Plan
+from jobs.core.plan.tree import Join, Named, Plan, Relation, Scan
 from jobs.core.rows.consolidate import Integers, WeightedRows, add_up
 from jobs.edge.rows.arranged_rows import Arrangement, FoundRows, JoinKeys, KeyedRows, Run
 from jobs.edge.rows.evaluated_rows import evaluate_rows
@@ -33,6 +33,8 @@ from jobs.edge.rows.row_codes import text_bytes
 from schemas.limits import JOIN_BATCH_BYTES, JOIN_BATCH_ROWS, JOIN_PAIRS_MAX, JOINED_TIMES_MAX
 from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import to_list
+
+LESS_ROWS = "join by one more column, or remove the key with WHERE"
 
 
 class TooManyPairs(Exception):
@@ -98,6 +100,8 @@ class JoinOperator:
         self._right_types = [
             arrow_type(column.type) for column in join.inputs[len(self._left_types) :]
         ]
+        self._names = [_name_rows(join.left), _name_rows(join.right)]
+        self.most_pairs = (0, "")  # of one key that was joined, with a description
         self._selected = [join.inputs.index(column) for column in join.columns]
         self._condition = None if join.residual is None else _condition_of(join)
 
@@ -188,15 +192,23 @@ class JoinOperator:
         count = len(keys.codes)
         numbers = np.arange(count)
         lefts, rights = (np.bincount(each.numbers, minlength=count) for each in (left, right))
-        pairs = lefts * (right_rows.count_rows(keys, numbers) + rights)
-        pairs += rights * left_rows.count_rows(keys, numbers)
-        if pairs.max(initial=0) > JOIN_PAIRS_MAX:
-            number = int(pairs.argmax())
-            key = tuple(to_list(column.slice(number, 1))[0] for column in keys.columns)
+        left_all = left_rows.count_rows(keys, numbers) + lefts
+        right_all = right_rows.count_rows(keys, numbers) + rights
+        pairs = lefts * right_all + rights * (left_all - lefts)
+        if pairs.max(initial=0) <= self.most_pairs[0]:
+            return
+        number = int(pairs.argmax())
+        key = tuple(to_list(column.slice(number, 1))[0] for column in keys.columns)
+        rows = zip((left_all[number], right_all[number]), self._names, strict=True)
+        of_sides = " and ".join(f"{each:,} rows of {name}" for each, name in rows)
+        self.most_pairs = (
+            int(pairs[number]),
+            f"{pairs[number]:,} pairs of rows with the join key {key!r} would change in one epoch: "
+            f"{of_sides} have it",
+        )
+        if pairs[number] > JOIN_PAIRS_MAX:
             raise TooManyPairs(
-                f"{pairs[number]:,} pairs of rows with the join key {key!r} would change in one "
-                f"epoch, and at most {JOIN_PAIRS_MAX:,} may; both sides have many rows with this "
-                "key: join by one more column, or remove the key with WHERE"
+                f"{self.most_pairs[1]}, and at most {JOIN_PAIRS_MAX:,} may; {LESS_ROWS}"
             )
 
     def _change_alone(
@@ -240,14 +252,17 @@ class JoinOperator:
             yield JoinedRows([columns[index] for index in self._selected], weights)
 
 
+def _name_rows(relation: Relation) -> str:
+    return relation.alias if isinstance(relation, Scan) else "the joins before"
+
+
 def _multiply(some: Integers, others: Integers) -> Integers:
     """Return how often each pair is there."""
     most = np.abs(some.astype(np.float64) * others).max(initial=0)
     if most > JOINED_TIMES_MAX:
         raise TooManyPairs(
             f"a joined row would be there {most:,.0f} times, and it may be there at most "
-            f"{JOINED_TIMES_MAX:,} times; both sides have many equal rows: join by one more "
-            "column, or remove the key with WHERE"
+            f"{JOINED_TIMES_MAX:,} times; both sides have many equal rows: {LESS_ROWS}"
         )
     return some * others
 

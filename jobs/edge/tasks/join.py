@@ -62,8 +62,9 @@ class JoinReport(msgspec.Struct, kw_only=True, tag="join"):
     """The report of one task of a join."""
 
     task: int
-    too_large: bool = False  # the input has more bytes than a task may hold; nothing was done
-    refused: str | None = None  # why the job must stop
+    too_large: bool = False  # the rows are more than a task may hold or join; nothing was done
+    refused: str | None = None  # why, if they are not too many bytes
+    most_pairs: tuple[int, str] = (0, "")  # of one key, with a description
     arrived: dict[int, int] = {}  # weighted rows, by the number of the side
     shipped: dict[int, int] = {}  # weighted rows, by the number of the reader
     failing: dict[int, int] = {}  # rows on which an expression of a reader fails: the change
@@ -120,7 +121,7 @@ class JoinTask:
                 yield from self._send(joined, run.report)
             run.finish()
         except TooManyPairs as refused:
-            run.report = JoinReport(task=run.report.task, refused=str(refused))
+            run.report = JoinReport(task=run.report.task, too_large=True, refused=str(refused))
         yield _report(run.report)
 
     def _send(self, joined: JoinedRows, report: JoinReport) -> Iterator[pa.RecordBatch]:
@@ -176,6 +177,7 @@ class _Join:
             yield from operator.advance(changes[0], changes[1], rows[0], rows[1])
             for side, changed in zip(self.sides, changes, strict=True):
                 side.take(bucket, changed)
+        self.report.most_pairs = operator.most_pairs
 
     def _fail(self, reason: str, weight: int) -> None:
         """Count a pair on which the condition of the join fails, for all readers."""

@@ -127,9 +127,9 @@ rows is `failing_rows` of the epoch. An expression over one side that is evaluat
 refuses its message, as without a join.
 
 The job keeps the rows of both sides of each join ([tables](tables.md#the-sides-of-a-join)). Views
-that join alike share them. A change of one row that many others join changes as many joined rows;
-one epoch may change at most 20 million pairs of rows with one key, else the job stops and names the
-key.
+that join alike share them. A change of one row that many others join changes as many joined rows.
+One epoch changes at most 20 million pairs of rows with one key, or reads fewer messages. If a
+single message changes more, the job stops and names the key and its rows on both sides.
 
 ## Expressions
 

@@ -94,7 +94,7 @@ def test_a_joined_row_on_which_an_expression_fails_counts_for_nothing_while_it_i
     assert tables.job.pipeline.newest.counts.failing_rows == 0
 
 
-def test_a_key_with_many_rows_on_both_sides_stops_the_job_by_name(
+def test_a_key_with_many_rows_on_both_sides_takes_several_epochs_or_stops_the_job_by_name(
     spark: SparkSession,
     broker: Broker,
     tmp_path: Path,
@@ -106,9 +106,23 @@ def test_a_key_with_many_rows_on_both_sides_stops_the_job_by_name(
     tables.send([("a", 1, (n, 7, n)) for n in range(3)])
     tables.job.epoch()
     tables.send([("b", 1, (n, 7, "xyz"[n])) for n in range(3)])
-    with pytest.raises(InputRefused, match=r"^9 pairs of rows with the join key \(7,\) would"):
+    tables.job.epoch()
+    assert tables.job.pipeline.newest.epoch == 3  # one message, then two
+    assert tables.results() == {"q0": {("x", 1, 3): 1, ("y", 1, 3): 1, ("z", 1, 3): 1}}
+    monkeypatch.setattr("jobs.edge.rows.joined_rows.JOIN_PAIRS_MAX", 2)
+    tables.send([("b", 1, (4, 7, "z"))])
+    why = (
+        r"^3 pairs of rows with the join key \(7,\) would change in one epoch: 3 rows of a and 4 "
+        "rows of b have it, and at most 2 may; join by one more column"
+    )
+    with pytest.raises(InputRefused, match=why):
         tables.job.epoch()
-    assert tables.job.pipeline.newest.epoch == 1
+    monkeypatch.setattr("jobs.edge.rows.joined_rows.JOIN_PAIRS_MAX", 8)
+    monkeypatch.setattr(tables.job.pipeline, "task_bytes_max", 60)
+    why = r"^the joined rows that one message changes have .* \(60\); 3 pairs of rows with the"
+    with pytest.raises(InputRefused, match=why):
+        tables.job.epoch()
+    assert tables.job.pipeline.newest.epoch == 3
 
 
 @pytest.mark.slow
