@@ -108,7 +108,7 @@ def test_a_key_with_many_rows_on_both_sides_takes_several_epochs_or_stops_the_jo
     tables.send([("b", 1, (n, 7, "xyz"[n])) for n in range(3)])
     tables.job.epoch()
     assert tables.job.pipeline.newest.epoch == 3  # one message, then two
-    assert tables.results() == {"q0": {("x", 1, 3): 1, ("y", 1, 3): 1, ("z", 1, 3): 1}}
+    assert tables.results() == {"q0": {("x", 3, 3): 1, ("y", 3, 3): 1, ("z", 3, 3): 1}}
     monkeypatch.setattr("jobs.edge.rows.joined_rows.JOIN_PAIRS_MAX", 2)
     tables.send([("b", 1, (4, 7, "z"))])
     why = (
