@@ -117,11 +117,6 @@ def test_a_key_with_many_rows_on_both_sides_takes_several_epochs_or_stops_the_jo
     )
     with pytest.raises(InputRefused, match=why):
         tables.job.epoch()
-    monkeypatch.setattr("jobs.edge.rows.joined_rows.JOIN_PAIRS_MAX", 8)
-    monkeypatch.setattr(tables.job.pipeline, "task_bytes_max", 60)
-    why = r"^the joined rows that one message changes have .* \(60\); 3 pairs of rows with the"
-    with pytest.raises(InputRefused, match=why):
-        tables.job.epoch()
     assert tables.job.pipeline.newest.epoch == 3
 
 
