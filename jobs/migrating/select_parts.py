@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from jobs.core.sql import refused_names
+from jobs.core.sql.aggregate_calls import AGGREGATES as KNOWN_AGGREGATES
 from jobs.migrating.problems import NotTakenError
 from jobs.migrating.tokens import Cursor, Token
 
@@ -140,8 +142,4 @@ KEYWORDS = {
     "SECOND", "SELECT", "SETS", "TABLE", "THEN", "TIME", "TIMESTAMP", "TRUE", "UNION", "VALUE",
     "VALUES", "WHEN", "WHERE", "WINDOW", "WITH", "YEAR",
 }  # fmt: skip
-AGGREGATES = {
-    "AVG", "COUNT", "FIRST_VALUE", "LAST_VALUE", "LISTAGG", "MAX", "MIN", "SUM", "ARRAY_AGG",
-    "COLLECT", "STDDEV_POP", "STDDEV_SAMP", "VAR_POP", "VAR_SAMP", "STDDEV", "VARIANCE",
-    "APPROX_COUNT_DISTINCT", "JSON_ARRAYAGG", "JSON_OBJECTAGG",
-}  # fmt: skip
+AGGREGATES = frozenset((*KNOWN_AGGREGATES, *refused_names.AGGREGATES))
