@@ -49,7 +49,7 @@ _CODE, _WEIGHT = "code", "weight"
 class SideChange(NamedTuple):
     """Changed rows of a side, each once."""
 
-    rows: KeyedRows
+    run: Run
     are_totals: bool  # weights are those after the change
 
 
@@ -134,17 +134,17 @@ class ArrangementState:
         self._path.unlink(missing_ok=True)
         self._delete_runs(keep=())
 
-    def remember(self, epoch: int, uuid: str, rows: KeyedRows) -> None:
+    def remember(self, epoch: int, uuid: str, run: Run) -> None:
         """Store the changes of an uncommitted epoch, to apply them once it is committed."""
-        store_redo(self.directory, self._redo_name(epoch, uuid), _encode(_to_batch(rows)))
+        store_redo(self.directory, self._redo_name(epoch, uuid), _encode(run))
 
     def recall(self, stamp: Stamp) -> SideChange | None:
         """Return the changes that `remember` stored for an epoch; None if there are none here."""
         data = find_redo(self.directory, self._redo_name(stamp.epoch, stamp.uuid))
         if data is None:
             return None
-        rows, _ = self._to_rows(pa.ipc.open_file(pa.py_buffer(data)).read_all())
-        return SideChange(rows, are_totals=False)
+        rows, codes = self._to_rows(pa.ipc.open_file(pa.py_buffer(data)).read_all())
+        return SideChange(Run.in_order(rows, codes), are_totals=False)
 
     def _redo_name(self, epoch: int, uuid: str) -> str:
         return f"{epoch}-{uuid}-{self._identity}"
@@ -153,7 +153,7 @@ class ArrangementState:
         rows, reached = Arrangement([run for _, run in self._runs]), self._stamp
         for stamp, change in steps:
             if change is not None:
-                run = Run.of(change.rows)
+                run = change.run
                 if change.are_totals:
                     weights = run.rows.weights - rows.weigh_rows(run)
                     run = run.with_weights(weights)
@@ -181,8 +181,7 @@ class ArrangementState:
         self._delete_runs(keep=[file.name for file in files])
 
     def _write(self, run: Run) -> _RunFile:
-        columns = _to_batch(run.rows).append_column(_CODE, pa.array(run.codes))
-        data = _encode(columns)
+        data = _encode(run)
         name = f"run-{uuid4().hex[:16]}"
         with self._explain_errors():
             (self.directory / name).write_bytes(data)
@@ -214,16 +213,15 @@ class ArrangementState:
             raise ValueError(f"{file.name} is damaged")
         table = pa.ipc.open_file(data).read_all()
         rows, codes = self._to_rows(table)
-        assert codes is not None, "a run has codes"
         return Run(rows, codes, file.is_plain)
 
-    def _to_rows(self, table: pa.Table) -> tuple[KeyedRows, Codes | None]:
+    def _to_rows(self, table: pa.Table) -> tuple[KeyedRows, Codes]:
         columns = {name: table[name].chunk(0) for name in table.column_names}
-        codes = columns.pop(_CODE, None)
+        codes = columns.pop(_CODE).to_numpy()
         weights = columns.pop(_WEIGHT).to_numpy()
         arrays = list(columns.values())
         rows = KeyedRows(arrays[: self._keys], arrays[self._keys :], weights)
-        return rows, None if codes is None else codes.to_numpy()
+        return rows, codes
 
     def _forget(self) -> None:
         self._stamp, self._runs, self._seen = None, [], None
@@ -241,13 +239,10 @@ class ArrangementState:
             raise StampMoved(f"{self.directory}: the state is at {found}, not at {expected}")
 
 
-def _to_batch(rows: KeyedRows) -> pa.Table:
-    columns = [*rows.keys, *rows.columns]
-    named = {str(number): column for number, column in enumerate(columns)}
-    return pa.table({**named, _WEIGHT: pa.array(rows.weights)}).combine_chunks()
-
-
-def _encode(table: pa.Table) -> pa.Buffer:
+def _encode(run: Run) -> pa.Buffer:
+    named = {str(n): column for n, column in enumerate([*run.rows.keys, *run.rows.columns])}
+    named |= {_WEIGHT: pa.array(run.rows.weights), _CODE: pa.array(run.codes)}
+    table = pa.table(named).combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as file:
         file.write_table(table)
@@ -282,8 +277,8 @@ class SideStates:
             for part, name in named:
                 if part == ACCUMULATORS:
                     rows = self._files.rows_of(bucket, name)
-                    for piece in split_rows(rows, limits.TASK_BYTES_MAX):
-                        yield SideChange(self._read(piece), are_totals=True)
+                    for piece in split_rows(rows, limits.TASK_BYTES_MAX) if rows.num_rows else ():
+                        yield SideChange(Run.of(self._read(piece)), are_totals=True)
 
         self._source.catch_up(state, read)
         return state

@@ -238,7 +238,7 @@ class _SideRun:
         if not len(run):
             return
         task = self._task
-        self._bucket.remember(task.epoch, task.uuid, run.rows)
+        self._bucket.remember(task.epoch, task.uuid, run)
         totals = run.rows.weights + self._rows.weigh_rows(run)
         self._tables.append(self._states.to_table(task.epoch, bucket, run.rows, totals))
         if sum(table.num_rows for table in self._tables) >= HOT_STATE_CHUNK_RECORDS:

@@ -16,7 +16,7 @@ import pytest
 
 from jobs.core.fold.state import Stamp
 from jobs.edge.process import failpoints
-from jobs.edge.rows.arranged_rows import Arrangement, KeyedRows
+from jobs.edge.rows.arranged_rows import Arrangement, KeyedRows, Run
 from jobs.edge.state.arrangement_state import ArrangementState, SideChange
 from jobs.edge.state.catch_up import ZombieTask, catch_up
 from jobs.edge.state.errors import HotStateError, StampMoved
@@ -36,7 +36,7 @@ def rows_of(epoch: int, count: int = ROWS, weight: int = 1) -> KeyedRows:
 
 
 def change(epoch: int, count: int = ROWS) -> SideChange:
-    return SideChange(rows_of(epoch, count), are_totals=False)
+    return SideChange(Run.of(rows_of(epoch, count)), are_totals=False)
 
 
 def opened(directory: Path, plan: str = "a plan") -> ArrangementState:
@@ -74,8 +74,8 @@ def test_the_rows_are_those_of_all_applied_epochs(tmp_path: Path) -> None:
 
 def test_rows_of_the_table_are_totals_of_which_the_newest_counts(tmp_path: Path) -> None:
     state = built(tmp_path, 1)
-    again = SideChange(rows_of(1, weight=3), are_totals=True)
-    gone = SideChange(rows_of(1, 10, weight=0), are_totals=True)
+    again = SideChange(Run.of(rows_of(1, weight=3)), are_totals=True)
+    gone = SideChange(Run.of(rows_of(1, 10, weight=0)), are_totals=True)
     state.advance([(stamp(2), again), (stamp(3), gone)], since=stamp(1))
     assert texts_of(state.at(stamp(3))) == {f"1 {n}": 3 for n in range(10, ROWS)}
 
@@ -103,13 +103,13 @@ def test_mapped_runs_keep_no_descriptors(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_what_an_epoch_changed_is_remembered_until_the_next_one(tmp_path: Path) -> None:
     state = built(tmp_path, 1)
-    state.remember(2, "a2", rows_of(2))
+    state.remember(2, "a2", Run.of(rows_of(2)))
     recalled = opened(tmp_path).recall(stamp(2))
     assert recalled is not None
     state.advance([(stamp(2), recalled)], since=stamp(1))
     assert texts_of(state.at(stamp(2))) == wanted(1, 2)
     assert state.recall(stamp(3)) is None
-    state.remember(3, "a3", rows_of(3))
+    state.remember(3, "a3", Run.of(rows_of(3)))
     assert state.recall(stamp(2)) is None
 
 
