@@ -36,7 +36,6 @@ from service.answers.samples import Samples
 from service.answers.topics import Topics
 from service.attempts import Attempts
 from service.documents import Mirror
-from service.limits.sql_slots import SqlSlots
 from service.limits.stream_slots import StreamSlots
 from service.live.epoch_history import LagPoint
 from service.live.reader_process import ReaderSpawner
@@ -45,6 +44,8 @@ from service.paths import try_discard
 from service.problems import Problem
 from service.request_counts import RequestCounts
 from service.settings import Settings
+from service.sql.queue import SqlQueue
+from service.sql.workers import SqlWorkers
 from service.supervision.evolving import Evolver
 from service.supervision.jobs import JobCatalog, make_unknown_job
 from service.supervision.lags import Lags
@@ -90,7 +91,8 @@ class Runtime:
         self.samples = Samples(settings.connections, self._broker_reads)
         self.request_counts = RequestCounts()
         self.stream_slots = StreamSlots(settings.capacity.followers)
-        self.sql_slots = SqlSlots()
+        self.sql_queue = SqlQueue()
+        self.sql_workers = SqlWorkers(paths.data)
         self._lock = threading.Lock()
         # A job that is created while one of its name is deleted begins after that.
         self._changing = threading.Lock()
@@ -110,8 +112,10 @@ class Runtime:
         self.supervisor.start()
         self.operations.start()
         self.lags.start()
+        loop.call_soon_threadsafe(self.sql_workers.warm)
 
     def close(self) -> None:
+        self.sql_workers.close()
         self.attempts.close()
         self._broker_reads.close()
         self.lags.close()

@@ -55,8 +55,8 @@ LAYERS = [
         "jobs": """setup running changing checking offline replay querying migrating cli
             cli.commands demo""",
         "service": """documents request_ids problems paths transaction log_lines probe histogram
-            request_counts attempts access limits settings table supervision live answers runtime
-            routes middleware console.formatting console.rows console.asset_files
+            request_counts attempts access limits sql settings table supervision live answers
+            runtime routes middleware console.formatting console.rows console.asset_files
             console.visitor console.page console.job_view console.pictures console.explanations
             console.editor console.pages console.routes app serving""",
     }.items()

@@ -394,5 +394,5 @@ def file_name(table: str, offset: int) -> str:
 
 def job_name(table: str) -> str:
     """Return the name of a job for a table, which may be too long, or another table's too."""
-    words = re.sub(r"[^a-z0-9]+", "-", table.lower()).strip("-")
+    words = re.sub(r"[^a-z0-9_]+", "-", table.lower()).strip("_-")
     return words if words[:1].isalpha() else f"job-{words}".strip("-")

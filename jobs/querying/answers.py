@@ -14,16 +14,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
+from duckdb import DuckDBPyConnection
 
 from jobs.core.values.json_values import Json
-from jobs.querying.engine import answer
+from jobs.querying.engine import MissingTable, answer
 from jobs.querying.json_answers import name_type, render_column
-from jobs.querying.statement import ANSWER_TOO_LARGE, StatementRefused, name_jobs, read_statement
-from jobs.querying.tables import list_tables, read_job
+from jobs.querying.statement import (
+    ANSWER_TOO_LARGE,
+    Moment,
+    StatementRefused,
+    name_jobs,
+    point_at,
+    read_statement,
+)
+from jobs.querying.tables import JobResults, list_tables, make_empty, read_job
 from schemas import limits
+
+AnswerForm = Literal["lines", "json", "csv", "arrow"]  # `json` is the answer of `POST /v1/sql`
+
+_UNWRITABLE = (
+    "the answer has a value that cannot be written: a time outside the years 1 to 9999, or one "
+    "that is nested too deeply; CAST it to VARCHAR"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +59,36 @@ class Answer:
         for values in self._values():
             yield dict(zip(names, values, strict=True))
 
-    def write_lines(self) -> list[str]:
-        """Return the rows as JSON, one a line; raise StatementRefused if they are too large."""
-        return _hold_pieces(_to_json(row) + "\n" for row in self.documents())
+    def write(self, form: AnswerForm) -> list[bytes]:
+        """Return the answer in pieces; raise StatementRefused if it is too large or unwritable."""
+        try:
+            return _hold_pieces(self._pieces(form))
+        except StatementRefused:
+            raise
+        except (ValueError, OverflowError, RecursionError):
+            raise StatementRefused(_UNWRITABLE) from None
 
-    def write_document(self) -> list[str]:
-        """Return the answer of `POST /v1/sql` in pieces; raise StatementRefused if too large."""
-        return _hold_pieces(self._document_pieces())
+    def _pieces(self, form: AnswerForm) -> Iterator[bytes]:
+        match form:
+            case "lines":
+                yield from (f"{_to_json(row)}\n".encode() for row in self.documents())
+            case "json":
+                yield from map(str.encode, self._document_pieces())
+            case "csv":
+                writer = csv.writer(_Echo())
+                rows = ([_csv_field(value) for value in values] for values in self._values())
+                lines = map(writer.writerow, chain([self.rows.column_names], rows))
+                yield from map(str.encode, lines)
+            case "arrow":
+                yield self._write_arrow()
 
-    def write_csv(self) -> list[str]:
-        """Return the rows as CSV, one a piece; raise StatementRefused if they are too large."""
-        writer = csv.writer(_Echo())
-        rows = ([_csv_field(value) for value in values] for values in self._values())
-        return _hold_pieces(map(writer.writerow, chain([self.rows.column_names], rows)))
-
-    def write_arrow(self) -> bytes:
+    def _write_arrow(self) -> bytes:
         """Return an Arrow stream, with the epochs in the metadata of its schema."""
         rows = self.rows.replace_schema_metadata({"epochs": json.dumps(dict(self.epochs))})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
-        stream = sink.getvalue()
-        if stream.size > limits.SQL_ANSWER_BYTES_MAX:
-            raise StatementRefused(ANSWER_TOO_LARGE)
-        return stream.to_pybytes()  # type: ignore[no-any-return]
+        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
     def _values(self) -> Iterator[Sequence[Json]]:
         """Yield the values of each row, from one batch at a time: as JSON they are large."""
@@ -92,7 +113,12 @@ class _Echo:
         return text
 
 
-def answer_statement(data: Path, sql: str, abandon: Callable[[], None] = lambda: None) -> Answer:
+def answer_statement(
+    data: Path,
+    sql: str,
+    abandon: Callable[[], None] = lambda: None,
+    database: DuckDBPyConnection | None = None,
+) -> Answer:
     """Answer a statement over the jobs of a data directory; raise StatementRefused.
 
     A thread calls `abandon` if DuckDB cannot be interrupted in time; see the engine.
@@ -101,19 +127,43 @@ def answer_statement(data: Path, sql: str, abandon: Callable[[], None] = lambda:
         raise StatementRefused(
             f"the statement has {len(sql)} characters; use at most {limits.QUERY_CHARACTERS_MAX}"
         )
+    try:
+        return _answer(data, sql, abandon, database)
+    except StatementRefused as error:
+        if error.position is None:
+            raise StatementRefused(str(error)[: limits.REASON_CHARACTERS_MAX]) from None
+        place = point_at(sql, error.position)
+        reason = str(error)[: limits.REASON_CHARACTERS_MAX - len(place)]
+        raise StatementRefused(reason + place) from None
+
+
+def _answer(
+    data: Path, sql: str, abandon: Callable[[], None], database: DuckDBPyConnection | None
+) -> Answer:
     jobs = list_tables(data)
     statement = read_statement(sql, jobs)
-    read = {name: read_job(data, *place) for name, place in statement.tables.items()}
+    read = {name: _read(data, *place) for name, place in statement.tables.items()}
+    held = {name: found.rows for name, found in read.items()}
+    if statement.reads_catalog:
+        held |= {name: make_empty(data, name) for name in jobs if name not in held}
     try:
-        held = {name: found.rows for name, found in read.items()}
-        rows = answer(statement.sql, held, abandon=abandon)
+        rows = answer(statement.sql, held, abandon=abandon, database=database)
     except StatementRefused as error:
-        if "Catalog Error: Table" not in str(error):
-            raise
-        missing = str(error).partition("\n")[0]  # without DuckDB's guess at one of its own tables
-        raise StatementRefused(f"{missing}; the jobs are {name_jobs(jobs)}") from None
+        reason = str(error)
+        if isinstance(error, MissingTable):
+            reason += f"; the jobs are {name_jobs(jobs)}"
+        if error.position is None:
+            raise StatementRefused(reason) from None
+        raise StatementRefused(reason, statement.find_written(error.position)) from None
     rows = rows.rename_columns(distinct_names(rows.column_names))
     return Answer({name: found.epoch for name, found in read.items()}, rows)
+
+
+def _read(data: Path, job: str, moment: Moment) -> JobResults:
+    try:
+        return read_job(data, job, moment)
+    except StatementRefused as error:
+        raise StatementRefused(str(error), moment.position) from None
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
@@ -133,13 +183,13 @@ def distinct_names(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _hold_pieces(pieces: Iterable[str]) -> list[str]:
+def _hold_pieces(pieces: Iterable[bytes]) -> list[bytes]:
     """Return the pieces of an answer; raise StatementRefused as soon as they are too large."""
-    held: list[str] = []
+    held: list[bytes] = []
     size = 0
     for piece in pieces:
         held.append(piece)
-        size += len(piece.encode())
+        size += len(piece)
         if size > limits.SQL_ANSWER_BYTES_MAX:
             raise StatementRefused(ANSWER_TOO_LARGE)
     return held

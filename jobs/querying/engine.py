@@ -2,22 +2,26 @@
 
     Arrow tables ──► views of a database in memory ──► settings locked ──► SELECT ──► Arrow
 
-The statement is a user's. So it runs in a process of its own, under limits of time, memory and
-rows. It is one SELECT; files, network, extensions and settings are closed before it is run.
+The statement is a user's. So it has a database of its own, and runs under limits of time, memory
+and rows. It is one SELECT; files, network, extensions and settings are closed before it is run.
 """
 
 from __future__ import annotations
 
+import re
+import resource
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 import duckdb
+import msgspec
 import pyarrow as pa
 
 from jobs.querying.statement import ANSWER_TOO_LARGE, StatementRefused, find_explained
 from schemas import limits
 from schemas.limits import SQL_BATCH_ROWS
+from schemas.process.kernel import read_process_memory
 
 _ALLOWED = ("SELECT", "EXPLAIN")
 _CONFIG = {
@@ -31,9 +35,11 @@ _CONFIG = {
     # Nothing is read or written there, and DuckDB's own names would show the user's home.
     "secret_directory": "none",
     "extension_directory": "none",
+    "errors_as_json": "true",  # with the position in the statement
 }
 # Types whose values in Arrow are others: -1 for 2^128 - 1, a time without its zone.
 _NOT_IN_ARROW = ("UHUGEINT", "BIGNUM", "BIT", "TIME WITH TIME ZONE")
+_NO_SCHEMA = re.compile(r'Table with name "(.+)" does not exist because schema')
 _LOCKS = (
     "SET TimeZone = 'UTC'",  # not that of the machine
     "SET enable_external_access = false",
@@ -41,18 +47,39 @@ _LOCKS = (
 )
 
 
+class MissingTable(StatementRefused):
+    """The statement reads a table that is not there."""
+
+
+class _EngineError(msgspec.Struct):
+    """What DuckDB writes of an error, with `errors_as_json`."""
+
+    exception_message: str
+    position: str | None = None  # in the bytes of the statement
+    name: str | None = None
+    type: str | None = None
+    error_subtype: str | None = None
+
+
+def open_database() -> duckdb.DuckDBPyConnection:
+    """Return an empty database in memory, for one statement; it takes some milliseconds."""
+    return duckdb.connect(":memory:", config=dict(_CONFIG))
+
+
 def answer(
     sql: str,
     tables: Mapping[str, pa.Table],
     seconds_max: float = limits.SQL_SECONDS_MAX,
     abandon: Callable[[], None] = lambda: None,
+    database: duckdb.DuckDBPyConnection | None = None,
 ) -> pa.Table:
     """Return the rows of a SELECT; raise StatementRefused with the reason if there are none.
 
     DuckDB does not notice an interrupt inside one call of a function. If it is still at work
     SQL_GRACE_SECONDS after its time, a thread calls `abandon`, which may end the process.
+    `database` is a new one, which this closes.
     """
-    with duckdb.connect(":memory:", config=dict(_CONFIG)) as connection:
+    with database or open_database() as connection:
         for name, table in tables.items():
             connection.register(name, table)
         for lock in _LOCKS:
@@ -74,7 +101,7 @@ def answer(
                 f"the answer needs more than {size} MiB of memory; ask for less"
             ) from None
         except duckdb.Error as error:
-            raise StatementRefused(str(error).strip()[: limits.REASON_CHARACTERS_MAX]) from None
+            raise _refuse(sql, str(error).strip()) from None
         finally:
             for timer in timers:
                 timer.cancel()
@@ -83,6 +110,53 @@ def answer(
 def describe_lateness(seconds_max: float = limits.SQL_SECONDS_MAX) -> str:
     """Return the reason of a statement that took too long."""
     return f"the answer takes more than {seconds_max:g} s; ask for less"
+
+
+@contextmanager
+def limit_process() -> Iterator[None]:
+    """Bound what a statement can take of the machine, whatever DuckDB does.
+
+    The limits are soft ones, and end with the statement: the process goes on after it.
+    """
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    # Later than the end that has a sentence, also if several cores work on the statement.
+    own = 4 * (limits.SQL_SECONDS_MAX + limits.SQL_GRACE_SECONDS)
+    seconds = int(spent.ru_utime + spent.ru_stime + own)
+    memory = read_process_memory()
+    wanted = {
+        resource.RLIMIT_CPU: seconds,
+        resource.RLIMIT_DATA: (memory.data if memory else 0) + limits.SQL_PROCESS_BYTES_MAX,
+        resource.RLIMIT_CORE: 0,
+    }
+    before = {which: resource.getrlimit(which) for which in wanted}
+    for which, soft in wanted.items():
+        hard = before[which][1]
+        bounded = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
+        resource.setrlimit(which, (bounded, hard))
+    try:
+        yield
+    finally:
+        for which, limit in before.items():
+            resource.setrlimit(which, limit)
+
+
+def _refuse(sql: str, text: str) -> StatementRefused:
+    """Return the refusal for an error of DuckDB, `Binder Error: {JSON}`."""
+    kind, _, document = text.partition(": ")
+    try:
+        error = msgspec.json.decode(document, type=_EngineError)
+    except msgspec.DecodeError:
+        return StatementRefused(text)
+    position = None
+    written = sql.encode()
+    if error.position is not None and int(error.position) <= len(written):
+        position = len(written[: int(error.position)].decode("utf-8", "ignore"))
+    message = error.exception_message.strip()
+    if (missing := _NO_SCHEMA.match(message)) is not None:
+        return MissingTable(f"there is no view {missing[1]!r}", position)
+    if error.error_subtype == "MISSING_ENTRY" and error.type == "Table":
+        return MissingTable(f"there is no job {error.name!r}", position)
+    return StatementRefused(f"{kind}: {message}", position)
 
 
 def _kind_of(statement: duckdb.Statement) -> str:
@@ -103,7 +177,13 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
         raise StatementRefused(f"{kind} is not possible; results can only be read, with SELECT")
     if kind == "EXPLAIN":
         _check_explained(connection, sql)
-    relation = connection.sql(statements[0].query)
+    try:
+        relation = connection.sql(statements[0].query)
+    except (duckdb.InterruptException, duckdb.OutOfMemoryException):
+        raise
+    except duckdb.Error:
+        connection.execute(statements[0].query)  # the same error, but with its position
+        raise
     for name, of_column in zip(relation.columns, map(str, relation.types), strict=True):
         if any(each in of_column for each in _NOT_IN_ARROW):
             raise StatementRefused(

@@ -4,14 +4,16 @@
         └──► SELECT ... FROM "items AT EPOCH 41" JOIN "daily-orders" USING (name)
              items at epoch 41, daily-orders as it is now
 
-A view is `job.view`. Only names that jobs have are looked for; DuckDB reads all the rest.
+A view is `job.view`. Only names that jobs have are looked for; DuckDB reads all the rest. What it
+says of a place in its statement is shown in the statement as the user wrote it.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from sqlglot import Dialect
@@ -24,9 +26,21 @@ ANSWER_TOO_LARGE = (
     f"the answer has more than {limits.SQL_ANSWER_BYTES_MAX // 2**20} MiB; ask for less"
 )
 _AT = re.compile(r"\s+AT\s+(?:(EPOCH)\s+([0-9]{1,18})|(TIME)\s+'([^']{1,40})')", re.IGNORECASE)
-_UNKNOWN = re.compile(r"\"?([\w.-]{1,100})\"?" + _AT.pattern, re.IGNORECASE)
-_NAME = re.compile(r"[A-Za-z](?:-*[A-Za-z0-9])*-*")
-_VIEW = re.compile(r"\.\"?([A-Za-z](?:-*[A-Za-z0-9])*-*)\"?")
+_WRONG_AT = re.compile(r"\s+AT\s+(?:(EPOCH|TIME(?!\s+ZONE))\b\s*|(?=[0-9'(]))", re.IGNORECASE)
+_UNKNOWN = re.compile(r"\"?([\w.-]{1,100})\"?\s+AT\s+(?:EPOCH|TIME(?!\s+ZONE))\b", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_VIEW = re.compile(r"\.\"?([A-Za-z][A-Za-z0-9_-]*)\"?")
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")  # needs no quotes in SQL
+# What lists tables and columns: DuckDB's, the standard's and PostgreSQL's.
+_CATALOG = re.compile(
+    r"(?:show|describe|desc|sqlite_master|information_schema|pg_\w+|duckdb_\w+|pragma_\w+)",
+    re.IGNORECASE,
+)
+_SHOWN_CHARACTERS = 80  # of the line of a mistake
+_MOMENTS = {
+    "EPOCH": ("a whole number of at most 18 digits", "EPOCH 41"),
+    "TIME": ("a time in quotes", "TIME '2026-01-31T12:00:00Z'"),
+}
 _BEFORE_TABLE = (
     TokenType.FROM,
     TokenType.JOIN,
@@ -39,7 +53,11 @@ _BEFORE_TABLE = (
 
 
 class StatementRefused(ValueError):
-    """The statement cannot be answered; the message says why."""
+    """The statement cannot be answered; the message says why, the position in it where."""
+
+    def __init__(self, message: str, position: int | None = None) -> None:
+        super().__init__(message)
+        self.position = position
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +67,7 @@ class Moment:
     epoch: int | None = None
     time_us: int | None = None
     text: str = ""  # as it follows the name of the job
+    position: int | None = field(default=None, compare=False)  # in the statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +76,34 @@ class Statement:
 
     sql: str
     tables: dict[str, tuple[str, Moment]] = field(default_factory=dict)  # name -> job, moment
+    # Where the pieces of the written statement that are the same here begin, here and there.
+    kept: tuple[tuple[int, int], ...] = ((0, 0),)
+    reads_catalog: bool = False
+
+    def find_written(self, position: int) -> int:
+        """Return the position in the written statement of a position in this one."""
+        at = bisect_right(self.kept, position, key=lambda piece: piece[0]) - 1
+        here, there = self.kept[max(at, 0)]
+        following = self.kept[at + 1][1] if at + 1 < len(self.kept) else None
+        written = there + max(position - here, 0)
+        return written if following is None else min(written, following)
+
+
+def point_at(sql: str, position: int) -> str:
+    """Return the line of a statement with a caret below a position, as DuckDB shows a mistake."""
+    position = min(position, len(sql))
+    start = sql.rfind("\n", 0, position) + 1
+    number, column = sql.count("\n", 0, start) + 1, position - start
+    line = sql[start:].partition("\n")[0].replace("\t", " ")
+    cut = max(0, min(column - _SHOWN_CHARACTERS // 2, len(line) - _SHOWN_CHARACTERS))
+    shown = line[cut : cut + _SHOWN_CHARACTERS]
+    head = f"LINE {number}: {'...' if cut else ''}"
+    return f"\n\n{head}{shown}\n{' ' * (len(head) + column - cut)}^"
+
+
+def quote_name(name: str) -> str:
+    """Return the name of a job or view as a statement may write it."""
+    return ".".join(part if _PLAIN.fullmatch(part) else f'"{part}"' for part in name.split("."))
 
 
 def find_explained(sql: str) -> Iterator[str]:
@@ -72,30 +119,37 @@ def find_explained(sql: str) -> Iterator[str]:
         yield rest[next(ends, -1) + 1 :]
 
 
-def read_statement(sql: str, jobs: Collection[str]) -> Statement:
+def read_statement(written: str, jobs: Collection[str]) -> Statement:
     """Return the statement over the tables of these jobs that it names."""
-    explain, sql = _split_explain(sql)
+    explain, sql = _split_explain(written)
     tokens = _tokenize(sql)
-    written: list[str] = []
+    pieces = [explain]
+    kept = [(0, 0)]
     tables: dict[str, tuple[str, Moment]] = {}
     end = 0
     for before, token in zip([None, *tokens], tokens, strict=False):
         if token.start < end:
             continue
-        found = _find_job(sql, before, token, jobs)
-        if found is None:
-            _require_known(sql, before, token, jobs)
-            continue
-        job, after = found
-        moment, stop = _find_moment(sql, after)
+        try:
+            found = _find_job(sql, before, token, jobs)
+            if found is None:
+                _require_known(sql, before, token, jobs)
+                continue
+            job, after = found
+            moment, stop = _find_moment(sql, after)
+        except StatementRefused as error:
+            raise StatementRefused(str(error), len(explain) + (error.position or 0)) from None
         name = job + moment.text
-        tables[name] = (job, moment)
+        tables[name] = (job, replace(moment, position=len(explain) + token.start))
         if stop == after and after == token.end + 1:
             continue  # DuckDB reads the name as it is
         alias = "" if stop == after or _has_alias(tokens, stop) else f' AS "{job}"'
-        written += [sql[end : token.start], f'"{name}"{alias}']
+        pieces += [sql[end : token.start], f'"{name}"{alias}']
+        kept.append((sum(map(len, pieces)), len(explain) + stop))
         end = stop
-    return Statement("".join([explain, *written, sql[end:]]), tables)
+    pieces.append(sql[end:])
+    lists = any(_CATALOG.fullmatch(token.text) for token in tokens)
+    return Statement("".join(pieces), tables, tuple(kept), lists)
 
 
 def _split_explain(sql: str) -> tuple[str, str]:
@@ -138,20 +192,31 @@ def _require_known(sql: str, before: Token | None, token: Token, jobs: Collectio
     if before is None or before.token_type not in _BEFORE_TABLE:
         return
     if (named := _UNKNOWN.match(sql, token.start)) is not None:
-        raise StatementRefused(f"there is no job {named[1]!r}; the jobs are {name_jobs(jobs)}")
+        reason = f"there is no job {named[1]!r}; the jobs are {name_jobs(jobs)}"
+        raise StatementRefused(reason, token.start)
 
 
 def name_jobs(jobs: Collection[str]) -> str:
-    return ", ".join(jobs) or "none yet"
+    """Return the names of jobs and views as a statement may write them."""
+    return ", ".join(map(quote_name, jobs)) or "none yet"
 
 
 def _find_moment(sql: str, after: int) -> tuple[Moment, int]:
     found = _AT.match(sql, after)
     if found is None:
-        return Moment(), after
+        if (wrong := _WRONG_AT.match(sql, after)) is None:
+            return Moment(), after
+        reason = "after AT comes EPOCH and a number, or TIME and a time in quotes"
+        if wrong[1]:
+            word, example = _MOMENTS[wrong[1].upper()]
+            reason = f"AT {wrong[1].upper()} takes {word}; write it like AT {example}"
+        raise StatementRefused(reason, wrong.end())
     if found[1]:
         return Moment(epoch=int(found[2]), text=f" AT EPOCH {int(found[2])}"), found.end()
-    time_us = _parse_time(found[4])
+    try:
+        time_us = _parse_time(found[4])
+    except StatementRefused as error:
+        raise StatementRefused(str(error), found.start(4) - 1) from None
     return Moment(time_us=time_us, text=f" AT TIME '{found[4]}'"), found.end()
 
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from jobs.core.values.change import Value
+from jobs.core.job.job_plan import plan_of
+from jobs.core.values.change import Row, Value
 from jobs.core.values.json_values import renderer
 from jobs.edge.process.job_directory import (
     JobDirectory,
@@ -27,7 +28,8 @@ from jobs.edge.process.job_directory import (
 )
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.table.reading import HistoryGone, TableReader, read_with_retries
-from jobs.querying.statement import Moment, StatementRefused
+from jobs.querying.statement import Moment, StatementRefused, quote_name
+from jobs.table.row_shape import RowShape
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec
 from schemas.types.sql_types import Kind, SqlType
@@ -50,16 +52,11 @@ def read_job(data: Path, job: str, moment: Moment) -> JobResults:
         found = table.results(epoch)
         if len(found.rows) > limits.SQL_GROUPS_MAX:
             raise StatementRefused(
-                f"job {job} has {len(found.rows)} groups, and a statement reads at most "
-                f"{limits.SQL_GROUPS_MAX}; read its table with another engine"
+                f"job {quote_name(job)} has {len(found.rows)} groups, and a statement reads at "
+                f"most {limits.SQL_GROUPS_MAX}; read its table with another engine"
             )
-        types = table.shape.types
         rows = [table.shape.values(*row) for row in found.rows]
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
-        arrays = [
-            make_column(values, kind) for values, kind in zip(columns, types.values(), strict=True)
-        ]
-        return JobResults(found.epoch, pa.table(arrays, names=list(types)))
+        return JobResults(found.epoch, _make_table(table.shape, rows))
 
     try:
         name, _, view = job.partition(".")
@@ -67,10 +64,29 @@ def read_job(data: Path, job: str, moment: Moment) -> JobResults:
     except HistoryGone as error:
         raise StatementRefused(str(error)) from None
     except UnknownJob:
-        raise StatementRefused(f"job {job} has been deleted") from None
+        raise StatementRefused(f"job {quote_name(job)} has been deleted") from None
     except SpecError as error:
         reason = "cannot be read: its spec.yaml is damaged; PUT the job again, or restore the file"
-        raise StatementRefused(f"job {name} {reason}") from error
+        raise StatementRefused(f"job {quote_name(name)} {reason}") from error
+
+
+def make_empty(data: Path, job: str) -> pa.Table:
+    """Return the columns of a job without rows; none if its spec cannot be read."""
+    name, _, view = job.partition(".")
+    try:
+        spec = load_spec(JobDirectory(data.absolute(), name).at_view(view).spec)
+    except (SpecError, OSError):
+        return pa.table({})
+    return _make_table(RowShape(plan_of(spec)), [])
+
+
+def _make_table(shape: RowShape, rows: list[Row]) -> pa.Table:
+    types = shape.types
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
+    arrays = [
+        make_column(values, kind) for values, kind in zip(columns, types.values(), strict=True)
+    ]
+    return pa.table(arrays, names=list(types))
 
 
 def list_tables(data: Path) -> list[str]:

@@ -41,7 +41,7 @@ _DISCARDED = ".discarded-"
 
 @dataclass(frozen=True, slots=True)
 class JobDirectory:
-    """The paths of one job. The caller has checked the name: [a-z][a-z0-9-]*."""
+    """The paths of one job. The caller has checked the name: [a-z][a-z0-9_-]*."""
 
     data: Path
     name: str

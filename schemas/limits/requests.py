@@ -66,23 +66,36 @@ QUERY_SECONDS_MAX = 5.0
 # Instructions of SQLite between two checks of that time.
 SQLITE_CHECK_STEPS = 20_000
 
-# SQL over results runs in a process of its own: as much as one core gives in some seconds, and what
+# SQL over results runs in processes of its own: as much as one core gives in some seconds, and what
 # a machine with two jobs has to spare. A browser shows no more rows.
 SQL_SECONDS_MAX = 20.0
 # After that time DuckDB may be inside one call of a function, which nothing but its process's end
 # stops.
 SQL_GRACE_SECONDS = 1.0
 SQL_MEMORY_BYTES_MAX = 1024 * 1024 * 1024  # of DuckDB
-# Of the whole process, beyond what it has at its start: it also holds the rows of the jobs as
+# Of a whole process, beyond what it has before a statement: it also holds the rows of the jobs as
 # Python objects, and the answer as text.
 SQL_PROCESS_BYTES_MAX = 4 * SQL_MEMORY_BYTES_MAX
 SQL_GROUPS_MAX = 2_000_000  # of one job
 SQL_ROWS_MAX = 100_000  # of an answer
 SQL_BATCH_ROWS = 10_000  # of an answer, that DuckDB converts at once
 SQL_ANSWER_BYTES_MAX = 64 * 1024 * 1024  # of an answer, as Arrow and as it is sent
-SQL_ERROR_BYTES_MAX = 64 * 1024  # the reason of a refusal, or the epochs of all tables it names
+SQL_REPLY_BYTES_MAX = 64 * 1024  # the reason of a refusal, or the epochs of all tables it names
 SQL_AT_ONCE_MAX = 2  # one for each token
 SQL_AT_ONCE_OF_ADMINS = 1  # beside those, so that others cannot keep an admin from answers
+# A statement waits for its turn at most this long: a dashboard sends several at once. More waiting
+# ones would not be answered in this time.
+SQL_WAIT_SECONDS_MAX = 5.0
+SQL_WAITING_MAX = 64
+SQL_WAITING_OF_TOKEN_MAX = 16
+# A worker ends after so many statements, or with so much memory after one: then what DuckDB or
+# Python did not give back goes with it. A new worker takes some milliseconds.
+SQL_WORKER_STATEMENTS_MAX = 1_000
+SQL_WORKER_BYTES_MAX = 512 * 1024 * 1024
+# The workers' spawner imports DuckDB, which takes a second of a core. It starts after the readers
+# of jobs had theirs, or with the first statement.
+SQL_WARM_AFTER_SECONDS = 2.0
+SQL_START_SECONDS_MAX = 15.0  # of a worker, and of the spawner before it
 
 # Concurrent reads of tables for requests (as_of, explain, diff, changes that are no longer in
 # memory): each may hold a whole state.

@@ -16,6 +16,7 @@ class ProcessMemory:
 
     address_space: int  # RLIMIT_AS
     data: int  # RLIMIT_DATA
+    resident: int
 
 
 def read_process_memory() -> ProcessMemory | None:
@@ -28,4 +29,4 @@ def read_process_memory() -> ProcessMemory | None:
     except FileNotFoundError:
         return None
     size = resource.getpagesize()
-    return ProcessMemory(int(pages[0]) * size, int(pages[5]) * size)
+    return ProcessMemory(int(pages[0]) * size, int(pages[5]) * size, int(pages[1]) * size)

@@ -220,16 +220,16 @@ JobName = Annotated[
     str,
     text_like(
         "a job name",
-        rf"[a-z][a-z0-9-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}}",
-        f"use 1 to {limits.JOB_NAME_CHARACTERS_MAX} of a-z, 0-9 and -, and begin with a letter",
+        rf"[a-z][a-z0-9_-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}}",
+        f"use 1 to {limits.JOB_NAME_CHARACTERS_MAX} of a-z, 0-9, _ and -, and begin with a letter",
     ),
 ]
 ViewName = Annotated[
     str,
     text_like(
         "a view name",
-        rf"[a-z][a-z0-9-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}}",
-        f"use 1 to {limits.JOB_NAME_CHARACTERS_MAX} of a-z, 0-9 and -, and begin with a letter",
+        rf"[a-z][a-z0-9_-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}}",
+        f"use 1 to {limits.JOB_NAME_CHARACTERS_MAX} of a-z, 0-9, _ and -, and begin with a letter",
     ),
 ]
 Topic = Annotated[

@@ -35,7 +35,7 @@ from service.runtime import Runtime
 log = logging.getLogger("service.access")
 
 _KEYED = re.compile(rb"((?:/v1)?/jobs/[^/]+/results/)([^/]+)(/explain|/history)?")
-_VIEW = re.compile(rb"((?:/v1)?/jobs/[a-z][a-z0-9-]*)/views/([a-z][a-z0-9-]*)((?:/.*)?)")
+_VIEW = re.compile(rb"((?:/v1)?/jobs/[a-z][a-z0-9_-]*)/views/([a-z][a-z0-9_-]*)((?:/.*)?)")
 # They change nothing; the spec editor sends two of them while the user types.
 _READS_WITH_BODY = frozenset({"/v1/jobs:validate", "/v1/sql", "/preview"})
 _HEALTH = frozenset({"/healthz", "/readyz"})

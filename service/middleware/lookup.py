@@ -22,7 +22,7 @@ from service.routes.answering import make_epoch_headers, parse_key
 from service.runtime import Runtime
 
 LOOKUP = "/v1/jobs/{name}/results/{key}"  # the route that it replaces
-_PLAIN = re.compile(r"/v1/jobs/([a-z][a-z0-9-]*(?:\.[a-z][a-z0-9-]*)?)/results/([^/]+)")
+_PLAIN = re.compile(r"/v1/jobs/([a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)?)/results/([^/]+)")
 
 
 def answer_lookup(runtime: Runtime, scope: Scope) -> Response | None:

@@ -206,7 +206,7 @@ async def clone_job(request: Request, name: str, idempotency_key: RequestKey = N
         return answer_accepted(known)
     body = await parse_body(request, CloneBody)
     if JOB_NAME.fullmatch(body.name) is None:
-        reason = f"a job name has a-z, 0-9 and -, at most {JOB_NAME_CHARACTERS_MAX} characters"
+        reason = f"a job name has a-z, 0-9, _ and -, at most {JOB_NAME_CHARACTERS_MAX} characters"
         raise make_body_problem("body.name", reason)
     to = None if body.to is None else _parse_goal(body.to)
     input = await run_in_threadpool(_make_clone_spec, runtime, name, body)

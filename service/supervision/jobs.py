@@ -51,7 +51,7 @@ from service.supervision.spec_body import CheckedSpec, read_spec
 
 log = logging.getLogger(__name__)
 
-JOB_NAME = re.compile(rf"[a-z][a-z0-9-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}}", re.ASCII)
+JOB_NAME = re.compile(rf"[a-z][a-z0-9_-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}}", re.ASCII)
 
 
 def make_unknown_job(name: str, known: Iterable[str]) -> Problem:

@@ -22,7 +22,9 @@ import pytest
 from confluent_kafka import Producer
 
 from jobs.edge.process.broker import Broker
+from schemas.process.statements import WORKERS_MODULE
 from service.access.tokens import Tokens
+from service.sql.workers import WORKERS_MAX
 from tests.support.faults.attackers import Health, place_of
 from tests.support.faults.bad_messages import good_message, kinds
 from tests.support.faults.hostile_statements import ENDLESS, LARGE, REACHING
@@ -147,12 +149,11 @@ def test_hostile_sql_reaches_nothing_and_keeps_no_admin_waiting(tmp_path: Path) 
                 each.join()
         service = psutil.Process(served.process.pid)
 
-        def statements() -> list[int]:
-            return [
-                each.pid for each in service.children(recursive=True) if "sql" in each.cmdline()
-            ]
+        def count_workers() -> int:
+            children = service.children(recursive=True)
+            return sum(WORKERS_MODULE in each.cmdline() for each in children)
 
-        eventually(lambda: not statements(), seconds=5)
+        eventually(lambda: count_workers() <= 1 + WORKERS_MAX, seconds=5)  # and their spawner
         audited = (data / "service" / "trail-reads.log").read_text().count('"ear"')
     finally:
         assert served.stop() == 0

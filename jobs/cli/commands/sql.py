@@ -5,26 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from jobs.cli.errors import UsageError
 from jobs.cli.output import print_json, print_note, print_table
-from schemas import limits
-from schemas.process.kernel import read_process_memory
 from schemas.types.json_types import JsonObject
 
 if TYPE_CHECKING:
-    from jobs.querying.answers import Answer
+    from jobs.querying.answers import Answer, AnswerForm
 
-
-_UNWRITABLE = (
-    "the answer has a value that cannot be written: a time outside the years 1 to 9999, or one "
-    "that is nested too deeply; CAST it to VARCHAR"
-)
+_FORMS: dict[str, AnswerForm] = {
+    "lines": "lines",
+    "document": "json",
+    "csv": "csv",
+    "arrow": "arrow",
+}
 
 
 def run(options: argparse.Namespace) -> None:
@@ -32,18 +28,14 @@ def run(options: argparse.Namespace) -> None:
         _query_service(options)
         return
     from jobs.querying.answers import answer_statement
+    from jobs.querying.engine import limit_process
     from jobs.querying.statement import StatementRefused
 
     text = sys.stdin.read() if options.statement == "-" else options.statement
     try:
-        with _limited_process():
+        with limit_process():
             found = answer_statement(options.data, text, _end_process)
-            try:
-                _write(found, "json" if options.json else options.format)
-            except StatementRefused:
-                raise
-            except (ValueError, OverflowError, RecursionError):
-                raise StatementRefused(_UNWRITABLE) from None
+            _write(found, "lines" if options.json else options.format)
     except StatementRefused as error:
         raise UsageError(str(error)) from None
     except MemoryError:
@@ -53,18 +45,14 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _write(found: Answer, form: str) -> None:
-    match form:
-        case "json":
-            sys.stdout.writelines(found.write_lines())
-        case "document":
-            sys.stdout.writelines(found.write_document())
-        case "csv":
-            sys.stdout.writelines(found.write_csv())
-        case "arrow":
-            sys.stdout.buffer.write(found.write_arrow())
-        case _:
-            rows = list(found.documents())
-            _print_table([column["name"] for column in found.columns], rows)
+    if form == "table":
+        rows = [json.loads(line) for line in found.write("lines")]
+        _print_table([column["name"] for column in found.columns], rows)
+    else:
+        pieces = found.write(_FORMS[form])
+        sys.stdout.flush()
+        sys.stdout.buffer.writelines(pieces)
+        sys.stdout.buffer.flush()
 
 
 def _query_service(options: argparse.Namespace) -> None:
@@ -98,31 +86,3 @@ def _end_process() -> None:
     print_note(f"retally: {describe_lateness()}")
     sys.stderr.flush()
     os._exit(2)
-
-
-@contextmanager
-def _limited_process() -> Iterator[None]:
-    """Bound what a statement can take of the machine, whatever DuckDB does.
-
-    The limits are soft ones, and end with the statement: a program that calls main() goes on.
-    """
-    spent = resource.getrusage(resource.RUSAGE_SELF)
-    # Later than the end that has a sentence, also if several cores work on the statement.
-    own = 4 * (limits.SQL_SECONDS_MAX + limits.SQL_GRACE_SECONDS)
-    seconds = int(spent.ru_utime + spent.ru_stime + own)
-    memory = read_process_memory()
-    wanted = {
-        resource.RLIMIT_CPU: seconds,
-        resource.RLIMIT_DATA: (memory.data if memory else 0) + limits.SQL_PROCESS_BYTES_MAX,
-        resource.RLIMIT_CORE: 0,
-    }
-    before = {which: resource.getrlimit(which) for which in wanted}
-    for which, soft in wanted.items():
-        hard = before[which][1]
-        bounded = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
-        resource.setrlimit(which, (bounded, hard))
-    try:
-        yield
-    finally:
-        for which, limit in before.items():
-            resource.setrlimit(which, limit)

@@ -234,10 +234,10 @@ def _quote(value: str) -> str:
 
 
 def _make_job_name(topic: str) -> str:
-    kept = (each if each.isascii() and each.isalnum() else "-" for each in topic.lower())
-    words = "-".join(filter(None, "".join(kept).split("-")))
+    kept = (each if each.isascii() and (each.isalnum() or each == "_") else "-" for each in topic)
+    words = "-".join(filter(None, "".join(kept).lower().split("-"))).strip("_")
     words = words if words[:1].isalpha() else f"job-{words}".strip("-")
-    return words[: limits.JOB_NAME_CHARACTERS_MAX].rstrip("-")
+    return words[: limits.JOB_NAME_CHARACTERS_MAX].rstrip("_-")
 
 
 def _is_identifier(name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.cli.main import main
-from jobs.querying.answers import Answer, answer_statement, distinct_names
+from jobs.querying.answers import Answer, AnswerForm, answer_statement, distinct_names
 from jobs.querying.engine import answer
 from jobs.querying.statement import StatementRefused
 from jobs.querying.tables import make_column
@@ -44,9 +45,9 @@ def test_each_epoch_is_what_rest_shows_of_it(written: WrittenTable) -> None:
         assert sorted(found.documents(), key=str) == sorted(expected, key=str)
     now = answer_statement(data, "SELECT * FROM items")
     assert now.epochs == {"items": len(written.history) - 1}
-    document = json.loads("".join(now.write_document()))
+    document = json.loads(b"".join(now.write("json")))
     assert document["rows"] == list(now.documents())
-    assert [json.loads(line) for line in now.write_lines()] == document["rows"]
+    assert [json.loads(line) for line in now.write("lines")] == document["rows"]
     assert [column["type"] for column in now.columns] == ["STRING", "INT", "INT"]
 
 
@@ -75,6 +76,58 @@ def test_a_damaged_spec_refuses_only_statements_over_its_job(tmp_path: Path) -> 
     with pytest.raises(StatementRefused, match="job broken cannot be read") as refused:
         answer_statement(tmp_path, "FROM broken")
     assert str(tmp_path) not in str(refused.value)
+
+
+def test_the_catalog_lists_every_job_and_its_columns(written: WrittenTable, tmp_path: Path) -> None:
+    shutil.copytree(written.place.home, tmp_path / "jobs" / "items")
+    shutil.copytree(written.place.home, tmp_path / "jobs" / "daily-orders")
+
+    def ask(sql: str) -> list[list[object]]:
+        return [list(row.values()) for row in answer_statement(tmp_path, sql).documents()]
+
+    columns = [["name", "VARCHAR"], ["total", "INTEGER"], ["top", "INTEGER"]]
+    assert ask("SHOW TABLES") == [["daily-orders"], ["items"]]
+    for sql in ("DESCRIBE items", "DESC items", "SHOW items", "DESCRIBE daily-orders"):
+        assert [row[:2] for row in ask(sql)] == columns, sql
+    listed = ask(
+        "SELECT column_name, data_type FROM information_schema.columns "
+        "WHERE table_name = 'daily-orders' ORDER BY ordinal_position"
+    )
+    assert listed == columns
+    for sql in (
+        "SELECT table_name FROM information_schema.tables ORDER BY 1",
+        "SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1",
+    ):
+        assert ask(sql) == [["daily-orders"], ["items"]]
+    read = answer_statement(tmp_path, "SELECT COUNT(*) FROM items, information_schema.tables")
+    assert list(read.epochs) == ["items"]
+    assert next(read.documents()) != {"count_star()": 0}
+
+
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        ("SELECT nme FROM items AT EPOCH 3", "LINE 1: SELECT nme FROM items AT EPOCH 3\n{}^"),
+        (
+            "SELECT n.name FROM items AT EPOCH 3 AS n WHERE n.nme = 1",
+            "LINE 1: SELECT n.name FROM items AT EPOCH 3 AS n WHERE n.nme = 1\n{}^",
+        ),
+        ("SELECT 'é', nme FROM items AT EPOCH 3", "LINE 1: SELECT 'é', nme FROM items AT EPO"),
+        ("FROM items AT EPOCH 99 JOIN n", "LINE 1: FROM items AT EPOCH 99 JOIN n\n{}^"),
+        ("FROM nosuch.view", "there is no view 'nosuch.view'; the jobs are items\n\nLINE 1"),
+        ("SHOW itemss", "there is no job 'itemss'; the jobs are items"),
+    ],
+)
+def test_a_mistake_is_shown_in_the_statement_as_it_was_written(
+    written: WrittenTable, sql: str, shown: str
+) -> None:
+    with pytest.raises(StatementRefused) as refused:
+        answer_statement(written.place.home.parents[1], sql)
+    reason = str(refused.value)
+    mistake = re.search(r"(?:n\.)?nme|items(?= AT EPOCH 99)", sql)
+    at = len("LINE 1: ") + (mistake.start() if mistake else 0)
+    assert shown.format(" " * at) in reason
+    assert 'AS "items"' not in reason
 
 
 @pytest.mark.parametrize(
@@ -174,20 +227,21 @@ def test_a_join_of_a_job_with_its_past_has_all_columns_of_both(written: WrittenT
     assert rows
     for row in rows:
         assert row["total_1"] == by_name[row["name"]]["total"]
-    assert found.write_csv()[0] == ",".join(names) + "\r\n"
-    assert pa.ipc.open_stream(found.write_arrow()).schema.names == names
+    assert found.write("csv")[0].decode() == ",".join(names) + "\r\n"
+    assert pa.ipc.open_stream(found.write("arrow")[0]).schema.names == names
 
 
-@pytest.mark.parametrize("form", ["write_lines", "write_document", "write_csv", "write_arrow"])
-def test_an_answer_is_bounded_as_it_is_written(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("form", ["lines", "json", "csv", "arrow"])
+def test_an_answer_is_bounded_as_it_is_written(
+    form: AnswerForm, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = Answer({"items": 1}, answer("SELECT 'text' AS text FROM range(5000)", {}))
-    written = getattr(found, form)()
-    whole = written if isinstance(written, bytes) else "".join(written).encode()
+    whole = b"".join(found.write(form))
     monkeypatch.setattr(limits, "SQL_ANSWER_BYTES_MAX", len(whole))
-    getattr(found, form)()
+    found.write(form)
     monkeypatch.setattr(limits, "SQL_ANSWER_BYTES_MAX", len(whole) - 1)
     with pytest.raises(StatementRefused, match="MiB; ask for less"):
-        getattr(found, form)()
+        found.write(form)
 
 
 def test_the_rows_of_several_batches_are_written_in_order() -> None:
@@ -196,11 +250,11 @@ def test_the_rows_of_several_batches_are_written_in_order() -> None:
     found = Answer({}, rows)
     expected = [{"i": number, "l": [number, None]} for number in range(30_000)]
     assert list(found.documents()) == expected
-    assert json.loads("".join(found.write_document()))["rows"] == expected
-    assert found.write_csv()[29_999] == '29998,"[29998, null]"\r\n'
+    assert json.loads(b"".join(found.write("json")))["rows"] == expected
+    assert found.write("csv")[29_999] == b'29998,"[29998, null]"\r\n'
     empty = Answer({}, rows.slice(0, 0))
-    assert json.loads("".join(empty.write_document()))["rows"] == []
-    assert empty.write_csv() == ["i,l\r\n"]
+    assert json.loads(b"".join(empty.write("json")))["rows"] == []
+    assert empty.write("csv") == [b"i,l\r\n"]
 
 
 RESULTS = VALUES | {
@@ -256,7 +310,7 @@ def test_values_that_a_statement_builds_are_objects_and_arrays(
     found = Answer({}, answer(f"SELECT {sql} AS v", {}))
     assert list(found.documents()) == [{"v": shown}]
     assert kind in (None, found.columns[0]["type"])
-    as_text = next(iter(csv.DictReader(found.write_csv())))["v"]
+    as_text = next(iter(csv.DictReader(b"".join(found.write("csv")).decode().splitlines())))["v"]
     assert isinstance(shown, str | None) or json.loads(as_text) == shown
 
 

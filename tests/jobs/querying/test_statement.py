@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.querying.statement import Moment, StatementRefused, read_statement
+from jobs.querying.statement import Moment, StatementRefused, point_at, quote_name, read_statement
 
-JOBS = ["items", "daily-orders", "n"]
+JOBS = ["items", "daily-orders", "n", "city_stats"]
 EPOCH_3 = Moment(epoch=3, text=" AT EPOCH 3")
 
 
@@ -29,6 +29,12 @@ EPOCH_3 = Moment(epoch=3, text=" AT EPOCH 3")
             'SELECT a.n - b.n FROM items a, "items AT EPOCH 3" AS b',
             {"items": ("items", Moment()), "items AT EPOCH 3": ("items", EPOCH_3)},
         ),
+        (
+            "SELECT * FROM city_stats",
+            "SELECT * FROM city_stats",
+            {"city_stats": ("city_stats", Moment())},
+        ),
+        ("SELECT * FROM items_old, n-items", None, {}),
         ("SELECT 'FROM items AT EPOCH 3' -- FROM items", None, {}),
         ("SELECT a -n FROM other", None, {}),
     ],
@@ -63,7 +69,7 @@ def test_a_time_is_an_instant_and_without_a_zone_in_utc() -> None:
 )
 def test_a_past_of_what_no_job_has_names_the_jobs(written: str) -> None:
     with pytest.raises(
-        StatementRefused, match=r"there is no job .*the jobs are items, daily-orders"
+        StatementRefused, match=r"there is no job .*the jobs are items, \"daily-orders\""
     ):
         read_statement(written, JOBS)
 
@@ -71,3 +77,46 @@ def test_a_past_of_what_no_job_has_names_the_jobs(written: str) -> None:
 def test_a_conversion_of_time_zones_is_no_past() -> None:
     written = "SELECT (a AT TIME ZONE 'UTC'), b AT TIME ZONE 'UTC' FROM items"
     assert read_statement(written, JOBS).sql == written
+
+
+@pytest.mark.parametrize(
+    ("written", "reason", "position"),
+    [
+        ("FROM items AT EPOCH x", "AT EPOCH takes a whole number", 20),
+        ("FROM items AT EPOCH", "AT EPOCH takes a whole number", 19),
+        ("EXPLAIN FROM items AT EPOCH -1", "AT EPOCH takes a whole number", 28),
+        ("FROM items AT TIME now()", "AT TIME takes a time in quotes", 19),
+        ("FROM items AT TIME 'noon'", "'noon' is not a time", 19),
+        ("FROM items AT (VERSION => 3)", "after AT comes EPOCH", 14),
+        ("FROM n, nosuch AT EPOCH 3", "there is no job 'nosuch'", 8),
+    ],
+)
+def test_a_mistake_in_a_past_is_shown_at_its_place(
+    written: str, reason: str, position: int
+) -> None:
+    with pytest.raises(StatementRefused, match=reason) as refused:
+        read_statement(written, JOBS)
+    assert refused.value.position == position
+
+
+def test_each_position_leads_back_to_what_was_written() -> None:
+    written = "SELECT x FROM items AT EPOCH 3 JOIN daily-orders USING (y) WHERE z"
+    found = read_statement(written, JOBS)
+    for word in ("x", "JOIN", "USING", "(y)", "WHERE", "z"):
+        assert found.find_written(found.sql.index(word)) == written.index(word)
+    assert found.find_written(found.sql.index('"items')) == written.index("items")
+    assert found.find_written(found.sql.index('"daily')) == written.index("daily")
+    assert written.index("items") <= found.find_written(found.sql.index("EPOCH")) <= 30
+
+
+def test_the_line_of_a_mistake_is_shown_with_a_caret() -> None:
+    assert point_at("SELECT 1,\n\tnosuch\nFROM t", 11) == "\n\nLINE 2:  nosuch\n         ^"
+    long = "SELECT " + "a, " * 100 + "nosuch"
+    line, caret = point_at(long, long.index("nosuch")).strip("\n").split("\n")
+    assert len(line) <= 100 and line[caret.index("^") :] == "nosuch"
+
+
+def test_a_name_is_quoted_where_sql_needs_it() -> None:
+    names = ["items", "daily-orders", "city_stats", "orders.by-day"]
+    quoted = ["items", '"daily-orders"', "city_stats", 'orders."by-day"']
+    assert list(map(quote_name, names)) == quoted

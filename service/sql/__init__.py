@@ -1,0 +1,1 @@
+"""SQL over results: whose turn it is, and the processes that answer."""
