@@ -93,7 +93,7 @@ MISTAKES: dict[str, tuple[str, str, Any, int, str, str, str]] = {
     ),
     "a table in SQL": (
         *("POST", "/v1/sql", {"sql": "SELECT * FROM itmes"}),
-        *(422, "sql-refused", "itmes does not exist", "the jobs are items"),
+        *(422, "sql-refused", "there is no job 'itmes'", "the jobs are items"),
     ),
     "a column in SQL": (
         *("POST", "/v1/sql", {"sql": "SELECT totl FROM items"}),
