@@ -46,7 +46,9 @@ def narrow_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     if rows.schema == schema:
         return rows
     pieces = split_rows(rows, limits.ARRAY_TEXT_BYTES_MAX)
-    return pa.concat_tables([piece.cast(schema) for piece in pieces])
+    # A slice keeps its offsets, which are those of the whole array: copy it.
+    copies = (piece.take(pa.array(range(len(piece)))) for piece in pieces)
+    return pa.concat_tables([copy.cast(schema) for copy in copies])
 
 
 def split_rows(rows: T, size_max: int) -> Iterator[T]:
