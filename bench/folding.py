@@ -42,9 +42,10 @@ from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
 from jobs.edge.rows.weighted_rows import BUCKET, POSITION, WEIGHT, pack_rows
-from jobs.edge.state.bucket_states import CommittedEpoch
+from jobs.edge.state.bucket_states import CommittedEpoch, CommittedState
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
+from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks.body import collector_off
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
@@ -169,13 +170,14 @@ class EpochsByHand:
         self.uuid = uuid4().hex
         task = FoldTask(
             self.plan,
-            self.table.root,
-            self.cache,
-            self.row.epoch + 1,
-            self.uuid,
-            self.line[-1].stamp,
-            self.table.version,
-            tuple(self.line),
+            CommittedState(
+                self.table.root,
+                self.cache,
+                self.line[-1].stamp,
+                self.table.version,
+                tuple(self.line),
+            ),
+            EpochAttempt(self.row.epoch + 1, self.uuid),
         )
         (output,) = ViewsFold((task,), 1)(iter([pack_rows(0, rows)]))
         return msgspec.json.decode(output["payload"][0].as_py(), type=FoldReport)

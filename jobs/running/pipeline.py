@@ -46,10 +46,9 @@ from jobs.edge.spark.task_errors import collect_rows
 from jobs.edge.state.bucket_states import hot_state_of, stamp_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.due_changes import write_sorted
-from jobs.edge.table.file_writer import AddedFile, by_part, file_name
-from jobs.edge.tasks.decode import DecodeTask
+from jobs.edge.table.file_writer import AddedFile, EpochAttempt, by_part, file_name
+from jobs.edge.tasks.decode import DecodeTask, SourcesDecode
 from jobs.edge.tasks.decode_inputs import ViewInputs
-from jobs.edge.tasks.decode_sources import SourcesDecode
 from jobs.edge.tasks.dedupe import DedupeTask
 from jobs.edge.tasks.fold import OUTPUT_SCHEMA, FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
@@ -60,9 +59,9 @@ from jobs.running.epoch_size import EpochSize, run_in_halves
 from jobs.running.input_limits import InputLimits
 from jobs.running.outcome import EpochTooLarge, Outcome
 from jobs.running.phases import Phases
-from jobs.running.sources import KeptState, RunningInputs, RunningSource
+from jobs.running.sources import RunningInputs, RunningSource
 from jobs.running.stages import Stages
-from jobs.running.views import VIEWS, RunningView, Subtable, sum_views
+from jobs.running.views import VIEWS, KeptState, RunningView, Subtable, sum_views
 from jobs.table.parts import CHANGELOG
 from schemas.limits import TASK_BYTES_MAX
 from schemas.spec.job import JobSpec
@@ -131,7 +130,7 @@ class Pipeline:
         }
 
     @property
-    def _states(self) -> list[RunningView | KeptState]:
+    def _states(self) -> list[KeptState]:
         """All that has state: the views, and what belongs to none of them."""
         return [*self.views, *self.inputs.states]
 
@@ -209,9 +208,11 @@ class Pipeline:
     def _run(self, ranges: tuple[OffsetRange, ...], ends: Offsets) -> EpochRow:
         """Compute one epoch, check it and commit it; without `ranges`, an epoch without data."""
         self.phases.begin()
-        epoch, uuid = self.newest.epoch + 1, uuid4().hex
+        attempt = EpochAttempt(
+            self.newest.epoch + 1, uuid4().hex, self.spec.durable, self.task_bytes_max
+        )
         if ranges:
-            outcome = self._compute(ranges, epoch, uuid)
+            outcome = self._compute(ranges, attempt)
             self.check_source()
             outcome.check_reports(ranges)
             self._limits.check(outcome.ranges)
@@ -219,7 +220,7 @@ class Pipeline:
             for state, inputs in self.inputs.list_sides():
                 outcome.check_side(state.number, inputs)
         else:
-            outcome, counters = self._do_due_work(epoch, uuid), {}
+            outcome, counters = self._do_due_work(attempt), {}
         own = {view.name: view.count(outcome, data=bool(ranges)) for view in self.views}
         if ranges:
             for view in self.views:
@@ -236,8 +237,8 @@ class Pipeline:
             counters["event_lag_ms"] = committed_ms - latest
         files = self._list_files(outcome)
         row = EpochRow(
-            epoch=epoch,
-            uuid=uuid,
+            epoch=attempt.epoch,
+            uuid=attempt.uuid,
             generation=self.newest.generation,
             kind="data" if ranges else "time",
             committed_at=committed_ms * 1_000,
@@ -256,13 +257,13 @@ class Pipeline:
         self.on_commit(row, files)
         return row
 
-    def _do_due_work(self, epoch: int, uuid: str) -> Outcome:
+    def _do_due_work(self, attempt: EpochAttempt) -> Outcome:
         """Fold the due work of each view, if there is any."""
         outcome = Outcome()
         for view in self.views:
             work = view.due_work.due(self.clock.now)
             if work is not None:
-                fold = self._make_fold_task(view, epoch, uuid, work.now_ms)
+                fold = self._make_fold_task(view, attempt, work.now_ms)
                 self._fold_time(outcome, work, fold)
                 view.due_work.complete(work, outcome.timers_of(view.number))
         return outcome
@@ -300,8 +301,9 @@ class Pipeline:
         outcome.folds += folds
         due_files = [file for each in folds for file in each.due]
         if due_files:
-            name = file_name(CHANGELOG, fold.epoch, fold.uuid, "driver")
-            changes = write_sorted(fold.root, name, due_files, durable=self.spec.durable)
+            attempt, root = fold.attempt, fold.committed.root
+            name = file_name(CHANGELOG, attempt.epoch, attempt.uuid, "driver")
+            changes = write_sorted(root, name, due_files, durable=attempt.durable)
             folds[0].files.append(changes)
         self.phases.lap("tasks")
         failpoint("after_tasks")
@@ -310,8 +312,7 @@ class Pipeline:
         self,
         source: RunningSource,
         ranges: tuple[OffsetRange, ...],
-        epoch: int,
-        uuid: str,
+        attempt: EpochAttempt,
         readers: tuple[ViewInputs, ...],
         targets: int,
     ) -> DecodeTask:
@@ -322,11 +323,8 @@ class Pipeline:
             self.connections[source.spec.source.connection],
             ranges,
             self.table.root,
-            epoch,
-            uuid,
-            durable=self.spec.durable,
+            attempt,
             horizons=self.clock.horizons,
-            bytes_max=self.task_bytes_max,
             starts=self.clock.starts(ranges),
             memories=self.newest.counts.remember(source.name, partitions),
             now_ms=self.clock.now,
@@ -339,33 +337,26 @@ class Pipeline:
             joins=self.inputs.joins,
         )
 
-    def _make_fold_task(self, view: RunningView, epoch: int, uuid: str, now: int) -> FoldTask:
+    def _make_fold_task(self, view: RunningView, attempt: EpochAttempt, now: int) -> FoldTask:
         rules = rules_of(view.spec, withhold=view.due_work.withholds, closing=view.closing)
         return FoldTask(
             view.plan,
-            view.root,
-            view.cache,
-            epoch,
-            uuid,
-            base=stamp_of(self.newest),
-            version=self.table.version,
-            recent_epochs=tuple(view.recent_epochs),
+            view.at(stamp_of(self.newest), self.table.version),
+            attempt,
             rules=rules,
             now_ms=now,
             watermark=view.due_work.watermark,
             in_order=self.inputs.in_order,
-            durable=self.spec.durable,
-            bytes_max=self.task_bytes_max,
             buckets=view.spec.state.buckets,
             view=view.number,
         )
 
-    def _compute(self, ranges: tuple[OffsetRange, ...], epoch: int, uuid: str) -> Outcome:
+    def _compute(self, ranges: tuple[OffsetRange, ...], attempt: EpochAttempt) -> Outcome:
         """Run all stages over `ranges` in Spark."""
         now, targets = self.clock.now, self.stages.count_tasks(ranges)
+        base, version = stamp_of(self.newest), self.table.version
         folds = tuple(
-            self._make_fold_task(view, epoch, uuid, view.due_work.advance(now))
-            for view in self.views
+            self._make_fold_task(view, attempt, view.due_work.advance(now)) for view in self.views
         )
         deadlines = {view.name: fold.deadline for view, fold in zip(self.views, folds, strict=True)}
         decodes, dedupes = list[DecodeTask](), list[DedupeTask]()
@@ -374,35 +365,20 @@ class Pipeline:
                 self.inputs.inputs_of(each, source.plan.used, targets, deadlines.get(each.name))
                 for each in source.readers
             )
-            decodes.append(self._make_decode_task(source, ranges, epoch, uuid, readers, targets))
+            decodes.append(self._make_decode_task(source, ranges, attempt, readers, targets))
             if (images := source.images) is not None:
                 dedupes.append(
                     DedupeTask(
                         source.plan,
-                        images.root,
-                        images.cache,
-                        epoch,
-                        uuid,
-                        base=stamp_of(self.newest),
-                        version=self.table.version,
-                        recent_epochs=tuple(images.recent_epochs),
+                        images.at(base, version),
+                        attempt,
                         views=readers,
                         number=images.number,
                         targets=targets,
                         truncations=Truncations.of_json(self.newest.time.truncations),
-                        durable=self.spec.durable,
-                        bytes_max=self.task_bytes_max,
                     )
                 )
-        joins = self.inputs.make_join_tasks(
-            targets,
-            epoch,
-            uuid,
-            base=stamp_of(self.newest),
-            version=self.table.version,
-            durable=self.spec.durable,
-            bytes_max=self.task_bytes_max,
-        )
+        joins = self.inputs.make_join_tasks(targets, attempt, base, version)
         between: list[list[ParcelTask]] = [[*dedupes], *joins] if dedupes else joins
         planned = self.stages.plan(
             ranges, SourcesDecode(tuple(decodes)), between, ViewsFold(folds, targets)

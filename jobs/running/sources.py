@@ -9,7 +9,6 @@ source with `dedupe`. The number is in the target of each parcel.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -22,32 +21,16 @@ from jobs.core.plan.tree import Column, Plan
 from jobs.edge.kafka.offset_ranges import OffsetRange, split_ranges
 from jobs.edge.rows.late_rows import Deadline
 from jobs.edge.rows.weighted_rows import parcelling_of
-from jobs.edge.state.bucket_states import CommittedEpoch
+from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks.decode_inputs import SourceRules, ViewInputs
 from jobs.edge.tasks.join import JoinTask, SideState
 from jobs.edge.tasks.parcel_task import ParcelTask
-from jobs.running.views import RunningView, recent_epochs_of
+from jobs.running.views import KeptState, RunningView, recent_epochs_of
 from jobs.table.files import LiveFile
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.view_path import view_root
-
-
-@dataclass(slots=True)
-class KeptState:
-    """State that belongs to no view: the images of a source, or a side of a join."""
-
-    number: int  # among the readers of parcels
-    name: str  # of its part of the table
-    plan: Plan
-    root: TablePath
-    cache: Path
-    recent_epochs: deque[CommittedEpoch]
-
-    def extend(self, row: EpochRow) -> None:
-        """Take the epoch that was committed."""
-        self.recent_epochs.append(CommittedEpoch.of(row.of_view(self.name)))
 
 
 @dataclass(slots=True)
@@ -168,23 +151,14 @@ class RunningInputs:
         return ViewInputs(number, reader.name, reader.plan, root, indexes, deadline, parcelling)
 
     def make_join_tasks(
-        self,
-        targets: int,
-        epoch: int,
-        uuid: str,
-        *,
-        base: Stamp,
-        version: int,
-        durable: bool,
-        bytes_max: int,
+        self, targets: int, attempt: EpochAttempt, base: Stamp, version: int
     ) -> list[list[ParcelTask]]:
         """Return the tasks of the first join of each tree, then those of the second ones, ..."""
         of_trees: list[list[ParcelTask]] = []
 
         def state_of(side: Side) -> SideState:
             kept = self.sides[side.name]
-            recent = tuple(kept.recent_epochs)
-            return SideState(kept.number, side, kept.root, kept.cache, base, version, recent)
+            return SideState(kept.number, side, kept.at(base, version))
 
         for tree in self._inputs.trees:
             after = [stage.left for stage in tree.stages[1:]]
@@ -198,10 +172,7 @@ class RunningInputs:
                         state_of(stage.right),
                         tuple(self.inputs_of(each, stage.join.columns, targets) for each in who),
                         targets,
-                        epoch,
-                        uuid,
-                        durable=durable,
-                        bytes_max=bytes_max,
+                        attempt,
                     )
                     for stage, who in zip(tree.stages, readers, strict=True)
                 ]

@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 
 from jobs.edge.kafka.offset_ranges import OffsetRange, count_planned_records
 from jobs.edge.rows.weighted_rows import SPARK_PARCELS, TARGET
-from jobs.edge.tasks.decode_sources import SourcesDecode
 from jobs.edge.tasks.epoch import EpochTask
 from jobs.edge.tasks.fold import OUTPUT_SCHEMA
 from jobs.edge.tasks.fold_views import ViewsFold
@@ -35,7 +34,7 @@ class Stages:
     def plan(
         self,
         ranges: Sequence[OffsetRange],
-        decode: SourcesDecode,
+        decode: ParcelTask,
         between: Sequence[Sequence[ParcelTask]],
         fold: ViewsFold,
     ) -> DataFrame | RDD[tuple[str, bytes]]:
@@ -45,9 +44,10 @@ class Stages:
         targets = fold.targets
         if targets == 1:
             numbers = self.spark.sparkContext.parallelize(range(len(ranges)), 1)
-            return numbers.mapPartitions(EpochTask(decode, tuple(chain(*between)), fold))
+            return numbers.mapPartitions(EpochTask(TaskChain((decode, *chain(*between))), fold))
         target = F.col(TARGET) % targets  # those of a second view follow the first one's
-        sent = self._number_ranges(ranges).mapInArrow(decode, SPARK_PARCELS)
+        decoding = TaskChain((decode,))
+        sent = self._number_ranges(ranges).mapInArrow(decoding, SPARK_PARCELS)
         for tasks in between:
             chained = TaskChain(tuple(tasks))
             sent = sent.repartitionById(targets, target).mapInArrow(chained, SPARK_PARCELS)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from jobs.core.fold.state import Stamp
 from jobs.core.fold.window_closing import Closing
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.time.due_work import DueWork
-from jobs.edge.state.bucket_states import CommittedEpoch, find_recent_epochs
+from jobs.edge.state.bucket_states import CommittedEpoch, CommittedState, find_recent_epochs
 from jobs.edge.table.file_writer import AddedFile
 from jobs.running.outcome import Outcome
 from jobs.table.files import LiveFile, files_of_view
@@ -43,19 +44,33 @@ def recent_epochs_of(
 
 
 @dataclass(slots=True)
-class RunningView:
-    """One view of a running job; "" is the job's own query."""
+class KeptState:
+    """State with a part of the table: of a view, the images of a source, or a side of a join."""
 
-    number: int
-    name: str
-    spec: JobSpec  # as of a job with this view only
+    number: int  # among the readers of parcels
+    name: str  # of its part of the table
     plan: Plan
     root: TablePath
     cache: Path
+    recent_epochs: deque[CommittedEpoch]
+
+    def extend(self, row: EpochRow) -> None:
+        """Take the epoch that was committed."""
+        self.recent_epochs.append(CommittedEpoch.of(row.of_view(self.name)))
+
+    def at(self, base: Stamp, version: int) -> CommittedState:
+        """Return what a task gets of it; `version` is the table's, at base."""
+        return CommittedState(self.root, self.cache, base, version, tuple(self.recent_epochs))
+
+
+@dataclass(slots=True)
+class RunningView(KeptState):
+    """One view of a running job; "" is the job's own query."""
+
+    spec: JobSpec  # as of a job with this view only
     newest: EpochRow  # as this view sees it
     due_work: DueWork
     closing: Closing | None
-    recent_epochs: deque[CommittedEpoch] = field(default_factory=deque)
 
     @classmethod
     def of(
@@ -74,10 +89,11 @@ class RunningView:
         return cls(
             number,
             name,
-            spec,
             plan,
             view_root(table, name),
             cache,
+            recent_epochs_of(table, name, files, newest),
+            spec,
             own,
             DueWork(
                 spec.minibatch,
@@ -87,13 +103,12 @@ class RunningView:
                 closing=closing,
             ),
             closing,
-            recent_epochs_of(table, name, files, newest),
         )
 
     def extend(self, row: EpochRow) -> None:
         """Take the epoch that was committed."""
+        KeptState.extend(self, row)
         self.newest = row.of_view(self.name)
-        self.recent_epochs.append(CommittedEpoch.of(self.newest))
 
     def count(self, outcome: Outcome, *, data: bool) -> dict[str, Any]:
         """Return the view's counters of an epoch; raise BrokenLaw if rows of it got lost."""

@@ -33,6 +33,7 @@ from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Records
 from jobs.edge.process.broker import Broker
 from jobs.edge.rows.weighted_rows import REPORT, WEIGHT, parcelling_of, unpack_parcels
+from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks import decode as decode_task
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.decode_inputs import SourceRules, ViewInputs
@@ -97,8 +98,7 @@ def decoded(
         {},
         (OffsetRange("items", 0, 0, count),),
         root,
-        1,
-        "uuid",
+        EpochAttempt(1, "uuid"),
         horizons={"items": NOW_MS + 300_000},
         views=(view,),
     )

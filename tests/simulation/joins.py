@@ -76,13 +76,16 @@ def joined(
     changes = [_by_bucket(side, rows.pop(side.number)) for side in sides]
     for side, (arrived, _) in zip(sides, changes, strict=True):
         report.arrived[side.number] = arrived
-    states = [BucketStates(side, layout, None) for side in sides]  # type: ignore[arg-type]
+    states = [BucketStates(side.committed, layout, None) for side in sides]  # type: ignore[arg-type]
     operator = JoinOperator(task.stage.join, _refuse)
     upserts: list[dict[int, Upserts]] = [{}, {}]
     found: list[tuple[int, Row]] = []
     for bucket in sorted({bucket for _, of_side in changes for bucket in of_side}):
         hot: list[Any] = [each.catch_up(bucket) for each in states]
-        with hot[0].view(task.left.base) as left, hot[1].view(task.right.base) as right:
+        with (
+            hot[0].view(task.left.committed.base) as left,
+            hot[1].view(task.right.committed.base) as right,
+        ):
             arranged = [
                 SideRows(side.side, state, of_side.get(bucket, ()))
                 for side, state, (_, of_side) in zip(sides, (left, right), changes, strict=True)
@@ -95,7 +98,7 @@ def joined(
                 found += [(weight, row) for row, weight in joined_rows]
             for number, each in enumerate(arranged):
                 upserts[number][bucket] = each.fold()
-                hot[number].remember(task.epoch, task.uuid, upserts[number][bucket])
+                hot[number].remember(task.attempt.epoch, task.attempt.uuid, upserts[number][bucket])
     for side, of_buckets in zip(sides, upserts, strict=True):
         report.files[side.side.name] = _write(world, task, side, of_buckets)
     sent = {each.number: _for_reader(task, each, found) for each in task.readers}
@@ -131,7 +134,9 @@ def _write(
 ) -> list[AddedFile]:
     if not any(len(each) for each in upserts.values()):
         return []
-    name = file_name(ACCUMULATORS, task.epoch, task.uuid, f"j{side.number}")
+    name = file_name(ACCUMULATORS, task.attempt.epoch, task.attempt.uuid, f"j{side.number}")
     placed = place_name(name, side.side.name)
-    added = world.disk.write(placed, upserts, (task.epoch, task.epoch), len(upserts))
+    added = world.disk.write(
+        placed, upserts, (task.attempt.epoch, task.attempt.epoch), len(upserts)
+    )
     return [replace(added, path=name, part=ACCUMULATORS)]

@@ -20,7 +20,7 @@ from jobs.core.values.change import Changes, Filtered, Rejected, Skipped
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.state.bucket_states import BucketStates, stamp_of
 from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS
-from jobs.edge.table.file_writer import AddedFile, file_name
+from jobs.edge.table.file_writer import AddedFile, EpochAttempt, file_name
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.range_report import RangeReport
@@ -89,21 +89,13 @@ class SimulatedPipeline(Pipeline):
 
     world: World
 
-    def _compute(self, ranges: tuple[OffsetRange, ...], epoch: int, uuid: str) -> Outcome:
+    def _compute(self, ranges: tuple[OffsetRange, ...], attempt: EpochAttempt) -> Outcome:
         now = self.clock.now
         folds = [
-            self._make_fold_task(view, epoch, uuid, view.due_work.advance(now))
-            for view in self.views
+            self._make_fold_task(view, attempt, view.due_work.advance(now)) for view in self.views
         ]
-        joins = self.inputs.make_join_tasks(
-            1,
-            epoch,
-            uuid,
-            base=stamp_of(self.newest),
-            version=self.table.version,
-            durable=self.spec.durable,
-            bytes_max=self.task_bytes_max,
-        )
+        base, version = stamp_of(self.newest), self.table.version
+        joins = self.inputs.make_join_tasks(1, attempt, base, version)
         return ran(self.world, folds, list(chain.from_iterable(joins)), ranges)
 
 
@@ -168,8 +160,8 @@ def decoded(
             report.skipped += isinstance(outcome, Skipped)
             report.filtered += isinstance(outcome, Filtered)
     if rejects:
-        name = file_name(QUARANTINE, task.epoch, task.uuid, f"m{ordinal}")
-        epochs = (task.epoch, task.epoch)
+        name = file_name(QUARANTINE, task.attempt.epoch, task.attempt.uuid, f"m{ordinal}")
+        epochs = (task.attempt.epoch, task.attempt.epoch)
         report.quarantine = [world.disk.write(name, rejects, epochs, len(rejects))]
     shipped = {each.number: each.consolidated(ordinal, changes) for each in readers}
     report.shipped = {number: len(own) for number, own in shipped.items()}
@@ -190,16 +182,16 @@ def folded(world: World, view: SimulatedView, task: FoldTask, rows: list[Weighte
     by_bucket: dict[int, list[Weighted]] = defaultdict(list)
     for row in rows:
         by_bucket[bucket_of(row[0], types, 3)].append(row)
-    states = BucketStates(task, LAYOUT, None)  # type: ignore[arg-type]
+    states = BucketStates(task.committed, LAYOUT, None)  # type: ignore[arg-type]
     changelog, state_files = [], {}
     for bucket, found in sorted(by_bucket.items()):
         keys, arguments, positions, weights = zip(*found, strict=True)
         deltas = program.gather(keys, *zip(*arguments, strict=True), positions, weights)
         state: Any = states.catch_up(bucket)
-        with state.view(task.base) as seen:
+        with state.view(task.committed.base) as seen:
             context = FoldContext(encode, task.rules, task.now_ms, task.watermark)
             done = fold_bundle(program, seen, deltas, context)
-            state.remember(task.epoch, task.uuid, done.upserts)
+            state.remember(task.attempt.epoch, task.attempt.uuid, done.upserts)
         first = bucket << SEQ_BUCKET_BITS
         changelog += [
             (first + n, str(op), key, row) for n, (op, key, row) in enumerate(done.changelog)
@@ -210,8 +202,8 @@ def folded(world: World, view: SimulatedView, task: FoldTask, rows: list[Weighte
         report.below_zero_delta += done.counters.below_zero_delta
     for part, content in ((CHANGELOG, changelog), (ACCUMULATORS, state_files)):
         if content:
-            name = file_name(part, task.epoch, task.uuid, "f0")
-            epochs = (task.epoch, task.epoch)
+            name = file_name(part, task.attempt.epoch, task.attempt.uuid, "f0")
+            epochs = (task.attempt.epoch, task.attempt.epoch)
             placed = place_name(name, view.name)
             added = world.disk.write(placed, content, epochs, len(content))
             report.files.append(replace(added, path=name, part=part))

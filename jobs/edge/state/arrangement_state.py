@@ -33,7 +33,7 @@ from jobs.edge.rows.packed_rows import canonical
 from jobs.edge.rows.row_codes import Codes
 from jobs.edge.rows.time_columns import OF_GROUPS
 from jobs.edge.state.bucket_lock import hold_bucket
-from jobs.edge.state.bucket_states import StateFiles, StateSource, TaskBase
+from jobs.edge.state.bucket_states import CommittedState, StateFiles, StateSource
 from jobs.edge.state.errors import HotStateError, StampMoved
 from jobs.edge.state.open_states import OpenStates
 from jobs.edge.state.redo_files import find_checked, find_redo, store_checked, store_redo
@@ -255,13 +255,13 @@ _states = OpenStates[ArrangementState]()
 class SideStates:
     """The states of the buckets of a side, and their rows in the table."""
 
-    def __init__(self, task: TaskBase, side: Side) -> None:
+    def __init__(self, committed: CommittedState, side: Side) -> None:
         self._side = side
         self._plan = side.state.fingerprint
         self._layout = layout_of(side.state)
         self._keys = len(side.inputs.group)
-        self._source = StateSource(task, (ACCUMULATORS,), "bucket")
-        self._files = StateFiles(task.root, self._layout, (ACCUMULATORS,))
+        self._source = StateSource(committed, (ACCUMULATORS,), "bucket")
+        self._files = StateFiles(committed.root, self._layout, (ACCUMULATORS,))
         self._schema = self._layout.schema(ACCUMULATORS)
 
     def catch_up(self, bucket: int) -> ArrangementState:

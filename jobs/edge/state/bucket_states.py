@@ -80,23 +80,15 @@ def find_recent_epochs(
     return recent_epochs[incomplete[-1] :] if incomplete else recent_epochs
 
 
-class TaskBase(Protocol):
+@dataclass(frozen=True, slots=True)
+class CommittedState:
     """The committed state that a task starts from."""
 
-    @property
-    def root(self) -> TablePath: ...
-
-    @property
-    def cache(self) -> Path: ...
-
-    @property
-    def base(self) -> Stamp: ...
-
-    @property
-    def version(self) -> int: ...  # of the table, at base
-
-    @property
-    def recent_epochs(self) -> tuple[CommittedEpoch, ...]: ...  # in order, base last
+    root: TablePath
+    cache: Path
+    base: Stamp
+    version: int  # of the table, at base
+    recent_epochs: tuple[CommittedEpoch, ...]  # in order, base last
 
 
 class RememberingState(BucketState[C], Protocol[C]):
@@ -108,15 +100,10 @@ class RememberingState(BucketState[C], Protocol[C]):
 class BucketStates:
     """The hot states in LMDB of groups for the buckets of a task."""
 
-    def __init__(
-        self,
-        task: TaskBase,
-        layout: TableLayout,
-        hot_layout: Layout,
-    ) -> None:
+    def __init__(self, committed: CommittedState, layout: TableLayout, hot_layout: Layout) -> None:
         self._hot_layout = hot_layout
-        self._source = StateSource(task, GROUP_STATE, "bucket")
-        self._files = StateFiles(task.root, layout, GROUP_STATE)
+        self._source = StateSource(committed, GROUP_STATE, "bucket")
+        self._files = StateFiles(committed.root, layout, GROUP_STATE)
 
     def catch_up(self, bucket: int) -> HotState:
         """Bring the state of a bucket to the task's base and return it."""
@@ -132,11 +119,11 @@ class BucketStates:
 class StateSource:
     """Where the buckets of a task get their changes from: this host, or the table's files."""
 
-    def __init__(self, task: TaskBase, parts: Collection[str], name: str) -> None:
-        self._task = task
+    def __init__(self, committed: CommittedState, parts: Collection[str], name: str) -> None:
+        self._committed = committed
         self._parts = parts
-        self._home, self._name = on_this_host(task.cache), name  # of the directories
-        self._stamps = [epoch.stamp for epoch in task.recent_epochs]
+        self._home, self._name = on_this_host(committed.cache), name  # of the directories
+        self._stamps = [epoch.stamp for epoch in committed.recent_epochs]
 
     def directory(self, bucket: int) -> Path:
         """Return where this host keeps the state of a bucket."""
@@ -152,7 +139,7 @@ class StateSource:
         def load(stamp: Stamp | None) -> Iterator[tuple[Stamp, C | None]]:
             return self._steps(state, stamp, read)
 
-        catch_up(state, self._task.base, self._stamps, load)
+        catch_up(state, self._committed.base, self._stamps, load)
 
     def _steps(
         self,
@@ -164,11 +151,11 @@ class StateSource:
 
         A recent epoch comes from the records that this host stored, or from its files.
         """
-        task = self._task
+        committed = self._committed
         recent = [
-            epoch for epoch in task.recent_epochs if stamp is not None and epoch.stamp > stamp
+            epoch for epoch in committed.recent_epochs if stamp is not None and epoch.stamp > stamp
         ]
-        known = stamp is not None and any(epoch.stamp == stamp for epoch in task.recent_epochs)
+        known = stamp is not None and any(epoch.stamp == stamp for epoch in committed.recent_epochs)
         if known:
             for epoch in recent:
                 records = state.recall(epoch.stamp)
@@ -176,14 +163,14 @@ class StateSource:
                 yield from zip(repeat(epoch.stamp), found)
             return
         for part_file in self._live_files:  # oldest first, so that the newest row of a key wins
-            yield from zip(repeat(task.base), read([part_file]))
+            yield from zip(repeat(committed.base), read([part_file]))
 
     @cached_property
     def _live_files(self) -> list[tuple[str, str]]:
         """The state files of the table at base; a task reads the list once, for a rebuild."""
         return [
             (file.part, file.path)
-            for file in live_files(open_table(self._task.root, self._task.version))
+            for file in live_files(open_table(self._committed.root, self._committed.version))
             if file.part in self._parts
         ]
 

@@ -27,7 +27,7 @@ from jobs.core.values.order_key import shorten_key
 from jobs.edge.rows.columns import conform, to_arrow
 from jobs.edge.rows.image_rows import CHANGES, KEY_PARTITION, KEY_TIME, Images
 from jobs.edge.rows.packed_rows import RowPacker, canonical
-from jobs.edge.state.bucket_states import StateFiles, StateSource, TaskBase
+from jobs.edge.state.bucket_states import CommittedState, StateFiles, StateSource
 from jobs.edge.state.hot_records import Keys, Layout, Records, decode_group, pack_group
 from jobs.edge.state.hot_state import HotState, open_shared
 from jobs.edge.state.multiset_records import KEY_BYTES_MAX
@@ -165,12 +165,12 @@ class ImageRecords:
 class ImageStates:
     """The hot states of images for the buckets of a task."""
 
-    def __init__(self, task: TaskBase, plan: Plan, layout: TableLayout) -> None:
+    def __init__(self, committed: CommittedState, plan: Plan, layout: TableLayout) -> None:
         key_types = tuple(column.type for column in plan.primary_key)
         self._layout = Layout(f"images of {plan.fingerprint}", key_types, ())
         self._images = layout.images
-        self._source = StateSource(task, (ROWS,), "rows")
-        self._files = StateFiles(task.root, layout, (ROWS,))
+        self._source = StateSource(committed, (ROWS,), "rows")
+        self._files = StateFiles(committed.root, layout, (ROWS,))
         self.records = ImageRecords(plan, self._layout)
 
     def catch_up(self, bucket: int) -> HotState:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.edge.rows.file_statistics import Extremes, find_extremes, format_statistics
-from schemas.limits import ENCODING_SAMPLE_ROWS
+from schemas.limits import ENCODING_SAMPLE_ROWS, TASK_BYTES_MAX
 from schemas.table.object_path import TablePath, sink
 from schemas.table.parquet_file import WRITTEN
 from schemas.table.view_path import place_name, place_part
@@ -56,6 +56,21 @@ def by_part(files: Iterable[AddedFile]) -> dict[str, list[str]]:
 def file_name(part: str, epoch: int, uuid: str, writer: str) -> str:
     """Return a name unique to the attempt, so a zombie never overwrites a committed file."""
     return f"part={part}/{epoch:010d}-{uuid}-{writer}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class EpochAttempt:
+    """An attempt at an epoch; what all of its tasks get."""
+
+    epoch: int
+    uuid: str
+    durable: bool = False
+    bytes_max: int = TASK_BYTES_MAX  # of the rows of a task
+
+    def write(self, root: TablePath, part: str, writer: str, table: pa.Table) -> AddedFile:
+        """Write a file of a part; each writer of an attempt has another name."""
+        name = file_name(part, self.epoch, self.uuid, writer)
+        return write_file(root, name, table, durable=self.durable)
 
 
 def write_file(root: TablePath, name: str, table: pa.Table, *, durable: bool = False) -> AddedFile:

@@ -44,10 +44,6 @@ from jobs.edge.table.epoch_files import (
     SEQ_BUCKET_BITS,
     TableLayout,
 )
-from jobs.edge.table.file_writer import (
-    file_name,
-    write_file,
-)
 from jobs.edge.tasks.fold_inputs import FoldInputs, FoldReport
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS
 from schemas.limits import KEYS_BELOW_ZERO_NAMED_MAX, PAGE_READERS
@@ -74,8 +70,8 @@ class ColumnarFold:
         self.report = report
         self.query = columnar_query(layout.program)
         self.plan = task.plan.fingerprint
-        self.source = StateSource(task, GROUP_STATE, "bucket")
-        self.files = StateFiles(task.root, layout, GROUP_STATE)
+        self.source = StateSource(task.committed, GROUP_STATE, "bucket")
+        self.files = StateFiles(task.committed.root, layout, GROUP_STATE)
         # It has no thread before the first state that exceeds memory.
         self.page_readers = ThreadPoolExecutor(PAGE_READERS)
 
@@ -120,11 +116,11 @@ class ColumnarFold:
     ) -> Folded:
         task = self.task
         state = self._catch_up(bucket)
-        with state.view(task.base) as table:
+        with state.view(task.committed.base) as table:
             if state.exceeds_memory:
                 self._read_pages(table, fold, rows, order)
             folded = fold.fold(table, rows, order)
-            state.remember(task.epoch, task.uuid, records_of(folded, keys))
+            state.remember(task.attempt.epoch, task.attempt.uuid, records_of(folded, keys))
         return folded
 
     def _read_pages(self, table: GroupTable, fold: BucketFold, rows: Rows, order: Array) -> None:
@@ -166,9 +162,8 @@ class ColumnarFold:
         ops = output.changes.ops
         for part, table in output.tables().items():
             if table.num_rows:
-                name = file_name(part, self.task.epoch, self.task.uuid, self.writer)
-                added = write_file(self.task.root, name, table, durable=self.task.durable)
-                report.files.append(added)
+                root = self.task.committed.root
+                report.files.append(self.task.attempt.write(root, part, self.writer, table))
         report.changelog_rows = len(ops)
         report.groups_delta = int((ops == _INSERT).sum()) - int((ops == _DELETE).sum())
         report.counters["misfits"] = report.counters.get("misfits", 0) + output.misfits
@@ -221,7 +216,7 @@ class _Output:
         return [column.take(taken) for column, _ in self.groups]
 
     def _epoch(self, count: int) -> pa.Array:
-        return pa.repeat(pa.scalar(self.fold.task.epoch, pa.int64()), count)
+        return pa.repeat(pa.scalar(self.fold.task.attempt.epoch, pa.int64()), count)
 
     def _changelog(self) -> pa.Table:
         changes = self.changes

@@ -99,7 +99,8 @@ class DecodeTask(DecodeInputs):
         def take(planned: OffsetRange, records: Records) -> None:
             runs[planned].take(records)
             size = sum(run.signed_rows.bytes for run in runs.values())
-            if size * copies > self.bytes_max:  # a row is there for each grouping set and window
+            # A row is there for each grouping set and window.
+            if size * copies > self.attempt.bytes_max:
                 raise RangeTooLarge
 
         return self._read_each(tuple(runs), take)
@@ -244,3 +245,18 @@ class DecodeTask(DecodeInputs):
 
 def _report_failure(failed: RangeReport, run: RangeReader) -> pa.RecordBatch:
     return report_parcel(msgspec.json.encode(msgspec.structs.replace(failed, number=run.number)))
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesDecode:
+    """Decodes all sources of a job: ranges' numbers in, parcels out."""
+
+    tasks: tuple[DecodeTask, ...]  # one for each source; all have all ranges
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows and the report of each range; `batches` have the ranges' numbers."""
+        ordinals = [ordinal for batch in batches for ordinal in batch.column(0).to_pylist()]
+        for task in self.tasks:
+            own = [each for each in ordinals if task.ranges[each].source == task.source]
+            if own:
+                yield from task.decode_ranges(own)

@@ -13,8 +13,8 @@ from jobs.core.time.rows_in_order import PartitionStart
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.rows.late_rows import Deadline
 from jobs.edge.rows.weighted_rows import Parcelling
+from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks.range_decoders import TopicRules
-from schemas.limits import TASK_BYTES_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import SourceMemory
 from schemas.table.object_path import TablePath
@@ -69,12 +69,9 @@ class DecodeInputs:
     connection: Mapping[str, str] = field(repr=False)  # librdkafka's options, with secrets
     ranges: tuple[OffsetRange, ...]
     root: TablePath
-    epoch: int
-    uuid: str
-    durable: bool = False
+    attempt: EpochAttempt
     # By topic: a row with a later time is quarantined.
     horizons: Mapping[str, int] = field(default_factory=dict)
-    bytes_max: int = TASK_BYTES_MAX
     drop_early: bool = False  # the fold drops retractions before the first row of a group
     touches_groups: bool = False  # under a TTL, rows that cancel keep their group alive
     starts: tuple[PartitionStart | None, ...] = ()  # of each range whose rows are checked in order

@@ -24,7 +24,6 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
-from pathlib import Path
 
 import lmdb
 import msgspec
@@ -33,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from jobs.core.fold.state import Clock, GroupTimer, Stamp
+from jobs.core.fold.state import Clock, GroupTimer
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import Booleans, Integers, WeightedRows
 from jobs.core.rows.dedupe import (
@@ -66,15 +65,14 @@ from jobs.edge.rows.weighted_rows import (
     take_batches,
     unpack_parcels,
 )
-from jobs.edge.state.bucket_states import CommittedEpoch
+from jobs.edge.state.bucket_states import CommittedState
 from jobs.edge.state.hot_records import Snapshot
 from jobs.edge.state.hot_state import HotState
 from jobs.edge.state.image_states import ImageStates, KnownImages
 from jobs.edge.table.epoch_files import layout_of
 from jobs.edge.table.file_writer import (
     AddedFile,
-    file_name,
-    write_file,
+    EpochAttempt,
 )
 from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.deduped_rows import (
@@ -91,10 +89,8 @@ from schemas.limits import (
     KEY_CHANGES_AT_ONCE,
     LEFT_KEYS_FORGOTTEN_MAX,
     LEFT_KEYS_MAX,
-    TASK_BYTES_MAX,
     TRUNCATED_KEYS_AT_ONCE,
 )
-from schemas.table.object_path import TablePath
 from schemas.types.arrow_values import from_arrow, one_chunk, to_list
 
 Parcels = Iterator[pa.RecordBatch]
@@ -126,24 +122,17 @@ class DedupeTask:
     """A task between decoding and the fold; a value, so that Spark can send it to the workers."""
 
     plan: Plan  # has the columns of all views
-    root: TablePath
-    cache: Path
-    epoch: int
-    uuid: str
-    base: Stamp
-    version: int  # of the table, at base
-    recent_epochs: tuple[CommittedEpoch, ...]  # in order, base last
+    committed: CommittedState
+    attempt: EpochAttempt
     views: tuple[ViewInputs, ...]
     number: int  # of this task among the readers of parcels
     targets: int
     truncations: Truncations = NO_TRUNCATIONS  # of earlier epochs
-    durable: bool = False
-    bytes_max: int = TASK_BYTES_MAX
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Parcels:
         """Yield the parcels for the fold tasks, and the reports."""
         failpoint("dedupe_task")
-        found = take_batches(batches, self.bytes_max)
+        found = take_batches(batches, self.attempt.bytes_max)
         if found is None:
             yield report_parcel(msgspec.json.encode(DedupeReport(task=-1, too_large=True)))
         parcels = sort_parcels(found or (), self.targets)
@@ -171,7 +160,7 @@ class _Dedupe:
         derived = {view.number: 0 for view in task.views}
         self.report = DedupeReport(task=number, source=task.plan.source, derived=derived)
         self.layout = layout_of(plan)
-        self.states = ImageStates(task, plan, self.layout)
+        self.states = ImageStates(task.committed, plan, self.layout)
         truncated, new = find_truncations(sent)
         self.truncations = task.truncations.add(new)
         self.common = len(plan.used), fingerprint_of(plan), self.truncations
@@ -264,9 +253,8 @@ class _Dedupe:
         task, number = self.task, len(self.report.files)
         if self.tables:
             writer = f"{self.writer}-{number}" if number else self.writer
-            name = file_name(ROWS, task.epoch, task.uuid, writer)
-            table = pa.concat_tables(self.tables)
-            self.report.files.append(write_file(task.root, name, table, durable=task.durable))
+            root, table = task.committed.root, pa.concat_tables(self.tables)
+            self.report.files.append(task.attempt.write(root, ROWS, writer, table))
         self.tables = []
 
 
@@ -337,7 +325,7 @@ class _Keys:
         self.states.append(state)
         written: list[Written] = []
         due: list[GroupTimer] = []
-        with state.view(self.task.base) as view:
+        with state.view(self.task.committed.base) as view:
             self.stored += view.records(self.names[self.edges[number] : self.edges[number + 1]])
             if self.of.truncations.new:
                 for others in self._walk(view, self._find_keys(rows)):
@@ -438,18 +426,18 @@ class _Keys:
         self, plain: Integers, removed: Booleans, after: Sequence[pa.Array], packed: Sequence[bytes]
     ) -> None:
         """Remember the new states on this host, and add them to the file of the part."""
-        task, layout = self.task, self.of.layout.images
+        attempt, layout = self.task.attempt, self.of.layout.images
         edges = np.searchsorted(plain, self.edges).tolist()
         sizes = [end - start for start, end in pairwise(edges)]
         for number, state in enumerate(self.states):
             records = self.records.encode(self.written[number], self.due[number])
             for at in plain[edges[number] : edges[number + 1]].tolist():
                 records.groups[self.names[at]] = None if removed[at] else packed[at]
-            state.remember(task.epoch, task.uuid, records)
+            state.remember(attempt.epoch, attempt.uuid, records)
         of_buckets = np.array([bucket.number for bucket in self.buckets])
         taken = pa.array(plain)
         table = layout.table_of_rows(
-            task.epoch,
+            attempt.epoch,
             np.repeat(of_buckets, sizes),
             removed[plain],
             [column.take(taken) for column in after],
@@ -457,7 +445,7 @@ class _Keys:
         others = list(chain.from_iterable(self.written))
         if others:
             buckets = np.repeat(of_buckets, list(map(len, self.written))).tolist()
-            table = pa.concat_tables([table, layout.table(task.epoch, buckets, others)])
+            table = pa.concat_tables([table, layout.table(attempt.epoch, buckets, others)])
             table = table.take(pa.array(np.argsort(table["bucket"].to_numpy(), kind="stable")))
         if table.num_rows:
             self.of.add(table)

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from jobs.edge.tasks.decode_sources import SourcesDecode
 from jobs.edge.tasks.fold_views import ViewsFold
-from jobs.edge.tasks.parcel_task import ParcelTask
+from jobs.edge.tasks.parcel_task import TaskChain
 from schemas.types.arrow_values import to_list
 
 
@@ -24,15 +23,11 @@ from schemas.types.arrow_values import to_list
 class EpochTask:
     """The function of the only stage; a value, so that Spark can send it to the worker."""
 
-    decode: SourcesDecode
-    between: tuple[ParcelTask, ...]
+    chain: TaskChain
     fold: ViewsFold
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[tuple[str, bytes]]:
         """Yield the reports of all ranges and of the fold, each with its kind."""
         ranges = pa.RecordBatch.from_pydict({"id": list(numbers)})
-        parcels = self.decode.run(iter([ranges]))
-        for task in self.between:
-            parcels = task.run(parcels)
-        for batch in self.fold(parcels):
+        for batch in self.fold(self.chain.run(iter([ranges]))):
             yield from zip(*map(to_list, batch.columns), strict=True)

@@ -50,10 +50,6 @@ from jobs.edge.table.epoch_files import (
     TableLayout,
     layout_of,
 )
-from jobs.edge.table.file_writer import (
-    file_name,
-    write_file,
-)
 from jobs.edge.tasks.body import task_body
 from jobs.edge.tasks.fold_inputs import FoldInputs, FoldReport
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, TIMERS
@@ -147,7 +143,7 @@ class _Fold:
         self.program = layout.program
         self.order = encoder(tuple(kind for _, kind in layout.group))
         self.context = FoldContext(self.order, task.rules, task.now_ms, task.watermark)
-        self.states = BucketStates(task, layout, Layout.of(task.plan))
+        self.states = BucketStates(task.committed, layout, Layout.of(task.plan))
         self.keys: list[Key] = []
         self.changelog: list[ChangelogRow] = []
         self.seqs: list[int] = []
@@ -191,9 +187,9 @@ class _Fold:
         late = [read_late(payload) for payload in to_list(missed[LATE])]
         numbers, keys = numbered_groups(missed, [kind for _, kind in self.layout.group])
         groups = [keys[number] for number in numbers.tolist()]
-        table = self.layout.late_table(task.epoch, watermark, late, groups)
-        name = file_name(LATE_PART, task.epoch, task.uuid, self.writer)
-        self.report.files.append(write_file(task.root, name, table, durable=task.durable))
+        table = self.layout.late_table(task.attempt.epoch, watermark, late, groups)
+        root, writer = task.committed.root, self.writer
+        self.report.files.append(task.attempt.write(root, LATE_PART, writer, table))
         self.report.counters["late_windows"] = len(late)
         self.report.counters["late_copies"] = sum(row.whole for row in late)
 
@@ -237,9 +233,9 @@ class _Fold:
         """Fold one bucket on its state at base; `fired` has each clock's last fired time."""
         task = self.task
         state = self.states.catch_up(bucket)
-        with state.view(task.base) as view:
+        with state.view(task.committed.base) as view:
             folded = fold_bucket(view)
-            state.remember(task.epoch, task.uuid, view.to_records(folded.upserts))
+            state.remember(task.attempt.epoch, task.attempt.uuid, view.to_records(folded.upserts))
             for clock in Clock:
                 self._see_timer(clock, view.next_timer(clock, fired.get(clock)))
         upserts = folded.upserts
@@ -277,20 +273,21 @@ class _Fold:
     def write(self) -> None:
         """Write one file per part and complete the report."""
         task, layout, report = self.task, self.layout, self.report
+        epoch = task.attempt.epoch
         tables = {
-            CHANGELOG: layout.changelog_table(task.epoch, self.seqs, self.changelog),
-            ACCUMULATORS: layout.accumulators_table(task.epoch, self.group_buckets, self.groups),
-            MULTISETS: layout.multisets_table(task.epoch, self.multiset_buckets, self.multisets),
-            TIMERS: layout.timers_table(task.epoch, self.timer_buckets, self.timers),
+            CHANGELOG: layout.changelog_table(epoch, self.seqs, self.changelog),
+            ACCUMULATORS: layout.accumulators_table(epoch, self.group_buckets, self.groups),
+            MULTISETS: layout.multisets_table(epoch, self.multiset_buckets, self.multisets),
+            TIMERS: layout.timers_table(epoch, self.timer_buckets, self.timers),
         }
         if self.times:
             keys = [self.order(key) for _, key, _ in self.changelog]
             tables[CHANGELOG] = add_sort_columns(tables[CHANGELOG], self.times, keys)
         for part, table in tables.items():
             if table.num_rows:
-                name = file_name(part, task.epoch, task.uuid, self.writer)
                 files = report.due if part == CHANGELOG and self.times else report.files
-                files.append(write_file(task.root, name, table, durable=task.durable))
+                root = task.committed.root
+                files.append(task.attempt.write(root, part, self.writer, table))
         report.changelog_rows = len(self.changelog)
         ops = [op for op, _, _ in self.changelog]
         report.groups_delta = ops.count("+I") - ops.count("-D")  # type: ignore[arg-type]

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from jobs.core.fold.rules import DEFAULT_RULES, Rules
-from jobs.core.fold.state import Stamp
 from jobs.core.plan.tree import Plan
 from jobs.edge.rows.late_rows import Deadline, deadline_of
-from jobs.edge.state.bucket_states import CommittedEpoch
-from jobs.edge.table.file_writer import AddedFile
-from schemas.limits import TASK_BYTES_MAX
-from schemas.table.object_path import TablePath
+from jobs.edge.state.bucket_states import CommittedState
+from jobs.edge.table.file_writer import AddedFile, EpochAttempt
 
 
 class FoldReport(msgspec.Struct, kw_only=True):
@@ -41,19 +37,12 @@ class FoldInputs:
     """The epoch that a fold task works for, and the state that it starts from."""
 
     plan: Plan
-    root: TablePath
-    cache: Path
-    epoch: int
-    uuid: str
-    base: Stamp
-    version: int  # of the table, at base
-    recent_epochs: tuple[CommittedEpoch, ...]  # in order, base last
+    committed: CommittedState
+    attempt: EpochAttempt
     rules: Rules = DEFAULT_RULES
     now_ms: int = 0  # the driver's clock; tasks do not read clocks
     watermark: int | None = None  # the watermark before this epoch
     in_order: bool = False  # rows are late or not by the rows before them in the epoch
-    durable: bool = False
-    bytes_max: int = TASK_BYTES_MAX
     buckets: int = 0  # of the state, for an epoch without data
     view: int = 0  # the number of the view
 

@@ -28,7 +28,7 @@ class ViewsFold:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with task_body():
-            found = take_batches(batches, self.folds[0].bytes_max)
+            found = take_batches(batches, self.folds[0].attempt.bytes_max)
             if found is None:
                 yield too_large_batch()
                 return

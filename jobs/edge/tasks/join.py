@@ -19,14 +19,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from jobs.core.fold.state import Stamp
 from jobs.core.join.stages import JoinStage, Side
 from jobs.core.rows.consolidate import WeightedRows
 from jobs.edge.process.failpoints import failpoint
@@ -44,17 +42,15 @@ from jobs.edge.rows.weighted_rows import (
     unpack_parcels,
 )
 from jobs.edge.state.arrangement_state import SideStates
-from jobs.edge.state.bucket_states import CommittedEpoch
-from jobs.edge.table.file_writer import AddedFile, file_name, write_file
+from jobs.edge.state.bucket_states import CommittedState
+from jobs.edge.table.file_writer import AddedFile, EpochAttempt
 from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.table.parts import ACCUMULATORS
 from schemas.limits import (
     HOT_STATE_CHUNK_RECORDS,
     JOIN_BATCH_ROWS,
     REASON_CHARACTERS_MAX,
-    TASK_BYTES_MAX,
 )
-from schemas.table.object_path import TablePath
 from schemas.types.arrow_types import arrow_type
 
 
@@ -83,11 +79,7 @@ class SideState:
 
     number: int  # among the readers of parcels
     side: Side
-    root: TablePath
-    cache: Path
-    base: Stamp
-    version: int  # of the table, at base
-    recent_epochs: tuple[CommittedEpoch, ...]  # in order, base last
+    committed: CommittedState
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +91,12 @@ class JoinTask:
     right: SideState
     readers: tuple[ViewInputs, ...]
     targets: int
-    epoch: int
-    uuid: str
-    durable: bool = False
-    bytes_max: int = TASK_BYTES_MAX
+    attempt: EpochAttempt
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the parcels for the readers and for others, and the reports."""
         failpoint("join_task")
-        found = take_batches(batches, self.bytes_max)
+        found = take_batches(batches, self.attempt.bytes_max)
         if found is None:
             yield _report(JoinReport(task=-1, too_large=True))
         parcels = sort_parcels(found or (), self.targets)
@@ -202,9 +191,9 @@ class _SideRun:
             np.zeros(0, np.int64),
         )
         self.no_rows = Run.of(self.without_key)
-        self._task = task
+        self._attempt = task.attempt
         self._writer = f"{writer}-{state.number}"
-        self._states = SideStates(state, state.side)
+        self._states = SideStates(state.committed, state.side)
         self._tables: list[pa.Table] = []
         self._files: list[AddedFile] = []
 
@@ -230,17 +219,17 @@ class _SideRun:
     def open(self, bucket: int) -> Arrangement:
         """Return the rows of a bucket."""
         self._bucket = self._states.catch_up(bucket)
-        self._rows = self._bucket.at(self.state.base)
+        self._rows = self._bucket.at(self.state.committed.base)
         return self._rows
 
     def take(self, bucket: int, run: Run) -> None:
         """Add changes to the rows of the open bucket."""
         if not len(run):
             return
-        task = self._task
-        self._bucket.remember(task.epoch, task.uuid, run)
+        attempt = self._attempt
+        self._bucket.remember(attempt.epoch, attempt.uuid, run)
         totals = run.rows.weights + self._rows.weigh_rows(run)
-        self._tables.append(self._states.to_table(task.epoch, bucket, run.rows, totals))
+        self._tables.append(self._states.to_table(attempt.epoch, bucket, run.rows, totals))
         if sum(table.num_rows for table in self._tables) >= HOT_STATE_CHUNK_RECORDS:
             self._write()
 
@@ -251,10 +240,9 @@ class _SideRun:
         return self._files
 
     def _write(self) -> None:
-        task = self._task
-        name = file_name(ACCUMULATORS, task.epoch, task.uuid, f"{self._writer}-{len(self._files)}")
+        root, writer = self.state.committed.root, f"{self._writer}-{len(self._files)}"
         table = pa.concat_tables(self._tables)
-        self._files.append(write_file(self.state.root, name, table, durable=task.durable))
+        self._files.append(self._attempt.write(root, ACCUMULATORS, writer, table))
         self._tables = []
 
 

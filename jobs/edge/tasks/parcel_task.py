@@ -1,4 +1,4 @@
-"""Tasks between decoding and the fold: each takes its own parcels, and passes all others on."""
+"""Tasks that make parcels: each takes its own parcels, and passes all others on."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ class TaskChain:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with task_body():
-            for task in self.tasks:
-                batches = task.run(batches)
-            yield from batches
+            yield from self.run(batches)
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for task in self.tasks:
+            batches = task.run(batches)
+        yield from batches

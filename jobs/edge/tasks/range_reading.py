@@ -117,7 +117,7 @@ class RangeReader:
             if scanner is not None and self._take_scanned(scanner, decoder, piece):
                 continue
             self._take_each(decode_each(decoder, piece))
-            if self.signed_rows.bytes > self.task.bytes_max:
+            if self.signed_rows.bytes > self.task.attempt.bytes_max:
                 raise RangeTooLarge
 
     @property

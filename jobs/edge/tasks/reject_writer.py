@@ -14,8 +14,6 @@ from jobs.edge.table.epoch_files import (
 )
 from jobs.edge.table.file_writer import (
     AddedFile,
-    file_name,
-    write_file,
 )
 from jobs.edge.tasks.decode_inputs import DecodeInputs
 from jobs.table.parts import QUARANTINE
@@ -70,8 +68,8 @@ class RejectWriter:
         """Write the messages that are not in a file yet."""
         if not self._pending:
             return
-        target = self.target
-        name = file_name(QUARANTINE, target.epoch, target.uuid, f"{self.writer}-{len(self.files)}")
-        table = layout_of(target.plan).quarantine_table(target.epoch, self._pending)
-        self.files.append(write_file(target.root, name, table, durable=target.durable))
+        target, attempt = self.target, self.target.attempt
+        table = layout_of(target.plan).quarantine_table(attempt.epoch, self._pending)
+        writer = f"{self.writer}-{len(self.files)}"
+        self.files.append(attempt.write(target.root, QUARANTINE, writer, table))
         self._pending, self._bytes = [], 0

@@ -34,8 +34,9 @@ from jobs.edge.machine.memory import Memory
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.weighted_rows import BUCKET, POSITION, WEIGHT, pack_rows
 from jobs.edge.state import columnar_state, hot_state
-from jobs.edge.state.bucket_states import CommittedEpoch
+from jobs.edge.state.bucket_states import CommittedEpoch, CommittedState
 from jobs.edge.table.compaction import BASE_TIER, Merge
+from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks import columnar_fold
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
@@ -155,13 +156,14 @@ def run(
     base = CommittedEpoch.of(line[-1])
     task = FoldTask(
         made.plan,
-        made.root,
-        cache,
-        made.newest.epoch + 1,
-        uuid,
-        base.stamp,
-        made.table.version,
-        tuple(map(CommittedEpoch.of, line)),
+        CommittedState(
+            made.root,
+            cache,
+            base.stamp,
+            made.table.version,
+            tuple(map(CommittedEpoch.of, line)),
+        ),
+        EpochAttempt(made.newest.epoch + 1, uuid),
         made.rules,
     )
     (output,) = ViewsFold((task,), 1)(iter([rows]))

@@ -37,11 +37,12 @@ from jobs.edge.rows.weighted_rows import (
     unpack_parcels,
 )
 from jobs.edge.state import hot_state
-from jobs.edge.state.bucket_states import CommittedEpoch, stamp_of
+from jobs.edge.state.bucket_states import CommittedEpoch, CommittedState, stamp_of
 from jobs.edge.state.errors import HotStateDamaged
 from jobs.edge.state.image_states import ImageRecords
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
+from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks import dedupe
 from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.dedupe import DedupeReport, DedupeTask
@@ -117,13 +118,14 @@ class Deduped:
         uuid = uuid4().hex
         task = DedupeTask(
             PLAN,
-            self.table.root,
-            self.home / "cache",
-            self.newest.epoch + 1,
-            uuid,
-            base=stamp_of(self.newest),
-            version=self.table.version,
-            recent_epochs=tuple(self.recent),
+            CommittedState(
+                self.table.root,
+                self.home / "cache",
+                stamp_of(self.newest),
+                self.table.version,
+                tuple(self.recent),
+            ),
+            EpochAttempt(self.newest.epoch + 1, uuid),
             views=(VIEW,),
             number=1,
             targets=1,

@@ -29,6 +29,7 @@ from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.late_rows import LATE, deadline_of, read_late
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import BUCKET, REPORT, TARGET, parcelling_of, unpack_parcels
+from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks import decode
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.decode_inputs import SourceRules, ViewInputs
@@ -92,7 +93,7 @@ def task_of(root: Path, document: dict[str, Any]) -> DecodeTask:
     plans = plans_of(spec)
     plan = reading_plan(plans)
     task = DecodeTask(
-        plan, SourceRules.of(spec, plan), {}, (RANGE,), root, 1, "uuid", key_buckets=8
+        plan, SourceRules.of(spec, plan), {}, (RANGE,), root, EpochAttempt(1, "uuid"), key_buckets=8
     )
     names = [column.name for column in plan.used]
     views = [

@@ -19,8 +19,9 @@ import pytest
 
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Clock
-from jobs.edge.state.bucket_states import CommittedEpoch
+from jobs.edge.state.bucket_states import CommittedEpoch, CommittedState
 from jobs.edge.table.compaction import BASE_TIER, Merge
+from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks.fold import FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, STATE, TIMERS
@@ -35,13 +36,14 @@ def run_time(made: FoldedTable, line: list[EpochRow], cache: Path, release: bool
     base = CommittedEpoch.of(line[-1])
     fold = FoldTask(
         made.plan,
-        made.root,
-        cache,
-        made.newest.epoch + 1,
-        "next",
-        base.stamp,
-        made.table.version,
-        tuple(map(CommittedEpoch.of, line)),
+        CommittedState(
+            made.root,
+            cache,
+            base.stamp,
+            made.table.version,
+            tuple(map(CommittedEpoch.of, line)),
+        ),
+        EpochAttempt(made.newest.epoch + 1, "next"),
         made.rules,
         made.now_ms,
     )

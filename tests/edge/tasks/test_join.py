@@ -34,12 +34,12 @@ from jobs.edge.rows.weighted_rows import (
 )
 from jobs.edge.state import arrangement_state
 from jobs.edge.state.arrangement_state import ArrangementState
-from jobs.edge.state.bucket_states import CommittedEpoch
+from jobs.edge.state.bucket_states import CommittedEpoch, CommittedState
 from jobs.edge.state.open_states import OpenStates
 from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import layout_of
-from jobs.edge.table.file_writer import by_part
+from jobs.edge.table.file_writer import EpochAttempt, by_part
 from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.join import JoinReport, JoinTask, SideState
 from jobs.table.parts import ACCUMULATORS
@@ -90,15 +90,9 @@ class KeptSide:
     @property
     def state(self) -> SideState:
         recent = tuple(map(CommittedEpoch.of, self.line))
-        return SideState(
-            self.number,
-            self.side,
-            self.table.root,
-            self.cache,
-            recent[-1].stamp,
-            self.table.version,
-            recent,
-        )
+        root, version = self.table.root, self.table.version
+        committed = CommittedState(root, self.cache, recent[-1].stamp, version, recent)
+        return SideState(self.number, self.side, committed)
 
     def commit(self, epoch: int, uuid: str, report: JoinReport | None) -> None:
         files = [] if report is None else report.files.get(self.side.name, [])
@@ -215,7 +209,7 @@ class JoinedHere:
         """Run the task once, or twice if its first attempt is lost, and commit its files."""
         sent, uuid = [*self.change()], f"epoch-{epoch}"
         left, right = (side.state for side in self.sides)
-        task = JoinTask(self.stage, left, right, (self.reader,), 1, epoch, uuid)
+        task = JoinTask(self.stage, left, right, (self.reader,), 1, EpochAttempt(epoch, uuid))
         if self.chance.random() < 0.2:
             assert [*task.run(iter(sent))] or not sent
         found = sort_parcels(task.run(iter(sent)), 1)

@@ -15,6 +15,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from jobs.core.job.job_plan import plan_of
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Record, Records
+from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks import range_decoders, range_reading
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.decode_inputs import SourceRules
@@ -78,8 +79,7 @@ def read(root: Path, records: list[Message], spec: dict[str, Any]) -> tuple[Any,
         {},
         (OffsetRange("items", 0, 0, len(records)),),
         root,
-        1,
-        "uuid",
+        EpochAttempt(1, "uuid"),
         horizons={loaded.source.topics[0]: HORIZON_MS},
     )
     reader = RangeReader(task, 0, "m0-0")

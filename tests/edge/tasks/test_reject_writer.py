@@ -14,6 +14,7 @@ from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Rejected
 from jobs.edge.kafka.records import Record
+from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks.reject_writer import RejectWriter
 from schemas.table.epoch import TopicPartition
 from schemas.table.parquet_file import rows_in
@@ -28,7 +29,7 @@ PLAN = parse_query("SELECT k, COUNT(*) AS n FROM t GROUP BY k", {"k": STRING})
 
 def reject(tmp_path: Path, plan: Plan, stamp: int | None = None) -> Any:
     """Refuse a message, and return its row."""
-    target: Any = SimpleNamespace(plan=plan, root=tmp_path, epoch=1, uuid="u", durable=False)
+    target: Any = SimpleNamespace(plan=plan, root=tmp_path, attempt=EpochAttempt(1, "u"))
     rejects = RejectWriter(target, "m0")
     rejects.add(
         TopicPartition("t", 0), Rejected("not JSON"), Record(5, stamp, None, b"{", value_bytes=1)

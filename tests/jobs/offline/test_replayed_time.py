@@ -18,6 +18,7 @@ from jobs.core.job.window_rules import closing_of
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Records
 from jobs.edge.rows.late_rows import deadline_of
+from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.decode_inputs import SourceRules
 from jobs.edge.tasks.range_reading import RangeReader
@@ -115,8 +116,7 @@ def run_epoch(
             {},
             (planned,),
             Path(),
-            1,
-            "uuid",
+            EpochAttempt(1, "uuid"),
             starts=clock.starts((planned,)),
             now_ms=clock.now,
         )
