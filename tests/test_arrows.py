@@ -48,8 +48,8 @@ LAYERS = [
         "schemas": "limits types table directory spec process",
         "jobs.core": """kernels values plan evaluate aggregates sql rows join fold formats time
             publish explain job suggestion generators""",
-        "jobs.table": """parts json_columns files scan epoch_rows version row_shape listing
-            multisets joined_rows group""",
+        "jobs.table": """parts json_columns files scan epoch_rows savepoints version row_shape
+            listing multisets joined_rows group""",
         "jobs.topics": "consumer samples listing",
         "jobs.edge": "machine process rows kafka table state spark tasks publisher",
         "jobs": """setup running changing checking offline replay querying migrating cli

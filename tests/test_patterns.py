@@ -29,7 +29,6 @@ ALLOWED = {
     "service/middleware/lookup.py": (1, REQUEST),
     "service/request_ids.py": (2, REQUEST),
     "service/routes/offsets.py": (1, REQUEST),
-    "service/routes/progress.py": (1, REQUEST),
     "service/routes/results.py": (1, REQUEST),
     "service/supervision/job_log.py": (1, "lines of our own log: one pass"),
     "service/supervision/jobs.py": (1, REQUEST),

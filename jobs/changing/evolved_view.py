@@ -35,7 +35,6 @@ from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table.epoch_files import TableLayout, layout_of
 from jobs.edge.table.file_writer import AddedFile, FileWriter, file_name, write_file
 from jobs.edge.table.reading import TableReader
-from jobs.edge.table.savepoints import RESTORED
 from jobs.table.epoch_rows import sum_audited
 from jobs.table.files import LiveFile, own_files, place_file
 from jobs.table.parts import (
@@ -48,6 +47,7 @@ from jobs.table.parts import (
     ROWS,
     TIMERS,
 )
+from jobs.table.savepoints import RESTORED
 from jobs.table.version import TableVersion
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import DUE_WORK, REFUSED, REFUSED_BEFORE, DueWorkSnapshot, EpochRow

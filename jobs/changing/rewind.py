@@ -40,10 +40,10 @@ from jobs.edge.table.delta_epochs import APPLICATION
 from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS
 from jobs.edge.table.file_writer import AddedFile, by_part, file_name, write_file
 from jobs.edge.table.reading import TableReader
-from jobs.edge.table.savepoints import RESTORED, Savepoint, savepoints
 from jobs.table.epoch_rows import newest_of_job
 from jobs.table.files import LiveFile, files_of_view, live_files, open_table
 from jobs.table.parts import CHANGELOG
+from jobs.table.savepoints import RESTORED, Savepoint, savepoints
 from jobs.table.version import TableVersion
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath

@@ -19,9 +19,9 @@ from jobs.core.fold.state import Key
 from jobs.core.values.change import Row
 from jobs.edge.process.job_directory import JobDirectory, find_job, find_view
 from jobs.edge.table.reading import TableReader, read_with_retries
-from jobs.edge.table.savepoints import Savepoint, delete_savepoint, savepoints
 from jobs.table.listing import select_items
 from jobs.table.parts import QUARANTINE
+from jobs.table.savepoints import delete_savepoint, savepoints
 from schemas.directory.quarantine import Quarantined, QuarantineRow
 from schemas.directory.replayed import read_replay
 from schemas.spec.connections import Connections, load_connections
@@ -29,7 +29,6 @@ from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.table.explanation import Explained
 from schemas.types.json_types import JsonObject
-from schemas.types.moments import format_instant
 
 if TYPE_CHECKING:
     from jobs.edge.kafka.admin import KafkaAdmin
@@ -127,13 +126,13 @@ class Directory:
 
     def list_savepoints(self) -> list[JsonObject]:
         """Return the savepoints, oldest epochs first."""
-        return [_describe_savepoint(each) for each in savepoints(self._job.home)]
+        return [each.describe() for each in savepoints(self._job.home)]
 
     def create_savepoint(self, name: str | None) -> JsonObject:
         """Name the newest epoch."""
         from jobs.changing.savepoint import create_savepoint
 
-        return _describe_savepoint(create_savepoint(self._job, name))
+        return create_savepoint(self._job, name).describe()
 
     def delete_savepoint(self, name: str) -> None:
         """Delete a savepoint."""
@@ -228,14 +227,3 @@ def _compare_epochs(
         for key in keys
         if before.get(key) != after.get(key)
     ]
-
-
-def _describe_savepoint(savepoint: Savepoint) -> JsonObject:
-    row = savepoint.row
-    return {
-        "name": savepoint.name,
-        "epoch": row.epoch,
-        "committed_at": format_instant(row.committed_at // 1_000),
-        "groups": row.groups,
-        "offsets": row.offsets,
-    }

@@ -17,6 +17,7 @@ from fastapi.responses import Response
 
 from jobs.core.job.cloning import clone_problems, clone_spec
 from jobs.core.job.refused_message import job_decoders, why_refused
+from jobs.table import savepoints
 from schemas.directory.replayed import read_replay
 from schemas.limits import JOB_NAME_CHARACTERS_MAX, REQUEST_KEY_CHARACTERS_MAX, RESENT_AT_ONCE_MAX
 from schemas.spec.file import load_spec, spec_text
@@ -28,7 +29,6 @@ from service.documents import Operation, OperationKind, Operations
 from service.problems import Problem
 from service.routes.answering import answer, make_body_problem, parse_body, require_newest
 from service.routes.examples import describe_body, describe_responses
-from service.routes.progress import SAVEPOINT_NAME
 from service.routes.views import open_view, require_whole_job
 from service.runtime import Runtime, runtime_of
 from service.supervision import operations
@@ -134,7 +134,7 @@ def _split_view(name: str) -> tuple[str, JsonObject]:
 
 def _parse_goal(to: str | int) -> str:
     goal = str(to)
-    if SAVEPOINT_NAME.fullmatch(goal) is None:
+    if savepoints.NAME.fullmatch(goal) is None:
         raise make_body_problem("body.to", "must be the name of a savepoint, or an epoch")
     return goal
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from schemas.table.epoch import EpochRow
+from jobs.table.savepoints import NAME, savepoints
 from schemas.types.json_types import JsonObject
 from schemas.types.moments import format_instant
 from service.access.requirements import require_role
@@ -43,19 +40,11 @@ _WATERMARKS = {
     "held_by": [],
     "topics": {"shop.product": {"partitions": {"0": {"watermark": 1769860799999}}}},
 }
-SAVEPOINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 NAME_PATTERN = "^[A-Za-z0-9]*[A-Za-z][A-Za-z0-9._-]{0,30}$"
 
 
 class SavepointBody(msgspec.Struct, forbid_unknown_fields=True):
     name: str | None = None
-
-
-class _Savepoint(msgspec.Struct):
-    """The file of a savepoint, without its list of files."""
-
-    name: str
-    row: EpochRow
 
 
 # --- watermarks ---------------------------------------------------------------------------------
@@ -93,24 +82,9 @@ async def list_savepoints(request: Request, name: str) -> Response:
 
 
 def list_job_savepoints(runtime: Runtime, name: str) -> list[Savepoint]:
-    home: Path = runtime.jobs.find_paths(name).savepoints
-    found = []
-    for path in home.glob("*.json") if home.is_dir() else ():
-        try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=_Savepoint))
-        except FileNotFoundError:  # deleted since
-            continue
-    found.sort(key=lambda each: (each.row.epoch, each.name))
-    return [
-        Savepoint(
-            each.name,
-            each.row.epoch,
-            format_instant(each.row.committed_at // 1_000),
-            each.row.groups,
-            each.row.offsets,
-        )
-        for each in found
-    ]
+    """Return the savepoints of a job, oldest first."""
+    found = savepoints(runtime.jobs.find_paths(name).home)
+    return [Savepoint(**each.describe()) for each in found]
 
 
 @router.post(
@@ -170,7 +144,7 @@ async def delete_savepoint(request: Request, name: str, savepoint: str) -> Respo
 
 
 def _check_savepoint_name(name: str) -> None:
-    if SAVEPOINT_NAME.fullmatch(name) is None or name.isdigit():
+    if NAME.fullmatch(name) is None or name.isdigit():
         detail = "a savepoint name has up to 63 letters, digits, . _ -, and not only digits"
         errors = [{"path": "body.name", "message": detail}]
         raise Problem("body-invalid", 422, detail, errors=errors)

@@ -18,8 +18,8 @@ from jobs.edge.kafka.source import SourceChanged
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.reading import TableReader
-from jobs.edge.table.savepoints import Savepoint
 from jobs.running.maintenance import Maintenance
+from jobs.table.savepoints import Savepoint
 from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
 from tests.support.jobs.running_job import create_topic
 from tests.support.jobs.view_jobs import open_views

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,6 +19,8 @@ from jobs.table.epoch_rows import sum_audited
 from jobs.table.files import LiveFile
 from jobs.table.parts import LATE, QUARANTINE, STATE
 from schemas.table.epoch import EpochRow
+from schemas.types.json_types import JsonObject
+from schemas.types.moments import format_instant
 
 # The parts that a restore sets back: state, late rows and quarantine.
 RESTORED = (*STATE, LATE, QUARANTINE)
@@ -30,6 +33,16 @@ class Savepoint(msgspec.Struct, frozen=True, kw_only=True):
     files: list[LiveFile]  # of the parts RESTORED, of all views
     # What audits need of the epochs up to this one, by view, once retention removes its row.
     sums: dict[str, dict[str, int]] | None = None
+
+    def describe(self) -> JsonObject:
+        """Return what clients see of it."""
+        return {
+            "name": self.name,
+            "epoch": self.row.epoch,
+            "committed_at": format_instant(self.row.committed_at // 1_000),
+            "groups": self.row.groups,
+            "offsets": self.row.offsets,
+        }
 
 
 def _directory(home: Path) -> Path:
@@ -95,9 +108,11 @@ def delete_savepoint(home: Path, name: str) -> bool:
 def savepoints(home: Path) -> list[Savepoint]:
     """Return all savepoints of a job, oldest epoch first."""
     directory = _directory(home)
-    found = sorted(directory.glob("*.json")) if directory.is_dir() else []
-    kept = [msgspec.json.decode(path.read_bytes(), type=Savepoint) for path in found]
-    return sorted(kept, key=lambda savepoint: savepoint.row.epoch)
+    kept = []
+    for path in directory.glob("*.json") if directory.is_dir() else ():
+        with suppress(FileNotFoundError):  # deleted since
+            kept.append(msgspec.json.decode(path.read_bytes(), type=Savepoint))
+    return sorted(kept, key=lambda savepoint: (savepoint.row.epoch, savepoint.name))
 
 
 def pinned_files(home: Path) -> set[str]:
