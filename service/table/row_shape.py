@@ -9,17 +9,15 @@ are.
 
 from __future__ import annotations
 
-import json
-from decimal import Decimal
-
 import pyarrow as pa
 
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Value
 from jobs.core.values.order_key import value_encoder
 from jobs.table import row_shape as table_shape
+from jobs.table.group_key import make_key_example, parse_key_object
 from jobs.table.json_columns import SAFE, render_column, render_rows, safe_renderer
-from jobs.table.listing import exact_parser, parse_text
+from jobs.table.listing import parse_text
 from jobs.table.version import Key
 from schemas.types.arrow_values import from_arrow, to_tuples
 from schemas.types.sql_types import SqlType
@@ -63,38 +61,16 @@ class RowShape(table_shape.RowShape):
     def parse_key(self, text: str) -> Key:
         """Parse the group in an address: the value of its only column, or an object."""
         if text.startswith("{"):
-            return self._parse_object(text)
+            try:
+                return parse_key_object(text, self.group)
+            except ValueError as error:
+                raise Problem("key-invalid", 422, str(error)) from None
         if len(self.group) != 1:
-            detail = f"write the key as an object of the group columns, {self._make_example()}"
+            example = make_key_example(self.group)
+            detail = f"write the key as an object of the group columns, {example}"
             raise Problem("key-invalid", 422, detail)
         name, kind = self.group[0]
         return (_parse_text(text, name, kind, "key-invalid"),)
-
-    def _parse_object(self, text: str) -> Key:
-        try:
-            given = json.loads(text, parse_float=Decimal)
-        except (ValueError, RecursionError):
-            raise Problem("key-invalid", 422, "the key starts with { but is not JSON") from None
-        known = [name for name, _ in self.group]
-        if not isinstance(given, dict) or sorted(given) != sorted(known):
-            detail = f"write the key as an object like {self._make_example()}"
-            raise Problem("key-invalid", 422, detail)
-        key = []
-        for name, kind in self.group:
-            field = given[name]
-            if kind.integer and isinstance(field, str):  # as responses have numbers beyond 2^53
-                key.append(_parse_text(field, name, kind, "key-invalid"))
-                continue
-            try:
-                key.append(exact_parser(kind)(field))
-            except (ValueError, TypeError) as error:
-                raise Problem("key-invalid", 422, f"{name} is {kind}: {error}") from None
-        return tuple(key)
-
-    def _make_example(self) -> str:
-        if not self.group:
-            return "{}, because the query has no GROUP BY"
-        return "{" + ", ".join(f'"{name}": ...' for name, _ in self.group) + "}"
 
 
 def _parse_text(text: str, column: str, kind: SqlType, code: str) -> Value:
