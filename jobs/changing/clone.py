@@ -38,7 +38,7 @@ from jobs.edge.table.file_writer import AddedFile, FileWriter, by_part, file_nam
 from jobs.edge.table.job_specs import write_specs
 from jobs.edge.table.reading import TableReader, open_views
 from jobs.edge.table.table_location import prepare_new_table
-from jobs.running.job_table import count_nothing, list_layouts, unite_schemas
+from jobs.running.job_table import list_layouts, make_start_row, unite_schemas
 from jobs.table.epoch_rows import counted_rows, describe_missing_start, sum_audited
 from jobs.table.files import LiveFile, files_of_view, own_files
 from jobs.table.parts import CHANGELOG, STATE
@@ -141,17 +141,8 @@ def _build_clone(
         raise CannotClone(describe_missing_start(of_job.paths.name))
     building = prepare_new_table(new, beside)
     table = EpochTable.create(building.table, layouts[0], unite_schemas(layouts))
-    start = msgspec.structs.replace(
-        first,
-        epoch=0,
-        uuid=uuid4().hex,
-        generation=now_ms(),
-        committed_at=now_ms() * 1_000,
-        plan=target.row.plan,
-        watermarks={},
-        counters=count_nothing(spec, target.row.plans),
-        files={},
-    )
+    at = target.row
+    start = make_start_row(spec, at.plan, at.plans, first.offsets, first.topics)
     table.commit_epoch(start, (), durable=spec.durable)
     row = _commit_copy(views, kept, target, table, start, durable=spec.durable)
     write_specs(spec, new, building.table)

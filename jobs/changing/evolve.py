@@ -57,7 +57,7 @@ from jobs.edge.table.job_specs import (
 )
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.table_location import prepare_new_table
-from jobs.running.job_table import count_nothing, list_layouts, unite_schemas
+from jobs.running.job_table import list_layouts, make_start_row, unite_schemas
 from jobs.running.shadow_job import discard_hot_state, discard_shadow, read_newest_of_shadow
 from jobs.table.epoch_rows import describe_missing_start, newest_of_job
 from jobs.table.files import LiveFile, open_table
@@ -224,27 +224,16 @@ def _create_shadow(job: JobToEvolve, spec: JobSpec) -> None:
     if first is None:
         raise CannotEvolve(describe_missing_start(paths.name))
     known = {topic: at for topic, at in first.offsets.items() if topic in spec.topics}
-    counters = count_nothing(spec, fingerprints_of(spec))
-    if began := {topic: at for topic, at in job.newest.counts.began.items() if topic in known}:
-        counters["began"] = began
     discard_shadow(paths)
     beside = None if isinstance(paths.table, Path) else paths.table.parent
     building = prepare_new_table(paths.shadow, beside)
     layouts = list_layouts(spec, plans)
     table = EpochTable.create(building.table, layouts[0], unite_schemas(layouts))
-    start = msgspec.structs.replace(
-        first,
-        epoch=0,
-        uuid=uuid4().hex,
-        generation=now_ms(),
-        committed_at=now_ms() * 1_000,
-        plan=reading_plan(plans).fingerprint,
-        watermarks={},
-        offsets=known,
-        counters=counters,
-        files={},
-        topics={name: topic for name, topic in first.topics.items() if name in known},
-    )
+    topics = {name: topic for name, topic in first.topics.items() if name in known}
+    plan = reading_plan(plans).fingerprint
+    start = make_start_row(spec, plan, fingerprints_of(spec), known, topics)
+    if began := {topic: at for topic, at in job.newest.counts.began.items() if topic in known}:
+        start = msgspec.structs.replace(start, counters=start.counters | {"began": began})
     table.commit_epoch(start, (), durable=spec.durable)
     building.activate()
 

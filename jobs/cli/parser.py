@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,6 +16,7 @@ from jobs.cli.errors import UsageError
 from schemas.limits import JOBS_PER_DRIVER_MAX
 from schemas.spec.duration import parse_duration
 from schemas.table.object_path import TABLES_VARIABLE, ObjectPath
+from schemas.types import moments
 
 
 class Parser(argparse.ArgumentParser):
@@ -190,13 +190,12 @@ def require_local_master(options: argparse.Namespace) -> None:
 def parse_instant(text: str) -> int:
     """Return milliseconds since 1970."""
     try:
-        moment = datetime.fromisoformat(text)
+        milliseconds = moments.parse_instant(text) // 1_000
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time; write it like 2026-01-31T12:00:00Z"
         ) from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    if (milliseconds := int(moment.timestamp() * 1_000)) < 0:
+    if milliseconds < 0:
         raise argparse.ArgumentTypeError(f"{text} is before 1970")
     return milliseconds
 

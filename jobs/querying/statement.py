@@ -14,13 +14,13 @@ import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
 from sqlglot import Dialect
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from schemas import limits
+from schemas.types.moments import parse_instant
 
 ANSWER_TOO_LARGE = (
     f"the answer has more than {limits.SQL_ANSWER_BYTES_MAX // 2**20} MiB; ask for less"
@@ -224,15 +224,11 @@ def _parse_time(text: str) -> int:
     try:
         if '"' in text:  # Python takes any character between date and time; this one ends a name
             raise ValueError(text)
-        moment = datetime.fromisoformat(text)
+        return parse_instant(text)
     except ValueError:
         raise StatementRefused(
             f"AT TIME {text!r} is not a time; write it like AT TIME '2026-01-31T12:00:00Z'"
         ) from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    since = moment - epoch
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def _has_alias(tokens: list[Token], stop: int) -> bool:

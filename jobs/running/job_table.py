@@ -29,7 +29,7 @@ from jobs.running.failure import SpecMisfit
 from jobs.table.version import TableVersion
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import VIEWS, EpochRow, TopicIdentity
+from schemas.table.epoch import VIEWS, EpochRow, Offsets, TopicIdentity
 from schemas.types.moments import now_ms
 
 
@@ -49,19 +49,36 @@ def open_table(
             return table, newest
     else:
         table = EpochTable.create(paths.table, layouts[0], unite_schemas(layouts))
-    start = EpochRow(
+    plan, offsets = reading_plan(plans).fingerprint, first_offsets(admin, spec)
+    start = make_start_row(spec, plan, fingerprints_of(spec), offsets, topics)
+    table.commit_epoch(start, (), durable=spec.durable)
+    return table, start
+
+
+def make_start_row(
+    spec: JobSpec,
+    plan: str,
+    of_views: Mapping[str, str],
+    offsets: Offsets,
+    topics: Mapping[str, TopicIdentity],
+) -> EpochRow:
+    """Return the first row of a table; the plans are fingerprints."""
+    counters: dict[str, Any] = {"groups": 0}
+    if spec.views is not None:
+        counters[VIEWS] = {
+            name: {"plan": own, "counters": {"groups": 0}} for name, own in of_views.items()
+        }
+    return EpochRow(
         epoch=0,
         uuid=uuid4().hex,
         generation=now_ms(),
         kind="start",
         committed_at=now_ms() * 1_000,
-        plan=reading_plan(plans).fingerprint,
-        offsets=first_offsets(admin, spec),
+        plan=plan,
+        offsets=offsets,
         topics=dict(topics),
-        counters=count_nothing(spec, fingerprints_of(spec)),
+        counters=counters,
     )
-    table.commit_epoch(start, (), durable=spec.durable)
-    return table, start
 
 
 def read_newest(
@@ -72,16 +89,6 @@ def read_newest(
     if newest is not None:
         _require_same_views(spec, plans, paths, newest)
     return newest
-
-
-def count_nothing(spec: JobSpec, fingerprints: Mapping[str, str]) -> dict[str, Any]:
-    """Return the counters of a start row; the fingerprints are those of the views' plans."""
-    counters: dict[str, Any] = {"groups": 0}
-    if spec.views is not None:
-        counters[VIEWS] = {
-            name: {"plan": plan, "counters": {"groups": 0}} for name, plan in fingerprints.items()
-        }
-    return counters
 
 
 def list_layouts(spec: JobSpec, plans: Mapping[str, Plan]) -> list[TableLayout]:

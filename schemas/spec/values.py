@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from pydantic import (
@@ -25,6 +24,7 @@ from schemas import limits
 from schemas.spec.duration import duration_text, parse_count, parse_duration
 from schemas.spec.name_pattern import name_matcher
 from schemas.table.changelog import PROGRESS_SUFFIX
+from schemas.types.moments import format_instant, parse_instant
 from schemas.types.sql_types import SqlType
 
 # Parts of an error's path that pydantic adds for a value that is either a word or a mapping.
@@ -156,28 +156,22 @@ def _instant(value: object) -> int:
     if not isinstance(value, str):
         raise ValueError("must be a time; write it like 2026-01-31T12:00:00Z")
     try:
-        instant = datetime.fromisoformat(value)
+        milliseconds = parse_instant(value) // 1_000
     except ValueError:
         raise ValueError(
             f"{value[:40]!r} is not a time; write it like 2026-01-31T12:00:00Z"
         ) from None
-    instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
-    milliseconds = (instant - _EPOCH) // timedelta(milliseconds=1)
     if milliseconds < 0:
         raise ValueError("must not be before 1970")
     return milliseconds
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 def instant_text(milliseconds: int) -> str | int:
     """Return ISO 8601 text, or a number for the years beyond 9999."""
     try:
-        instant = _EPOCH + timedelta(milliseconds=milliseconds)
+        return format_instant(milliseconds)
     except OverflowError:
         return milliseconds
-    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _partition(value: object) -> int:

@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from jobs.table.version import TableVersion, at_newest
 from schemas.limits import TABLE_READS_MAX
+from schemas.types.moments import parse_instant
 from service.answers.listing import Listing
 from service.answers.past_results import PastResults
 from service.live.results_index import IndexSnapshot
@@ -172,13 +172,11 @@ def _parse_instant(text: str) -> int:
     if re.fullmatch(r"[0-9]{1,18}", text):
         return int(text)
     try:
-        moment = datetime.fromisoformat(text.replace(" ", "+"))
+        return parse_instant(text.replace(" ", "+")) // 1_000
     except ValueError:
         raise _make_problem(
             "write a time as ISO 8601, such as 2026-01-31T12:00:00Z, or as milliseconds"
         ) from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1_000)
 
 
 def _make_problem(reason: str) -> Problem:
