@@ -38,7 +38,6 @@ from jobs.core.plan.walk import replace_parts
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row, Value
 from jobs.edge.machine.kernel_cache import use_kernel_cache
-from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
 from jobs.edge.rows.weighted_rows import BUCKET, POSITION, WEIGHT, pack_rows
@@ -52,6 +51,7 @@ from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.fold_views import ViewsFold
 from schemas.limits import PIECE_MESSAGES
 from schemas.table.epoch import EpochRow
+from schemas.types.arrow_values import to_arrow
 from schemas.types.moments import now_ms
 from schemas.types.sql_types import SqlType
 

@@ -36,9 +36,8 @@ from jobs.core.rows.dedupe import (
 from jobs.core.rows.key_history import KeyHistory, KeyState, Kind
 from jobs.core.rows.truncations import Fate, Truncations
 from jobs.core.values.change import Row
-from jobs.edge.rows.columns import to_arrow
 from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX
-from schemas.types.arrow_values import from_arrow, to_list
+from schemas.types.arrow_values import from_arrow, to_arrow, to_list
 
 MESSAGE, SIGN = "__message", "__sign"
 POSITION, KIND, TIME = "__place", "__kind", "__time"

@@ -42,7 +42,6 @@ from jobs.core.rows.dedupe import NO_TRUNCATIONS, number_partition
 from jobs.core.rows.message_content import number_content
 from jobs.core.rows.truncations import Truncation, Truncations
 from jobs.core.values.change import Changes, RejectCode, Row, Truncated
-from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.spark.column_types import spark_type
@@ -52,6 +51,7 @@ from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX
 from schemas.spec.connections import Connections, spark_options
 from schemas.table.epoch import Offsets
 from schemas.types.arrow_types import arrow_type
+from schemas.types.arrow_values import to_arrow
 
 _TIMES = "__weight"
 FAILED = "__failed"  # of an evaluated row

@@ -20,10 +20,9 @@ from jobs.core.fold.state import Key
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan, WindowBound
 from jobs.core.values.change import Row
-from jobs.edge.rows.columns import to_arrow
 from jobs.edge.table.reading import TableReader
 from jobs.table.parts import LATE
-from schemas.types.arrow_values import to_list
+from schemas.types.arrow_values import to_arrow, to_list
 
 
 class LateRowsGone(Exception):

@@ -9,14 +9,13 @@ does not have. With more than six digits it is text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from jobs.core.job.job_plan import plan_of
-from jobs.core.values.change import Row, Value
+from jobs.core.values.change import Row
 from jobs.core.values.json_values import renderer
 from jobs.edge.process.job_directory import (
     JobDirectory,
@@ -26,12 +25,13 @@ from jobs.edge.process.job_directory import (
     list_jobs,
     list_views,
 )
-from jobs.edge.rows.columns import to_arrow
 from jobs.edge.table.reading import HistoryGone, TableReader, read_with_retries
 from jobs.querying.statement import Moment, StatementRefused, quote_name
 from jobs.table.row_shape import RowShape
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec
+from schemas.types.arrow_types import arrow_type
+from schemas.types.arrow_values import to_arrow
 from schemas.types.sql_types import Kind, SqlType
 
 
@@ -110,19 +110,9 @@ def _has_own_query(paths: JobDirectory) -> bool:
         return True
 
 
-def make_column(values: Sequence[Value], kind: SqlType) -> pa.Array:
+def make_column(values: Sequence[Any], kind: SqlType) -> pa.Array:
     """Return values as DuckDB reads them: as in the job's table, but long fractions as text."""
-    if kind.kind is Kind.ARRAY:
-        return _make_array_column(values, kind.items[0])
-    if kind.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ) and kind.textual_time:
-        return pa.array(map(renderer(kind), values), pa.string())
+    item = kind.items[0] if kind.kind is Kind.ARRAY else kind
+    if item.textual_time:
+        return pa.array(list(map(renderer(kind), values)), arrow_type(kind))
     return to_arrow(values, kind)
-
-
-def _make_array_column(values: Sequence[Value], item: SqlType) -> pa.Array:
-    arrays: list[Any] = list(values)
-    lengths = [0 if array is None else len(array) for array in arrays]
-    items = make_column([value for array in arrays for value in array or ()], item)
-    absent = pa.array([array is None for array in arrays], pa.bool_())
-    offsets = pa.array([0, *accumulate(lengths)], pa.int32())
-    return pa.ListArray.from_arrays(offsets, items, mask=absent)

@@ -1,25 +1,30 @@
-"""Read Arrow columns as lists of Python values (schemas.types.sql_types says which).
+"""Convert Arrow columns to lists of Python values and back.
+
+schemas.types.sql_types says which values.
 
     Arrow array  ──from_arrow, a SQL type───►  [7, "bolt", None, ...]
+                 ◄─to_arrow─────────────────
                  ──to_list, as it is────────►
     Arrow table  ──to_tuples, some columns──►  [(7, "bolt"), ...]
 
 `to_pylist` creates an Arrow scalar for each value, which takes longer than most work on the values.
 Here NumPy copies numbers, and texts are decoded together and then split. Dates, timestamps and
-decimals are integers in Python, as they are in Arrow's buffers.
+decimals are integers in Python, as they are in Arrow's buffers, so both ways copy numbers, without
+building a date or a Decimal.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from schemas.types.sql_types import COMPOSITE, Kind, SqlType
+from schemas.types.arrow_types import arrow_type
+from schemas.types.sql_types import COMPOSITE, WORD_DIGITS_MAX, Kind, SqlType
 
 _WORD_MASK = (1 << 64) - 1
 
@@ -77,6 +82,48 @@ def decimal_units(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     return _with_nulls([(top << 64) | (bottom & _WORD_MASK) for bottom, top in pairs], array)
 
 
+def to_arrow(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
+    """Return values as an array of a SQL type."""
+    target = arrow_type(sql_type)
+    if sql_type.kind in COMPOSITE:
+        return _to_composites(values, sql_type, target)
+    if sql_type.kind is Kind.DECIMAL:
+        return to_decimals(values, target)
+    if sql_type.kind is Kind.DATE:
+        return pa.array(values, pa.int32()).view(target)
+    if pa.types.is_timestamp(target):
+        return pa.array(values, pa.int64()).view(target)
+    return pa.array(values, target)
+
+
+def rows_to_arrow(rows: Sequence[tuple[Any, ...]], types: Sequence[SqlType]) -> list[pa.Array]:
+    """Return rows as one array for each of their columns."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
+    return [to_arrow(column, kind) for column, kind in zip(columns, types, strict=True)]
+
+
+def decimal_words(units: np.ndarray[Any, Any]) -> pa.Buffer:
+    """Return scaled integers of 64 bits as decimals have them: two words, the low one first."""
+    words = np.empty((len(units), 2), np.int64)
+    words[:, 0] = units
+    words[:, 1] = units >> 63
+    return pa.py_buffer(words)
+
+
+def to_decimals(values: Sequence[int | None], target: pa.Decimal128Type) -> pa.Array:
+    """Return scaled integers as decimals: two 64-bit words each, the low word first."""
+    if target.precision <= WORD_DIGITS_MAX:
+        data = decimal_words(np.asarray(pa.array(values, pa.int64()).fill_null(0)))
+    else:
+        data = pa.py_buffer(
+            b"".join((value or 0).to_bytes(16, "little", signed=True) for value in values)
+        )
+    valid = None
+    if None in values:
+        valid = pa.array([value is not None for value in values], pa.bool_()).buffers()[1]
+    return pa.Array.from_buffers(target, len(values), [valid, data])
+
+
 def one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the column as one contiguous array."""
     if isinstance(array, pa.ChunkedArray):
@@ -117,3 +164,18 @@ def _with_nulls(values: list[Any], array: pa.Array) -> list[Any]:
         for index in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():
             values[index] = None
     return values
+
+
+def _to_composites(values: Sequence[Any], sql_type: SqlType, target: pa.DataType) -> pa.Array:
+    """Return tuples as a list array or a struct array; NULL has no items, or NULL in each field."""
+    absent = pa.array([value is None for value in values], pa.bool_())
+    if sql_type.kind is Kind.ARRAY:
+        sizes = [0 if value is None else len(value) for value in values]
+        offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+        flat = list(chain.from_iterable(value for value in values if value is not None))
+        items = to_arrow(flat, sql_type.items[0])
+        return pa.ListArray.from_arrays(offsets, items, type=target, mask=absent)
+    nothing = (None,) * len(sql_type.items)
+    rows = [nothing if value is None else value for value in values]
+    parts = rows_to_arrow(rows, sql_type.items)
+    return pa.StructArray.from_arrays(parts, fields=list(target), mask=absent)

@@ -8,9 +8,7 @@ The index stores rows as JSON, which most clients want. Arrow is encoded on requ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from io import BytesIO
-from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -18,6 +16,7 @@ import pyarrow as pa
 
 from jobs.core.values.json_values import parser
 from schemas.types.arrow_types import arrow_type
+from schemas.types.arrow_values import to_arrow
 from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import Kind, SqlType
 
@@ -80,32 +79,17 @@ def _encode(
 
 def make_column(fields: Sequence[Any], kind: SqlType) -> pa.Array:
     """Convert the JSON values of one column to Arrow."""
-    target = arrow_type(kind)
-    if kind.kind is Kind.ARRAY:
-        lengths = [None if field is None else len(field) for field in fields]
-        items = [item for field in fields if field is not None for item in field]
-        return _make_lists(lengths, make_column(items, kind.items[0]), target)
-    convert = _find_converter(kind)
-    values = [None if field is None else convert(field) for field in fields]
-    if kind.kind is Kind.DATE:
-        return pa.array(values, pa.int32()).view(target)
-    if pa.types.is_timestamp(target):
-        return pa.array(values, pa.int64()).view(target)
-    return pa.array(values, target)
+    read = _make_reader(kind)
+    return to_arrow([None if field is None else read(field) for field in fields], kind)
 
 
-def _make_lists(lengths: Sequence[int | None], items: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return lists with these numbers of items; None is NULL."""
-    ends = list(accumulate((length or 0 for length in lengths), initial=0))
-    # For Arrow, a missing offset is NULL; the last offset is the number of items.
-    offsets = [None if n is None else at for n, at in zip([*lengths, 0], ends, strict=True)]
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, type=target)
-
-
-def _find_converter(kind: SqlType) -> Callable[[Any], Any]:
-    """Return a function from JSON to the value that Arrow expects for a type."""
+def _make_reader(kind: SqlType) -> Callable[[Any], Any]:
+    """Return a function from JSON, as it is in the index, to values of a type."""
     if kind.integer:
         return int  # numbers beyond 2^53 are strings
     if kind.kind is Kind.DECIMAL:
-        return Decimal
+        return lambda text: int(text.replace(".", ""))  # it has all digits of the scale
+    if kind.kind is Kind.ARRAY:
+        read = _make_reader(kind.items[0])
+        return lambda items: [None if item is None else read(item) for item in items]
     return parser(kind)

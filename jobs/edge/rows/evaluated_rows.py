@@ -27,11 +27,10 @@ from jobs.core.rows.windows import (
     with_window_columns,
 )
 from jobs.core.sql.grouping_sets import with_set_numbers
-from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.expression_vectors import NoVector, Vectors
 from jobs.edge.rows.range_rows import RangeRows
 from schemas.types.arrow_types import arrow_type
-from schemas.types.arrow_values import from_arrow
+from schemas.types.arrow_values import from_arrow, to_arrow
 from schemas.types.sql_types import SqlType
 
 

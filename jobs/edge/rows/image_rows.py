@@ -21,9 +21,9 @@ from jobs.core.rows.consolidate import Booleans, Integers
 from jobs.core.rows.dedupe import Key, key_indexes
 from jobs.core.rows.key_history import KeyEnd, KeyState
 from jobs.core.values.change import Row
-from jobs.edge.rows.columns import conform, to_arrow
+from jobs.edge.rows.columns import conform
 from schemas.types.arrow_types import arrow_type
-from schemas.types.arrow_values import from_arrow, to_list
+from schemas.types.arrow_values import from_arrow, to_arrow, to_list
 
 CHANGES = "key_changes"
 KEY_TIME, KEY_PARTITION = "key_time_ms", "key_partition"

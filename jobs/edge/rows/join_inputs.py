@@ -22,11 +22,10 @@ from jobs.core.plan.tree import Column, Plan
 from jobs.core.rows.projection import Projection, RowFailed, row_projection
 from jobs.core.values.change import Row
 from jobs.edge.rows.arranged_rows import Arrangement, KeyedRows, Run
-from jobs.edge.rows.columns import rows_to_arrow
 from jobs.edge.rows.joined_rows import JoinedRows, JoinOperator, gather
 from jobs.edge.rows.packed_rows import canonical
 from schemas.limits import JOIN_BATCH_ROWS
-from schemas.types.arrow_values import from_arrow
+from schemas.types.arrow_values import from_arrow, rows_to_arrow
 
 WeightedRow = tuple[Row, int]
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.core.formats.scanned import Array, ScannedColumn
-from jobs.edge.rows.columns import decimal_words
 from schemas.types.arrow_types import arrow_type
+from schemas.types.arrow_values import decimal_words
 from schemas.types.sql_types import Kind
 
 _FIRST_OF_TWO = 0xC2  # the first byte of a character from U+0080 on

@@ -19,8 +19,8 @@ from jobs.core.kernels.codes import NO_TIME
 from jobs.core.plan.tree import Column
 from jobs.core.rows.consolidate import Booleans, Integers
 from jobs.core.values.change import Row
-from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.range_rows import RangeRows
+from schemas.types.arrow_values import to_arrow
 from schemas.types.sql_types import Kind
 
 _REPLACEMENT = "\ufffd"

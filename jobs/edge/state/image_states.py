@@ -24,7 +24,7 @@ from jobs.core.rows.consolidate import Booleans
 from jobs.core.rows.dedupe import Key, key_indexes
 from jobs.core.rows.key_history import KeyEnd, KeyState
 from jobs.core.values.order_key import shorten_key
-from jobs.edge.rows.columns import conform, to_arrow
+from jobs.edge.rows.columns import conform
 from jobs.edge.rows.image_rows import CHANGES, KEY_PARTITION, KEY_TIME, Images
 from jobs.edge.rows.packed_rows import RowPacker, canonical
 from jobs.edge.state.bucket_states import CommittedState, StateFiles, StateSource
@@ -34,7 +34,7 @@ from jobs.edge.state.multiset_records import KEY_BYTES_MAX
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.table.parts import ROWS
 from schemas.types.arrow_types import arrow_type
-from schemas.types.arrow_values import from_arrow
+from schemas.types.arrow_values import from_arrow, to_arrow
 from schemas.types.sql_types import Kind, SqlType
 
 _OTHER = b"\x02"  # a packed row begins with 0 or 1

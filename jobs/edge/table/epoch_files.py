@@ -38,13 +38,7 @@ from jobs.core.fold.program import Program
 from jobs.core.fold.state import Counts, Group, GroupTimer, Key, Upserts, gather_multisets
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import RejectCode
-from jobs.edge.rows.columns import (
-    cell_type,
-    cells_from_arrow,
-    cells_to_arrow,
-    rows_to_arrow,
-    to_arrow,
-)
+from jobs.edge.rows.columns import cell_type, cells_from_arrow, cells_to_arrow
 from jobs.edge.rows.image_rows import Images
 from jobs.edge.rows.late_rows import LateRow
 from jobs.edge.rows.time_columns import (
@@ -69,7 +63,7 @@ from jobs.table.parts import (
 from schemas.limits import VIEWS_MAX
 from schemas.table.epoch import JSON_FIELDS, EpochRow
 from schemas.types.arrow_types import arrow_type
-from schemas.types.arrow_values import from_arrow, to_list, to_tuples
+from schemas.types.arrow_values import from_arrow, rows_to_arrow, to_arrow, to_list, to_tuples
 
 SEQ_BUCKET_BITS = 32
 

@@ -49,7 +49,6 @@ from jobs.core.rows.key_history import KeyState
 from jobs.core.rows.plain_keys import ChangeArrays, KeySummaries, PlainKeys, derive_plain
 from jobs.core.rows.truncations import Truncations
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.rows.columns import rows_to_arrow
 from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.packed_rows import canonical
 from jobs.edge.rows.range_rows import RangeRows
@@ -91,7 +90,7 @@ from schemas.limits import (
     LEFT_KEYS_MAX,
     TRUNCATED_KEYS_AT_ONCE,
 )
-from schemas.types.arrow_values import from_arrow, one_chunk, to_list
+from schemas.types.arrow_values import from_arrow, one_chunk, rows_to_arrow, to_list
 
 Parcels = Iterator[pa.RecordBatch]
 Written = tuple[Key, KeyState | None]  # a new state

@@ -12,9 +12,8 @@ import pytest
 from jobs.core.plan.tree import Column
 from jobs.core.rows.projection import row_projection
 from jobs.core.sql.select import parse_query
-from jobs.edge.rows.columns import to_arrow
 from schemas.types.arrow_types import arrow_type
-from schemas.types.arrow_values import from_arrow
+from schemas.types.arrow_values import from_arrow, to_arrow
 from schemas.types.sql_types import BOOLEAN, DATE, INT, STRING, TIME, Kind, SqlType, timestamp
 
 COLUMNS: dict[str, SqlType] = {

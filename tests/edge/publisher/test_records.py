@@ -26,9 +26,9 @@ from jobs.edge.publisher.records import (
     read_epoch,
     split_rows,
 )
-from jobs.edge.rows.columns import to_arrow
 from schemas import limits
 from schemas.table.changelog import ChangelogRecord
+from schemas.types.arrow_values import to_arrow
 from schemas.types.sql_types import SqlType
 from tests.support.examples import examples
 from tests.support.tables.kafka_partition import partition_of

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.aggregates import Cell, Storage
-from jobs.edge.rows.columns import cell_type, cells_from_arrow, cells_to_arrow, to_arrow
+from jobs.edge.rows.columns import cell_type, cells_from_arrow, cells_to_arrow
 from schemas.types.arrow_types import arrow_type
-from schemas.types.arrow_values import from_arrow
+from schemas.types.arrow_values import from_arrow, to_arrow
 from schemas.types.sql_types import (
     BIGINT,
     BINARY,

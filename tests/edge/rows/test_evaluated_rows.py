@@ -16,11 +16,10 @@ from jobs.core.rows.consolidate import WeightedRows
 from jobs.core.rows.projection import RowFailed, row_projection
 from jobs.core.sql.select import QueryError, parse_query
 from jobs.core.values.exact_numbers import to_float32
-from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.expression_vectors import NoVector, Vectors
 from jobs.edge.rows.range_rows import RangeRows
-from schemas.types.arrow_values import from_arrow
+from schemas.types.arrow_values import from_arrow, to_arrow
 from tests.support.histories import random_queries
 
 COLUMNS = random_queries.COLUMNS

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.packed_rows import RowPacker, canonical
 from schemas.types.arrow_types import arrow_type
-from schemas.types.arrow_values import from_arrow
+from schemas.types.arrow_values import from_arrow, to_arrow
 from schemas.types.sql_types import SqlType
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {

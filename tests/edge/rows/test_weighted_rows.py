@@ -16,7 +16,6 @@ from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import WeightedRows, plain_indexes
 from jobs.core.sql.select import parse_query
 from jobs.edge.rows import weighted_rows
-from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
     BUCKET,
@@ -31,7 +30,7 @@ from jobs.edge.rows.weighted_rows import (
     take_batches,
     unpack_parcels,
 )
-from schemas.types.arrow_values import from_arrow
+from schemas.types.arrow_values import from_arrow, to_arrow
 from schemas.types.sql_types import SqlType
 from tests.support.bucket_values import BUCKETS, VALUES
 

@@ -26,11 +26,10 @@ from jobs.core.sql.select import QueryError, parse_query
 from jobs.core.values.exact_numbers import to_float32
 from jobs.core.values.float_values import NAN
 from jobs.core.values.rounding import EvaluationError
-from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.spark.column_types import spark_type
-from schemas.types.arrow_values import from_arrow
+from schemas.types.arrow_values import from_arrow, to_arrow
 from schemas.types.sql_types import SqlType
 from tests.support.histories import random_queries
 from tests.support.histories.plan_sql import plan_sql

@@ -31,7 +31,6 @@ from jobs.core.plan.bucket import bucket_of
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.projection import row_projection
 from jobs.edge.machine.memory import Memory
-from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.weighted_rows import BUCKET, POSITION, WEIGHT, pack_rows
 from jobs.edge.state import columnar_state, hot_state
 from jobs.edge.state.bucket_states import CommittedEpoch, CommittedState
@@ -42,6 +41,7 @@ from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.fold_views import ViewsFold
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, STATE
+from schemas.types.arrow_values import to_arrow
 from schemas.types.sql_types import SqlType
 from tests.support.histories.change_scripts import Script, scripts
 from tests.support.histories.moved_keys import Reader, histories, interleavings, recompute

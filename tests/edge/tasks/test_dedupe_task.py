@@ -22,7 +22,6 @@ from jobs.core.plan.bucket import bucket_of
 from jobs.core.rows.dedupe import KeyChange
 from jobs.core.rows.truncations import Truncation, Truncations
 from jobs.core.values.change import Row
-from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.weighted_rows import (
     CHANGE_PARTITION,
     CHANGE_TIME,
@@ -48,6 +47,7 @@ from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.dedupe import DedupeReport, DedupeTask
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.running.outcome import Outcome
+from schemas.types.arrow_values import to_arrow
 from tests.support.epoch_rows import epoch_row
 from tests.support.histories.keyed_table import (
     PLAN,

@@ -24,7 +24,6 @@ from jobs.core.plan.bucket import bucket_of_group
 from jobs.core.rows.consolidate import WeightedRows
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Records
-from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.late_rows import LATE, deadline_of, read_late
 from jobs.edge.rows.range_rows import RangeRows
@@ -35,7 +34,7 @@ from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.decode_inputs import SourceRules, ViewInputs
 from jobs.edge.tasks.range_report import RangeReport
 from schemas.spec.file import load_spec
-from schemas.types.arrow_values import from_arrow
+from schemas.types.arrow_values import from_arrow, to_arrow
 
 COLUMNS = {"id": "BIGINT", "sort": "STRING", "cnt": "INT", "at": "TIMESTAMP(3)"}
 RANGE = OffsetRange("items", 0, 0, 4)

@@ -23,7 +23,6 @@ from jobs.core.join.stages import JoinTree, Side, trees_of
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_joins
 from jobs.core.values.change import Row
-from jobs.edge.rows.columns import rows_to_arrow
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
     REPORT,
@@ -44,7 +43,7 @@ from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.join import JoinReport, JoinTask, SideState
 from jobs.table.parts import ACCUMULATORS
 from schemas import limits
-from schemas.types.arrow_values import from_arrow
+from schemas.types.arrow_values import from_arrow, rows_to_arrow
 from schemas.types.sql_types import SqlType
 from tests.support.epoch_rows import epoch_row
 

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from jobs.core.aggregates.cell_json import JSON_INTEGER_MAX
 from jobs.core.values.json_values import renderer
-from jobs.edge.rows.columns import to_arrow
 from jobs.table.json_columns import (
     PUBLISHED,
     PUBLISHED_STRINGS,
@@ -29,6 +28,7 @@ from jobs.table.json_columns import (
     render_rows,
     safe_renderer,
 )
+from schemas.types.arrow_values import to_arrow
 from schemas.types.sql_types import BIGINT, INT, STRING, Kind, SqlType, array_of, decimal
 from tests.support.examples import examples
 from tests.support.values import VALUES, units

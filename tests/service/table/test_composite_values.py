@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.core.sql.select import parse_query
-from jobs.edge.rows.columns import to_arrow
-from schemas.types.arrow_values import from_arrow
+from schemas.types.arrow_values import from_arrow, to_arrow
 from schemas.types.sql_types import BIGINT, DOUBLE, STRING, SqlType, array_of, decimal, row_of
 from service.problems import Problem
 from service.table.row_shape import RowShape

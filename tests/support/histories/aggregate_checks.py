@@ -13,9 +13,8 @@ from jobs.checking.recomputation import recompute
 from jobs.core.fold.state import Key
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Row
-from jobs.edge.rows.columns import to_arrow
 from schemas.types.arrow_types import arrow_type
-from schemas.types.arrow_values import from_arrow
+from schemas.types.arrow_values import from_arrow, to_arrow
 from schemas.types.sql_types import BIGINT, BOOLEAN, INT, STRING, SqlType
 from tests.support.histories import aggregates as histories
 
