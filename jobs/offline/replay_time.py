@@ -70,6 +70,17 @@ def has_strategy(spec: JobSpec) -> bool:
     )
 
 
+def make_time(spec: JobSpec) -> JobTime:
+    """Return the time of a job; raise SpecError if a generator class is not allowed."""
+    for path, section in spec.sections.items():
+        try:
+            require_allowed(section)
+        except GeneratorRefused as refused:
+            problem = Problem(".".join((*path, "generator", "class")), str(refused))
+            raise SpecError("", [problem]) from refused
+    return JobTime(spec.strategies, make=make_allowed)
+
+
 class ReplayTime:
     """Follows the rows of a replay; gives the watermarks of a running job."""
 
@@ -79,19 +90,13 @@ class ReplayTime:
         """All partitions are known from the start, as in a running job; each topic has one.
 
         `plans` are those for decoding the sources."""
-        for path, section in spec.sections.items():
-            try:
-                require_allowed(section)
-            except GeneratorRefused as refused:
-                problem = Problem(".".join((*path, "generator", "class")), str(refused))
-                raise SpecError("", [problem]) from refused
         specs = spec.source_specs
         self._topics = {
             (name, topic): _Topic(specs[name], plan, topic)
             for name, plan in plans.items()
             for topic in specs[name].source.topics
         }
-        self._time = JobTime(spec.strategies, make=make_allowed)
+        self._time = make_time(spec)
         silent = set(spec.topics) - {partition.topic for partition in partitions}
         for partition in sorted({*partitions, *(TopicPartition(topic, 0) for topic in silent)}):
             self._time.add(*partition)

@@ -20,11 +20,10 @@ from jobs.core.job.time_rules import TimeRules
 from jobs.core.plan.tree import Column
 from jobs.core.rows.row_time import milliseconds_reader
 from jobs.core.time.combine import Signal, Status
-from jobs.core.time.job_time import JobTime
 from jobs.core.values.change import ColumnGone, Row
 from jobs.core.values.json_values import converter, renderer
 from jobs.core.values.rounding import EvaluationError
-from jobs.edge.process.generator_class import GeneratorRefused, make_allowed, require_allowed
+from jobs.offline.replay_time import make_time
 from jobs.offline.steps import (
     Lines,
     Output,
@@ -35,7 +34,7 @@ from jobs.offline.steps import (
     read_whole,
     require_true,
 )
-from schemas.spec.file import Problem, SpecError, load_spec
+from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import TopicPartition
 from schemas.types.json_types import JsonObject
@@ -107,13 +106,7 @@ class _Watermarks:
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
-        for path, section in spec.sections.items():
-            try:
-                require_allowed(section)
-            except GeneratorRefused as refused:
-                problem = Problem(".".join((*path, "generator", "class")), str(refused))
-                raise SpecError("", [problem]) from refused
-        self.time = JobTime(spec.strategies, make=make_allowed)
+        self.time = make_time(spec)
         self.marks = {
             topic: Marks(alone, topic)
             for alone in spec.source_specs.values()
