@@ -20,7 +20,7 @@ from uuid import uuid4
 import msgspec
 import pyarrow as pa
 
-from jobs.changing.rewind import build_table_changelog, find_target
+from jobs.changing.rewind import build_changelog, find_target
 from jobs.changing.savepoint import create_savepoint
 from jobs.changing.stopped_job import has_other_buckets, unite_counters
 from jobs.core.job.cloning import clone_problems
@@ -250,7 +250,7 @@ class _ViewCopy:
         """
         reader = self.reader
         results = reader.results_in(files_of_view(target.files, self.view))
-        changelog, seqs = build_table_changelog(reader, {}, results)
+        changelog, seqs = build_changelog(reader.plan, reader.spec.state.buckets, {}, results)
         if target.sums is None:
             sums = sum_audited([row.of_view(self.view) for row in until])
         else:  # retention has added those of later epochs to the start row

@@ -39,7 +39,6 @@ from jobs.edge.rows.file_statistics import STATISTICS, compute_statistics
 from jobs.edge.table.delta_epochs import APPLICATION
 from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS
 from jobs.edge.table.file_writer import AddedFile, by_part, file_name, write_file
-from jobs.edge.table.reading import TableReader
 from jobs.table.epoch_rows import newest_of_job
 from jobs.table.files import LiveFile, files_of_view, live_files, open_table
 from jobs.table.parts import CHANGELOG
@@ -184,7 +183,7 @@ def _commit(job: StoppedJob, target: Savepoint) -> EpochRow:
     for name, reader in job.views.items():
         now = reader.results_in(files_of_view(live, name))
         then = reader.results_in(files_of_view(target.files, name))
-        changelog, seqs = build_table_changelog(reader, now, then)
+        changelog, seqs = build_changelog(reader.plan, reader.spec.state.buckets, now, then)
         if changelog:
             rows = reader.layout.changelog_table(epoch, seqs, changelog)
             path = file_name(CHANGELOG, epoch, uuid, "rewind")
@@ -225,13 +224,6 @@ def _make_added_file(root: TablePath, file: LiveFile) -> AddedFile:
     columns = [name for name in STATISTICS if name in table_file(path).schema_arrow.names]
     stats = compute_statistics(rows_in(path, columns))
     return AddedFile(file.path, file.part, file.rows, file.size, stats)
-
-
-def build_table_changelog(
-    reader: TableReader, now: dict[Key, Row], then: dict[Key, Row]
-) -> tuple[list[ChangelogRow], list[int]]:
-    """Return the changelog rows from `now` to `then`, with their seqs."""
-    return build_changelog(reader.plan, reader.spec.state.buckets, now, then)
 
 
 def build_changelog(

@@ -11,7 +11,6 @@ from jobs.table.epoch_rows import newest_of_job
 from jobs.table.files import live_files, open_table
 from jobs.table.savepoints import RESTORED, Savepoint, delete_savepoint, write_savepoint
 from schemas.limits import SAVEPOINT_TRIES_MAX
-from schemas.table.epoch import EpochRow
 from schemas.table.view_path import split_part
 
 
@@ -31,7 +30,7 @@ def create_savepoint(paths: JobDirectory, name: str | None = None) -> Savepoint:
         if row is None:
             raise NothingToSave(f"the table of job {paths.name!r} has no epoch yet")
         files = [file for file in live_files(handle) if split_part(file.part)[1] in RESTORED]
-        savepoint = Savepoint(name=name or default_name(row), row=row, files=files)
+        savepoint = Savepoint(name=name or f"epoch-{row.epoch}", row=row, files=files)
         try:
             write_savepoint(paths.home, savepoint)
         except FileExistsError:
@@ -47,7 +46,3 @@ def create_savepoint(paths: JobDirectory, name: str | None = None) -> Savepoint:
             return savepoint
         delete_savepoint(paths.home, savepoint.name)
     raise NothingToSave(f"the files of job {paths.name!r} change too fast; try again")
-
-
-def default_name(row: EpochRow) -> str:
-    return f"epoch-{row.epoch}"
