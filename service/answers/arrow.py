@@ -17,7 +17,6 @@ import pyarrow as pa
 from jobs.core.values.json_values import parser
 from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import to_arrow
-from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import Kind, SqlType
 
 _CHANGE_FIELDS = [("op", pa.string()), ("epoch", pa.int64()), ("seq", pa.int64())]
@@ -25,7 +24,7 @@ _CHANGE_FIELDS = [("op", pa.string()), ("epoch", pa.int64()), ("seq", pa.int64()
 
 def encode_results(types: Mapping[str, SqlType], documents: Sequence[bytes]) -> bytes:
     """Encode result rows; `types` are in the order of the columns."""
-    return _encode([], types, [], [msgspec.json.decode(each) for each in documents])
+    return b"".join(encode_batches(types, [documents]))
 
 
 def encode_batches(
@@ -56,19 +55,11 @@ def _drain(sink: BytesIO) -> bytes:
 def encode_changes(types: Mapping[str, SqlType], documents: Sequence[bytes]) -> bytes:
     """Encode changelog rows, with op, epoch and seq before the columns of the row."""
     changes = [msgspec.json.decode(each) for each in documents]
-    columns = [[change[name] for change in changes] for name, _ in _CHANGE_FIELDS]
-    return _encode(_CHANGE_FIELDS, types, columns, [change["row"] for change in changes])
-
-
-def _encode(
-    fields: Sequence[tuple[str, pa.DataType]],
-    types: Mapping[str, SqlType],
-    columns: Sequence[list[Any]],  # of `fields`
-    rows: Sequence[JsonObject],
-) -> bytes:
-    arrays = [pa.array(values, kind) for values, (_, kind) in zip(columns, fields, strict=True)]
-    arrays += [make_column([row[name] for row in rows], kind) for name, kind in types.items()]
-    names = [*fields, *((name, arrow_type(kind)) for name, kind in types.items())]
+    arrays = [pa.array([each[name] for each in changes], kind) for name, kind in _CHANGE_FIELDS]
+    arrays += [
+        make_column([each["row"][name] for each in changes], kind) for name, kind in types.items()
+    ]
+    names = [*_CHANGE_FIELDS, *((name, arrow_type(kind)) for name, kind in types.items())]
     # A result column may be named op or epoch too; Arrow allows duplicate names.
     schema = pa.schema([pa.field(name, kind) for name, kind in names])
     sink = pa.BufferOutputStream()

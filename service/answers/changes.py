@@ -25,10 +25,12 @@ from service.answers.history import (
     list_complete_epochs,
     make_gone_problem,
     make_restarted_problem,
+    require_known_epoch,
     require_same_table,
 )
 from service.answers.results import TableReads
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges, render_epoch
+from service.live.results_index import make_no_epoch_problem
 from service.live.table import LiveTable
 from service.problems import Problem
 
@@ -76,13 +78,7 @@ def require_table(live_table: LiveTable, at: ChangePosition) -> None:
 def check_position(live_table: LiveTable, at: ChangePosition, reads: TableReads) -> None:
     """Raise a Problem if a stream cannot start at a position."""
     newest = _find_newest(live_table)
-    if at.epoch > newest:
-        raise Problem(
-            "epoch-unknown",
-            404,
-            f"there is no epoch {at.epoch} yet; the newest is {newest}",
-            newest=newest,
-        )
+    require_known_epoch(at.epoch, newest)
     first = at.epoch + 1 if at.is_epoch_end else at.epoch
     if first > newest or live_table.recent.find_epoch(first) is not None:
         return
@@ -170,5 +166,5 @@ def find_newest_position(live_table: LiveTable) -> ChangePosition:
 
 def _find_newest(live_table: LiveTable) -> int:
     if live_table.newest is None:
-        raise Problem("job-has-no-table", 409, "the job has no epoch yet; start the job")
+        raise make_no_epoch_problem()
     return live_table.newest.epoch

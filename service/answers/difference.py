@@ -15,9 +15,8 @@ from jobs.table.version import Key, TableVersion
 from schemas.limits import DIFFERENCE_ROWS_MAX
 from schemas.types.arrow_values import to_list, to_tuples
 from schemas.types.json_types import JsonObject
-from service.answers.history import list_complete_epochs
+from service.answers.history import list_complete_epochs, require_known_epoch
 from service.answers.listing import decode_cursor, encode_cursor
-from service.answers.results import Results
 from service.documents import Difference, DifferingGroup
 from service.problems import Problem
 from service.table.row_shape import RowShape
@@ -39,7 +38,7 @@ def read_difference_page(
     if cursor:
         position = decode_cursor(cursor, digest, 1)
         to, after = position.epoch, position.values[0]
-    Results.require_known_epoch(max(first, to), newest)
+    require_known_epoch(max(first, to), newest)
     found = compare_epochs(table, shape, min(first, to), max(first, to))
     if first > to:
         found = [(key, DifferingGroup(each.key, each.after, each.before)) for key, each in found]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from jobs.table.version import TableVersion
 from service.live.recent_changes import END_OF_EPOCH
+from service.live.results_index import make_no_epoch_problem
 from service.problems import Problem
 
 
@@ -21,15 +22,9 @@ def list_complete_epochs(
     """
     rows = table.epochs()
     if not rows:
-        raise Problem("job-has-no-table", 409, "the job has no epoch yet")
-    oldest, newest = rows[0].epoch, rows[-1].epoch
-    if epoch > newest:
-        raise Problem(
-            "epoch-unknown",
-            404,
-            f"there is no epoch {epoch} yet; the newest is {newest}",
-            newest=newest,
-        )
+        raise make_no_epoch_problem()
+    oldest = rows[0].epoch
+    require_known_epoch(epoch, rows[-1].epoch)
     gap = table.find_gap(rows, epoch, results=results)
     if gap is not None:
         make_problem = make_restarted_problem if gap.regrouped else make_gone_problem
@@ -38,6 +33,13 @@ def list_complete_epochs(
     if epoch < oldest and not (epoch == -1 and rows[0].kind == "start"):
         raise make_gone_problem(table, epoch, oldest)
     return [(row.epoch, row.counts.changelog_rows) for row in rows if row.epoch > epoch]
+
+
+def require_known_epoch(epoch: int, newest: int) -> None:
+    """Raise a Problem for an epoch after the newest one."""
+    if epoch > newest:
+        detail = f"there is no epoch {epoch} yet; the newest is {newest}"
+        raise Problem("epoch-unknown", 404, detail, newest=newest)
 
 
 def find_complete_since(table: TableVersion, epoch: int, *, results: bool = False) -> int:

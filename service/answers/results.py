@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from jobs.table.version import TableVersion, at_newest
 from schemas.limits import TABLE_READS_MAX
 from schemas.types.moments import parse_instant
+from service.answers.history import require_known_epoch
 from service.answers.listing import Listing
 from service.answers.past_results import PastResults
 from service.live.results_index import IndexSnapshot
@@ -110,13 +111,6 @@ class Results:
             found = self._read_past(live_table, epoch, select)
         return epoch, watermark, found[0][0] if found else None
 
-    @staticmethod
-    def require_known_epoch(epoch: int, newest: int) -> None:
-        """Raise a Problem for an epoch after the newest one."""
-        if epoch > newest:
-            detail = f"there is no epoch {epoch} yet; the newest is {newest}"
-            raise Problem("epoch-unknown", 404, detail, newest=newest)
-
     def _read_past(
         self, live_table: LiveTable, epoch: int, select: Select
     ) -> list[tuple[Any, ...]]:
@@ -149,7 +143,7 @@ def resolve_epoch(snapshot: IndexSnapshot, as_of: str | None) -> int:
         epoch = _parse_number(text)
         if epoch < 0:
             raise _make_problem("an epoch is 0 or greater")
-        Results.require_known_epoch(epoch, snapshot.epoch)
+        require_known_epoch(epoch, snapshot.epoch)
         return epoch
     if kind == "time":
         at = snapshot.find_epoch_at_time(_parse_instant(text))
