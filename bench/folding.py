@@ -48,7 +48,7 @@ from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks.body import collector_off
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
-from jobs.edge.tasks.fold_views import ViewsFold
+from jobs.edge.tasks.stage_functions import ViewsFold
 from schemas.limits import PIECE_MESSAGES
 from schemas.table.epoch import EpochRow
 from schemas.types.arrow_values import to_arrow

@@ -52,8 +52,7 @@ from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.dedupe import DedupeTask
 from jobs.edge.tasks.fold import OUTPUT_SCHEMA, FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
-from jobs.edge.tasks.fold_views import ViewsFold
-from jobs.edge.tasks.parcel_task import ParcelTask
+from jobs.edge.tasks.stage_functions import ParcelTask, ViewsFold
 from jobs.running.clock import JobClock
 from jobs.running.epoch_size import EpochSize, run_in_halves
 from jobs.running.input_limits import InputLimits

@@ -24,7 +24,7 @@ from jobs.edge.rows.weighted_rows import parcelling_of
 from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks.decode_inputs import SourceRules, ViewInputs
 from jobs.edge.tasks.join import JoinTask, SideState
-from jobs.edge.tasks.parcel_task import ParcelTask
+from jobs.edge.tasks.stage_functions import ParcelTask
 from jobs.running.views import KeptState, RunningView, recent_epochs_of
 from jobs.table.files import LiveFile
 from schemas.spec.job import JobSpec

@@ -17,10 +17,8 @@ from pyspark.sql import functions as F
 
 from jobs.edge.kafka.offset_ranges import OffsetRange, count_planned_records
 from jobs.edge.rows.weighted_rows import SPARK_PARCELS, TARGET
-from jobs.edge.tasks.epoch import EpochTask
 from jobs.edge.tasks.fold import OUTPUT_SCHEMA
-from jobs.edge.tasks.fold_views import ViewsFold
-from jobs.edge.tasks.parcel_task import ParcelTask, TaskChain
+from jobs.edge.tasks.stage_functions import EpochTask, ParcelTask, TaskChain, ViewsFold
 from schemas.limits import FOLD_TASK_ROWS, SMALL_RANGE_RECORDS
 
 

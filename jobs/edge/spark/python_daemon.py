@@ -41,7 +41,7 @@ from pyspark import daemon  # noqa: E402
 from jobs.edge.machine.kernel_cache import WHY_NO_KERNELS, load_kernels  # noqa: E402
 from schemas.limits import TASKS_BETWEEN_GC_MAX  # noqa: E402
 
-_MODULES = ("jobs.edge.tasks.epoch", "pyspark.sql.pandas.serializers")
+_MODULES = ("jobs.edge.tasks.stage_functions", "pyspark.sql.pandas.serializers")
 
 _worker = daemon.worker
 _tasks = count(1)
