@@ -38,7 +38,6 @@ class Settings:
     early: bool = False
     duplicates: bool = False
     time_zone: Option | None = None  # if it is another one than UTC
-    job_name: str | None = None
     bundled: bool = False
     header: list[str] = field(default_factory=list)
 
@@ -61,7 +60,7 @@ def _read(option: Option, given: Mapping[str, Option], found: Settings) -> None:
             found.bundled = is_true(option)
             if found.bundled:
                 found.sections["minibatch"] = _minibatch(given, found)
-        case "table.exec.mini-batch.size" | "table.exec.mini-batch.allow-latency":
+        case "table.exec.mini-batch.size" | "table.exec.mini-batch.allow-latency" | "pipeline.name":
             pass
         case "table.exec.source.idle-timeout":
             found.idle_after = duration_or_never(option)
@@ -78,8 +77,6 @@ def _read(option: Option, given: Mapping[str, Option], found: Settings) -> None:
         case "pipeline.auto-watermark-interval":
             if parse_flink_duration(option):
                 found.emit_every = duration(option)
-        case "pipeline.name":
-            found.job_name = value
         case "execution.runtime-mode":
             if value.upper() == "BATCH":
                 raise NotTakenError("a job follows a stream; there is no batch mode", option.offset)

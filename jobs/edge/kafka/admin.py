@@ -10,7 +10,6 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from types import TracebackType
 from typing import Any, Self
 
 from kafka import KafkaAdminClient, TopicPartition
@@ -93,12 +92,7 @@ class KafkaAdmin:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @classmethod
