@@ -20,12 +20,10 @@ import msgspec
 from jobs.core.job.views import has_state_of
 from jobs.table.files import UNREADABLE
 from jobs.table.version import newest_whole_row
-from schemas.spec.file import SpecError, load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
-from service.paths import JobPaths
 from service.supervision import job_process
-from service.supervision.jobs import JobCatalog
+from service.supervision.jobs import JobCatalog, find_spec
 from service.supervision.register import ALIVE, Desired, OperationRecord, Register
 
 Outcome = tuple[str | None, str | None]  # the result as JSON, or the reason of the failure
@@ -62,7 +60,7 @@ class Evolver:
             newest = newest_whole_row(paths.table)
         except UNREADABLE as error:  # the next tick tries again
             return self._check_deadline(record, f"the table cannot be read: {error}")
-        known = _read_spec(paths)
+        known = find_spec(paths.spec)
         if newest is not None and has_state_of(newest, spec, known or spec):
             return self._finish(record, spec, known, newest, start, holder)
         if ended and (held or read_outcome()[0] is None):
@@ -127,11 +125,3 @@ def _is_command(holder: int | None) -> bool:
 
 def _replays(record: OperationRecord) -> bool:
     return bool(msgspec.json.decode(record.arguments)["state"] == "replay")
-
-
-def _read_spec(paths: JobPaths) -> JobSpec | None:
-    """Return the spec beside the table."""
-    try:
-        return load_spec(paths.spec)
-    except (FileNotFoundError, SpecError):
-        return None

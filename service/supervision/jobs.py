@@ -132,16 +132,7 @@ class JobCatalog:
                     raise Problem("job-exists", 409, f"a clone named {name} is being created")
             self._write_spec(name, checked.spec)
             if known is None:
-                self._register.add_job(
-                    JobRecord(
-                        name=name,
-                        revision=1,
-                        spec=document,
-                        desired=Desired.STOPPED,
-                        actual=Actual.CREATED,
-                        since=now_ms(),
-                    )
-                )
+                self._add(name, document, Actual.CREATED)
             else:
                 revision = known.revision + 1
                 self._register.change_job(name, revision=revision, spec=document)
@@ -235,15 +226,14 @@ class JobCatalog:
                 return known
             self._check_room()
             self._write_spec(name, spec)
-            record = JobRecord(
-                name=name,
-                revision=1,
-                spec=msgspec.json.encode(spec.document()).decode(),
-                desired=Desired.STOPPED,
-                actual=Actual.STOPPED,
-                since=now_ms(),
-            )
-            self._register.add_job(record)
+            return self._add(name, msgspec.json.encode(spec.document()).decode(), Actual.STOPPED)
+
+    def _add(self, name: str, spec: str, actual: Actual) -> JobRecord:
+        stopped = Desired.STOPPED
+        record = JobRecord(
+            name=name, revision=1, spec=spec, desired=stopped, actual=actual, since=now_ms()
+        )
+        self._register.add_job(record)
         return record
 
     def adopt_evolved_spec(self, name: str) -> JobSpec | None:
@@ -253,8 +243,8 @@ class JobCatalog:
         """
         paths = self.find_paths(name)
         newest = newest_whole_row(paths.table)
-        known = _find_spec(paths.spec)
-        found = (_find_spec(paths.next_spec), known)
+        known = find_spec(paths.spec)
+        found = (find_spec(paths.next_spec), known)
         spec = next((each for each in found if each and _is_state(newest, each, known)), None)
         if spec is None:
             return None
@@ -424,7 +414,7 @@ def _find_hot_states(paths: JobPaths) -> list[Path]:
     return found
 
 
-def _find_spec(path: Path) -> JobSpec | None:
+def find_spec(path: Path) -> JobSpec | None:
     """Return the spec in a file, if it is there."""
     try:
         return load_spec(path)
