@@ -121,6 +121,7 @@ _LINES = describe_responses(AuditLogLines, {"lines": [_LINE]})
 
 
 @router.get("/audit-log", dependencies=[_admin], responses=_LINES)
+@router.get("/trail", dependencies=[_admin], responses=_LINES, deprecated=True, name="get_trail")
 async def get_audit_log(
     request: Request, limit: Annotated[int, Query(ge=1, le=AUDIT_LOG_LINES_MAX)] = 100
 ) -> Response:

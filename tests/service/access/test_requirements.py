@@ -45,7 +45,7 @@ def needed(method: str, path: str) -> Role:
         return Role.OPERATOR
     if path in ADMIN and method in ("PUT", "POST", "PATCH", "DELETE"):
         return Role.ADMIN
-    if path in ("/v1/audit-log", "/audit-log", "/new", "/preview"):
+    if path in ("/v1/audit-log", "/v1/trail", "/audit-log", "/new", "/preview"):
         return Role.ADMIN
     if path.startswith(("/topics", "/v1/topics")):
         return Role.ADMIN

@@ -142,6 +142,7 @@ async def test_the_audit_log_says_who_requested_which_change(console: Console) -
         await browser.get("/v1/jobs", headers=operator)
         assert code(await browser.get("/v1/audit-log", headers=operator)) == (403, "forbidden")
         lines = (await browser.get("/v1/audit-log?limit=3", headers=admin)).json()["lines"]
+        assert (await browser.get("/v1/trail?limit=3", headers=admin)).json()["lines"] == lines
     assert {line["from"] for line in lines} == {"127.0.0.1"}
     output = [(line["who"], line["method"], line["path"], line["status"]) for line in lines]
     assert output == [("op", "PUT", "/v1/jobs/items", 403), ("boss", "PUT", "/v1/jobs/items", 201)]
