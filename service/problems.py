@@ -10,6 +10,7 @@ contains a stack trace, a path of this machine or a secret.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,16 +109,28 @@ _METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
 def _find_methods(request: Request, path: str) -> list[str]:
-    """Return the methods with which some route takes a path; a route knows only its own."""
+    """Return the methods with which some route takes a path; a route knows only its own.
+
+    `.../quarantine/replay` is also like `.../quarantine/{id}`: the one with fewer names counts.
+    """
+    found: dict[int, set[str]] = {}
+    for pattern, methods in request.app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(pattern)), path):
+            found.setdefault(pattern.count("{"), set()).update(map(str.upper, methods))
+    taken = found[min(found)] if found else _find_methods_of_pages(request, path)
+    if "GET" in taken:
+        taken.add("HEAD")  # see service.middleware.gate
+    return sorted(taken | {"OPTIONS"}) if taken else []
+
+
+def _find_methods_of_pages(request: Request, path: str) -> set[str]:
+    """Return the methods of a path that the description does not have."""
     scopes = {method: {**request.scope, "path": path, "method": method} for method in _METHODS}
-    taken = {
+    return {
         method
         for method, scope in scopes.items()
         if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
     }
-    if "GET" in taken:
-        taken.add("HEAD")  # see service.middleware.gate
-    return sorted(taken | {"OPTIONS"}) if taken else []
 
 
 def _answer_without_route(request: Request, code: str) -> Response | None:

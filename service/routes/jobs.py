@@ -39,6 +39,7 @@ _SPEC_SCHEMA = {
     "anyOf": [{"required": ["source", "columns"]}, {"required": ["sources"]}],
     "description": "docs/job-spec.md has every key, GET /v1/schema the JSON Schema",
 }
+_SCHEMA_EXAMPLE = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}
 _SPEC_BODY = {
     "requestBody": {
         "required": True,
@@ -94,7 +95,7 @@ async def validate_spec(request: Request) -> Response:
 @router.get(
     "/schema",
     dependencies=[_viewer],
-    responses={200: {"description": "JSON Schema, draft 2020-12"}},
+    responses=describe_responses(None, None, media={"application/json": _SCHEMA_EXAMPLE}),
     tags=["service"],
 )
 async def get_schema() -> JsonObject:

@@ -76,8 +76,7 @@ def alive_while(served: Served, ask: Callable[[httpx.Client], httpx.Response]) -
 
 
 def attempts(served: Served) -> list[psutil.Process]:
-    (nursery,) = psutil.Process(served.process.pid).children()
-    return nursery.children()
+    return served.nursery.children()
 
 
 def test_patterns_that_try_every_way_are_over_at_once(served: Served, letters: str) -> None:

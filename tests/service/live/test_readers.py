@@ -29,8 +29,7 @@ def running(data: Path) -> Iterator[Served]:
 
 def forked(served: Served) -> tuple[psutil.Process, list[psutil.Process]]:
     """The service's nursery, and the readers that it has begun."""
-    (nursery,) = psutil.Process(served.process.pid).children()
-    return nursery, nursery.children()
+    return served.nursery, served.nursery.children()
 
 
 def results(client: httpx.Client) -> dict[str | None, tuple[int, int]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 import httpx
+import psutil
 
 from tests.support.command.warm_command import WarmCommand, warm_commands
 
@@ -96,6 +97,13 @@ class Served:
         with self.client() as client:
             document: dict[str, Any] = client.get(f"/v1/jobs/{name}").json()
             return document
+
+    @property
+    def nursery(self) -> psutil.Process:
+        """The process that begins readers and attempts; the other child answers SQL."""
+        children = psutil.Process(self.process.pid).children()
+        (found,) = (each for each in children if "jobs.querying.workers" not in each.cmdline())
+        return found
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
