@@ -24,7 +24,7 @@ MORE_QUERIES = [
     "SELECT b.w, AVG(v) AS m, COUNT(DISTINCT x) AS d FROM a RIGHT JOIN c ON a.v = c.x "
     "JOIN b ON c.k = b.k AND (a.id < b.id OR a.id IS NULL) GROUP BY b.w",
     "SELECT w, COUNT(*) AS n FROM b WHERE k IN (SELECT k FROM a WHERE v > 1) GROUP BY w",
-    "WITH p AS (SELECT k, id, v FROM a WHERE id > 0) SELECT w, COUNT_IF(v > 1) AS i, "
+    "WITH p AS (SELECT k, id, v FROM a WHERE id > 0) SELECT w, COUNT_IF(COALESCE(v, 0) > 1) AS i, "
     "BIT_AND(v) AS l, BIT_XOR(v) AS x, COUNT(DISTINCT ROW(v, b.k)) AS d, "
     "FIRST(v ORDER BY p.id, v) AS f, REGR_COUNT(v, p.id) AS r, "
     "ROUND(COVAR_POP(v, p.id), 6) AS c, ROUND(KURTOSIS_POP(v), 6) AS q "
