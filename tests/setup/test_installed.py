@@ -30,6 +30,8 @@ from jobs.edge.machine import jars
 from tests.support.service.served import Served
 from tests.support.service.tables import WatchedTable
 
+pytestmark = pytest.mark.costly("environments of their own, in which kernels are compiled anew")
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
 AREAS = ("jobs", "schemas", "service")
