@@ -42,7 +42,7 @@ from jobs.table.parts import ACCUMULATORS
 from schemas import limits
 from schemas.process.kernel import BOOT_ID
 
-VERSION = 2  # of the files and of the codes in them
+VERSION = 3  # of the files and of the codes in them
 _CODE, _WEIGHT = "code", "weight"
 
 
