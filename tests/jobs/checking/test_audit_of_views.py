@@ -22,10 +22,7 @@ pytestmark = pytest.mark.spark
 def test_the_audit_of_all_views_names_the_damaged_one_and_only_that(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    job = make_shop_views(broker.address, topic, tmp_path)
-    made = history(22, 120)
-    produce(broker.address, topic, ((each.partition, each.value) for each in made.messages))
-    job.must_run()
+    job = _run_shop_views(broker, topic, tmp_path)
     (whole,) = job.ask("audit", "items", "--brokers", broker.address)
     assert (whole["job"], whole["verdict"], whole["differing"]) == ("items", "equal", 0)
     assert tuple(whole["views"]) == VIEWS
@@ -43,10 +40,7 @@ def test_the_audit_of_all_views_names_the_damaged_one_and_only_that(
 def test_one_view_is_audited_alone_and_a_service_audits_all_or_one(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    job = make_shop_views(broker.address, topic, tmp_path)
-    made = history(22, 120)
-    produce(broker.address, topic, ((each.partition, each.value) for each in made.messages))
-    job.must_run()
+    job = _run_shop_views(broker, topic, tmp_path)
     damage_results(JobDirectory(job.data, "items", "view-2"), "n_2")
     brokers = ("--brokers", broker.address)
     (found,) = job.ask("audit", "items", *brokers, code=1)
@@ -54,6 +48,14 @@ def test_one_view_is_audited_alone_and_a_service_audits_all_or_one(
     damaged = job.ask("audit", "items", "--view", "view-2", *brokers, code=1)
     assert damaged == [found["views"]["view-2"]]
     _check_service(job)
+
+
+def _run_shop_views(broker: Broker, topic: str, home: Path) -> RunningJob:
+    job = make_shop_views(broker.address, topic, home)
+    made = history(22, 120)
+    produce(broker.address, topic, ((each.partition, each.value) for each in made.messages))
+    job.must_run()
+    return job
 
 
 def _must_name_the_damage(found: dict[str, Any]) -> None:
