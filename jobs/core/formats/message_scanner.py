@@ -232,8 +232,10 @@ class MessageScanner:
         columns = []
         for index, (sql_type, kind) in enumerate(zip(self._types, self._kinds, strict=True)):
             ends, text = images.ends[index, :0], b""
-            numbers = images.numbers[index, :count].copy()
-            if kind >= codes.TEXT:
+            numbers = images.numbers[index, :count]
+            if kind < codes.TEXT:
+                numbers = numbers.copy()
+            else:
                 ends = images.ends[index, : count + 1].copy()
                 text = images.texts[self._source.text_rows[index], : ends[-1]].tobytes()
             valid = images.valid[index, :count].astype(bool)
