@@ -3,6 +3,8 @@
 .PHONY: help setup setup-browser lock sbom wheel demo test test-all test-rest check pictures bench \
     faults explore compose-test cdc-test clean
 export PYTHON
+# Tests and the service start hundreds of our processes: none should compile what another one has.
+export PYTHONDONTWRITEBYTECODE :=
 
 RUN := .venv/bin/python
 # Each worker has a broker and a Spark of its own, some 4 GB. A file's tests stay in one worker. A
