@@ -31,6 +31,8 @@ from tests.support.warm_driver import warm_driver
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.support.jobs.epochs_by_hand import ByHand
+
 __all__ = ["pytest_xdist_make_scheduler"]
 CHECKOUT = Path(__file__).resolve().parents[1]
 JVM_MARKS = ("spark", "broker")
@@ -193,6 +195,13 @@ def topic(request: pytest.FixtureRequest) -> str:
 def spark() -> SparkSession:
     assert worker_session.spark is not None  # functions of Spark's columns need a running one
     return cast("SparkSession", worker_session)
+
+
+@pytest.fixture
+def by_hand(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> ByHand:
+    from tests.support.jobs.epochs_by_hand import ByHand  # it imports most of the engine
+
+    return ByHand(spark, broker.address, topic, tmp_path)
 
 
 @pytest.fixture(scope="session")

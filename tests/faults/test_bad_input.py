@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import psutil
@@ -31,7 +31,6 @@ from jobs.core.job.job_plan import plan_of
 from jobs.core.values import json_text
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Records
-from jobs.edge.process.broker import Broker
 from jobs.edge.rows.weighted_rows import REPORT, WEIGHT, parcelling_of, unpack_parcels
 from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks import decode as decode_task
@@ -44,11 +43,7 @@ from schemas.limits import MESSAGE_BYTES_MAX, QUARANTINE_BYTES_MAX, REASON_CHARA
 from schemas.spec.file import load_spec
 from tests.support.faults.bad_messages import COLUMNS, good_message, kinds
 from tests.support.faults.tally import FaultTally
-from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
-from tests.support.jobs.running_job import create_topic
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.jobs.epochs_by_hand import ByHand
 
 SPEC = {
     "name": "items",
@@ -286,14 +281,11 @@ def test_nothing_but_bad_input_stops_the_job_by_its_limit(
 
 @pytest.mark.faults
 @pytest.mark.timeout(600)
-def test_ten_thousand_bad_messages_through_kafka_spark_and_delta(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_ten_thousand_bad_messages_through_kafka_spark_and_delta(by_hand: ByHand) -> None:
     messages = list(mixture(10_000, seed=2))
     tally = FaultTally("input, through Kafka, Spark and Delta")
-    source = {**SPEC["source"], "topic": topic}  # type: ignore[dict-item]
-    create_topic(broker.address, topic, 1)
-    job = EpochsByHand(spark, broker.address, tmp_path, spec_of({**SPEC, "source": source}))
+    source = {**SPEC["source"], "topic": by_hand.topic}  # type: ignore[dict-item]
+    job = by_hand.job({**SPEC, "source": source})
     for start in range(0, len(messages), 4_000):
         job.epoch_of([(0, content) for content, _ in messages[start : start + 4_000]])
     good = [at + 1 for at, (_, name) in enumerate(messages) if name is None]

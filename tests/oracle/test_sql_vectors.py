@@ -10,27 +10,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from jobs.core.sql.select import QueryError
-from jobs.edge.process.broker import Broker
 from jobs.offline.replay import replay
 from schemas.spec.file import SpecError
 from tests.support.histories import flink_notation as flink
-from tests.support.jobs.epochs_by_hand import EpochsByHand
-from tests.support.jobs.epochs_by_hand import spec_of as load_by_hand
-from tests.support.jobs.running_job import create_topic
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.jobs.epochs_by_hand import ByHand
 
 VECTORS = Path(__file__).parents[3] / "shared" / "oracle" / "sql_vectors.json"
 MISSING = "NOT CHECKED AGAINST THE OUTSIDE VECTORS: sql_vectors.json is not beside this checkout"
 
 ALL_FIVE = "COUNT(*) AS c, COUNT(v) AS cv, SUM(v) AS s, AVG(v) AS av, MAX(v) AS mx, MIN(v) AS mn"
-BY_KEY = f"SELECT k, {ALL_FIVE} FROM (SELECT k, CAST(v AS INT) AS v FROM T) GROUP BY k"
 FIT = "a SUM that does not fit its type is NULL, and right again when it fits again"
 LAST = "two-phase cuts its bundles elsewhere; only the final rows are the same"
 NINES = "9" * 35
@@ -155,7 +148,7 @@ def key_columns(sql: str) -> int:
 
 @pytest.mark.skipif(not VECTORS.exists(), reason=MISSING)
 @pytest.mark.parametrize("vector", vectors(), ids=lambda vector: vector["id"])
-def test_flink_gives_the_same_changelog_per_key(vector: dict[str, Any], spark: object) -> None:
+def test_flink_gives_the_same_changelog_per_key(vector: dict[str, Any]) -> None:
     name, sql = vector["id"], vector["sql"]
     if name in OUTSIDE_THE_GRAMMAR:
         with pytest.raises(QueryError):
@@ -191,15 +184,12 @@ def running_vectors() -> list[Any]:
 
 @pytest.mark.skipif(not VECTORS.exists(), reason=MISSING)
 @pytest.mark.parametrize("vector", running_vectors())
-def test_a_job_gives_what_flink_gives(
-    vector: dict[str, Any], spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_a_job_gives_what_flink_gives(vector: dict[str, Any], by_hand: ByHand) -> None:
     """The same rows through Kafka, Spark and Delta; each bundle of Flink is an epoch."""
-    document = spec_of(vector) | {"source": {"topic": topic, "format": "changelog-json"}}
+    document = spec_of(vector) | {"source": {"topic": by_hand.topic, "format": "changelog-json"}}
     size = document["minibatch"]["size"]
     document["minibatch"] = {"size": 1_000_000, "latency": "1h"}
-    create_topic(broker.address, topic, 1)
-    job = EpochsByHand(spark, broker.address, tmp_path, load_by_hand(document))
+    job = by_hand.job(document)
     records = [json.dumps(each).encode() for each in steps(vector["cols"], vector["input"])]
     for start in range(0, len(records), size):
         job.epoch_of([(0, record) for record in records[start : start + size]])
@@ -218,7 +208,7 @@ def test_every_vector_we_treat_apart_exists() -> None:
     assert known >= {*OVERRULED, *OUTSIDE_THE_GRAMMAR, *WRONG_SETTINGS}
 
 
-def test_canal_messages_give_what_their_rows_give(oracle: Path, spark: object) -> None:
+def test_canal_messages_give_what_their_rows_give(oracle: Path) -> None:
     by_id = {vector["id"]: vector for vector in vectors()}
     vector = by_id["S27-canal-data-by-name"]
     messages = (oracle / "canal" / "canal-data.txt").read_text(encoding="utf-8").splitlines()
@@ -255,7 +245,7 @@ def run(
 
 
 @pytest.mark.parametrize("size", [1, 4, 100])
-def test_final_rows_of_the_user_changelog(size: int, spark: object) -> None:
+def test_final_rows_of_the_user_changelog(size: int) -> None:
     """ChangelogSourceITCase: totals, groups by an expression, and a WHERE over a changing value."""
     totals = "SELECT COUNT(*), SUM(CAST(b AS DECIMAL(18, 2))), MAX(e) FROM T"
     assert flink.table(run(totals, USERS, USER_CHANGES, size), 0) == {
@@ -282,7 +272,7 @@ DISTINCT_ROWS = """2 3 2 1, 3 4 3 2, 2 2 1 2, 1 1 0 1, 5 11 10 1, 3 5 4 2, 4 10 
 
 
 @pytest.mark.parametrize("size", [1, 5, 100])
-def test_distinct_aggregates_as_flinks_test_program(size: int, spark: object) -> None:
+def test_distinct_aggregates_as_flinks_test_program(size: int) -> None:
     """GroupAggregateTestPrograms.GROUP_BY_DISTINCT: the rows after its first part; there AVG goes
     into a DOUBLE column."""
     changes: list[list[str | None]] = [["+I", *row.split()] for row in DISTINCT_ROWS.split(",")]
@@ -298,7 +288,7 @@ def test_distinct_aggregates_as_flinks_test_program(size: int, spark: object) ->
     }
 
 
-def test_distinct_and_retracted_values_as_flinks_split_aggregate_test(spark: object) -> None:
+def test_distinct_and_retracted_values_as_flinks_split_aggregate_test() -> None:
     """SplitAggregateITCase: its rows, and the same with rows that come and go again."""
     rows = """1 1 0, 1 2 1, 2 3 1, 3 5 1, 2 3 2, 2 4 3, 2 4 -, 2 5 4, 3 5 0, 2 4 3, 4 5 2, 2 4 3,
     4 5 -, 4 5 3, 2 2 0, 4 6 1"""

@@ -10,18 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from jobs.core.time.combine import Multiplexer, Signal, Status, StatusWatermarkValve
-from jobs.edge.process.broker import Broker
 from jobs.offline.watermarks import watermarks
-from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
-from tests.support.jobs.running_job import create_topic
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.jobs.epochs_by_hand import ByHand
 
 VECTORS = Path(__file__).parents[3] / "shared" / "oracle" / "watermark_vectors.json"
 MISSING = "NOT CHECKED AGAINST THE OUTSIDE VECTORS: watermark_vectors.json is not beside this one"
@@ -162,15 +157,14 @@ def _step(step: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("vector", vectors("SIM"))
-def test_a_job_gives_what_flinks_splits_give(
-    vector: dict[str, Any], spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_a_job_gives_what_flinks_splits_give(vector: dict[str, Any], by_hand: ByHand) -> None:
     """Through Kafka, Spark and Delta: each emission is an epoch, and the clock is moved by hand."""
     steps = [(*_step(step).items(), flink) for step, flink in vector["steps"]]
-    create_topic(broker.address, topic, sum(kind == "add" for (kind, _), _ in steps))
     own = {"time": {"column": "at"}, "emit_every": "1h"}  # so that only epochs emit
-    spec = split_spec(vector, topic, **own) | {"minibatch": {"size": 1_000, "latency": "1h"}}
-    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(spec), now_ms=0)
+    spec = split_spec(vector, by_hand.topic, **own) | {
+        "minibatch": {"size": 1_000, "latency": "1h"}
+    }
+    job = by_hand.job(spec, partitions=sum(kind == "add" for (kind, _), _ in steps), now_ms=0)
     clock = job.pipeline.clock
     clock.tick()
     waiting: list[tuple[int, bytes]] = []
@@ -185,7 +179,7 @@ def test_a_job_gives_what_flinks_splits_give(
                 assert job.now_ms is not None
                 job.now_ms += value
             case "pause" | "resume":
-                getattr(clock.time, kind)(topic, value)
+                getattr(clock.time, kind)(by_hand.topic, value)
             case "periodic":
                 row = job.epoch_of(waiting) if waiting else job.time_epoch()
                 waiting.clear()

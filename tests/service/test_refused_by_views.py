@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import retally
-from jobs.edge.process.broker import Broker
 from tests.support.jobs.canal_messages import insert, row
-from tests.support.jobs.running_job import create_topic
-from tests.support.jobs.view_jobs import open_views
+from tests.support.jobs.epochs_by_hand import ByHand
 from tests.support.service.served import Served, eventually, problem
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 VIEWS = {
     "sums": "SELECT k, SUM(v) AS s FROM t GROUP BY k",
@@ -21,14 +13,11 @@ VIEWS = {
 }
 
 
-def test_a_corrected_message_is_sent_once_and_counts_in_all_views(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    create_topic(broker.address, topic, 1)
+def test_a_corrected_message_is_sent_once_and_counts_in_all_views(by_hand: ByHand) -> None:
     columns = {"k": "STRING", "v": "INT"}
-    job = open_views(spark, broker, topic, tmp_path, VIEWS, columns=columns, max_bad_fraction=1.0)
+    job = by_hand.views(VIEWS, columns=columns, max_bad_fraction=1.0)
     job.epoch_of([(0, insert(row("a", 1))), (0, insert(row("b", "x")))])
-    with Served.start(tmp_path, brokers=broker.address) as served:
+    with Served.start(by_hand.home, brokers=by_hand.brokers) as served:
         with served.client() as http:
             assert http.put("/v1/jobs/by-hand", json=job.spec.document()).status_code == 201
             eventually(lambda: served.job("by-hand")["epoch"] == 1)

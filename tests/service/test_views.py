@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
 import retally
 from jobs.cli.main import main
-from jobs.edge.process.broker import Broker
 from retally import Change, Client
 from tests.support.jobs.canal_messages import insert, row
-from tests.support.jobs.running_job import create_topic
-from tests.support.jobs.view_jobs import open_views
+from tests.support.jobs.epochs_by_hand import ByHand
 from tests.support.service.served import Served, eventually, problem
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -26,17 +20,13 @@ VIEWS = {"sums": "SELECT k, SUM(v) AS s FROM t GROUP BY k", "whole": "SELECT COU
 
 
 def test_views_are_read_one_by_one_and_together_at_one_epoch(
-    spark: SparkSession,
-    broker: Broker,
-    topic: str,
-    tmp_path: Path,
+    by_hand: ByHand,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    create_topic(broker.address, topic, 2)
-    job = open_views(spark, broker, topic, tmp_path, VIEWS, columns={"k": "STRING", "v": "INT"})
+    job = by_hand.views(VIEWS, columns={"k": "STRING", "v": "INT"}, partitions=2)
     job.epoch_of([(0, insert(row("a", 1), row("b", 2)))])
     job.epoch_of([(1, insert(row("a", 5)))])
-    with Served.start(tmp_path) as served, served.client() as client:
+    with Served.start(by_hand.home) as served, served.client() as client:
         put = client.put("/v1/jobs/by-hand", json=job.spec.document())
         assert put.status_code == 201, put.text
         own = "/v1/jobs/by-hand/views"
@@ -82,29 +72,26 @@ def test_views_are_read_one_by_one_and_together_at_one_epoch(
         assert document["spec"]["query"] == VIEWS["sums"]
         words = ["results", "by-hand", "--view", "sums", "--json"]
         assert main([*words, "--service", served.address]) == 0
-        assert main([*words, "--data", str(tmp_path)]) == 0
+        assert main([*words, "--data", str(by_hand.home)]) == 0
         over_http, tables = capsys.readouterr().out.splitlines()[:2], None
         assert over_http == ['{"k": "a", "s": 6}', '{"k": "b", "s": 2}'], tables
         statement = "SELECT n, s FROM by-hand.whole, by-hand.sums WHERE k = 'a'"
-        assert main(["sql", "--data", str(tmp_path), statement, "--json"]) == 0
+        assert main(["sql", "--data", str(by_hand.home), statement, "--json"]) == 0
         assert '"n": 3, "s": 6' in capsys.readouterr().out
         _check_pages(client)
         _check_client(retally.connect(served.address))
 
 
 @pytest.mark.slow
-def test_approved_views_come_and_go(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    create_topic(broker.address, topic, 2)
-    job = open_views(spark, broker, topic, tmp_path, VIEWS, columns={"k": "STRING", "v": "INT"})
+def test_approved_views_come_and_go(by_hand: ByHand) -> None:
+    job = by_hand.views(VIEWS, columns={"k": "STRING", "v": "INT"}, partitions=2)
     job.epoch_of([(0, insert(row("a", 1), row("b", 2))), (1, insert(row("a", 5)))])
-    served = Served.start(tmp_path, brokers=broker.address)
+    served = Served.start(by_hand.home, brokers=by_hand.brokers)
     own, document = "/v1/jobs/by-hand/views", job.spec.document()
     try:
         with served.client() as client:
             assert client.put("/v1/jobs/by-hand", json=document).status_code == 201
-            files = tmp_path / "service" / "jobs" / "by-hand"
+            files = by_hand.home / "service" / "jobs" / "by-hand"
             eventually(lambda: _views_with_files(files) == {"sums", "whole"})
             eventually(lambda: served.job("by-hand")["epoch"] == 1)
 
@@ -135,7 +122,7 @@ def test_approved_views_come_and_go(
     # The next start removes what a killed service has left.
     (files / "index-whole").mkdir()
     (files / "history-whole.json").write_text("{}")
-    with Served.start(tmp_path, brokers=broker.address) as served:
+    with Served.start(by_hand.home, brokers=by_hand.brokers) as served:
         eventually(lambda: _views_with_files(files) == {"sums", "means"})
 
 

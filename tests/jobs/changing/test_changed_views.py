@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,13 +19,8 @@ from jobs.edge.table.reading import TableReader
 from schemas.spec.file import load_spec
 from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.jobs.canal_messages import delete, insert, row
-from tests.support.jobs.epochs_by_hand import EpochsByHand
-from tests.support.jobs.running_job import create_topic
-from tests.support.jobs.view_jobs import open_views
+from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand
 from tests.support.sampling import quick
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 VIEWS = {
     "sums": "SELECT k, SUM(CAST(v AS INT)) AS s FROM t GROUP BY k",
@@ -49,17 +43,12 @@ def admin(broker: Broker) -> Iterator[KafkaAdmin]:
 
 
 @pytest.fixture(params=quick(["only views", "with a query"], ["with a query"]))
-def job(
-    request: pytest.FixtureRequest, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> EpochsByHand:
-    create_topic(broker.address, topic, 2)
+def job(request: pytest.FixtureRequest, by_hand: ByHand) -> EpochsByHand:
     views = dict(VIEWS)
     if request.param == "with a query":
         views = {"": VIEWS["whole"].replace("AS n", "AS m"), **VIEWS}
     columns = {"k": "STRING", "v": "STRING"}
-    return open_views(
-        spark, broker, topic, tmp_path, views, columns=columns, max_bad_fraction=1.0, retention="1h"
-    )
+    return by_hand.views(views, columns=columns, max_bad_fraction=1.0, retention="1h", partitions=2)
 
 
 def look(job: EpochsByHand) -> Seen:

@@ -5,26 +5,20 @@ random changes of a, b, c ─► epochs ─► evolve ─► epochs ─► evolv
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import pytest
 
 from jobs.changing.evolve import CannotEvolve, activate_replay, compare, evolve
-from jobs.edge.process.broker import Broker
+from tests.support.jobs.epochs_by_hand import ByHand
 from tests.support.jobs.evolving_joins import ALONE, COUNTS, IDS, MANY, SUMS, EvolvingJoins
 from tests.support.jobs.joined_tables import JoinedTables
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.mark.spark
 def test_queries_with_joins_change_with_their_state_or_read_all_topics_again(
-    spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
+    by_hand: ByHand,
 ) -> None:
     keyed = {"primary_key": ["id"], "dedupe": "pk"}
-    tables = JoinedTables.create(spark, broker.address, tmp_path, topic, [SUMS], seed=8, **keyed)
+    tables = JoinedTables.create(by_hand, [SUMS], seed=8, **keyed)
     evolving = EvolvingJoins(tables)
     evolving.feed()
 
@@ -38,12 +32,12 @@ def test_queries_with_joins_change_with_their_state_or_read_all_topics_again(
     spec = evolving.spec(q0=MANY, ids=IDS, alone=ALONE)
     with pytest.raises(CannotEvolve, match="it is new, and the state of no other view answers it"):
         evolve(evolving.place, spec)
-    evolving.read_again(spec)
+    evolving.job.read_again(spec)
     evolving.feed()
     with pytest.raises(CannotEvolve, match="run the same command once more"):
         activate_replay(evolving.place, spec)
     before = evolving.kept_parts()
-    evolving.read_again(spec)
+    evolving.job.read_again(spec)
     activate_replay(evolving.place, spec)
     assert {"source_c"} <= evolving.kept_parts() - before
     evolving.go_on(spec)
@@ -54,7 +48,7 @@ def test_queries_with_joins_change_with_their_state_or_read_all_topics_again(
         tables.send(tables.change_by_id(20), by_id=True)
         if tables.job.spec.views:
             evolving.job.epoch()
-        evolving.read_again(spec)
+        evolving.job.read_again(spec)
         activate_replay(evolving.place, spec)
         evolving.go_on(spec)
     assert sum(name.startswith("join_") for name in evolving.kept_parts()) == 4

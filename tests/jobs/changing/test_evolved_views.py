@@ -8,30 +8,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 
-from jobs.changing.evolve import CannotEvolve, activate_replay, compare, evolve, prepare_replay
+from jobs.changing.evolve import CannotEvolve, activate_replay, compare, evolve
 from jobs.edge.process import failpoints
-from jobs.edge.process.broker import Broker
 from jobs.edge.process.failpoints import FailpointError
 from jobs.edge.table.reading import HistoryGone, TableReader
 from jobs.running.failure import SpecMisfit
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from tests.support.jobs.canal_messages import delete, insert, row
-from tests.support.jobs.epochs_by_hand import EpochsByHand
-from tests.support.jobs.running_job import create_topic
-from tests.support.jobs.view_jobs import open_views
+from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand, of_view
 from tests.support.sampling import quick
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SUMS = "SELECT k, SUM(v) AS s, MAX(v) AS top FROM t GROUP BY k"
 LOWS = "SELECT k, MIN(v) AS low, COUNT(DISTINCT v) AS kinds FROM t GROUP BY k"
@@ -68,34 +61,10 @@ class Evolving:
         for key in ("query", "views", "state"):
             document.pop(key, None)
         if query:
-            document |= {"query": query, "state": {"buckets": 4}}
+            document |= of_view(query)
         if views:
-            document["views"] = {
-                name: {"query": text, "state": {"buckets": 4}} for name, text in views.items()
-            }
+            document["views"] = {name: of_view(text) for name, text in views.items()}
         return load_spec(document)
-
-    def evolve(self, spec: JobSpec) -> None:
-        evolve(self.place, spec)
-        self.go_on(spec)
-
-    def replay(self, spec: JobSpec) -> None:
-        self.read_again(spec)
-        activate_replay(self.place, spec)
-        self.go_on(spec)
-
-    def read_again(self, spec: JobSpec) -> None:
-        """Read the topic in the shadow job, up to the offsets of the job."""
-        made = prepare_replay(self.place, spec)
-        shadow = EpochsByHand(self.job.spark, self.job.brokers, made.shadow.data, made.spec)
-        assert made.goal is not None
-        if shadow.pipeline.newest.offsets != made.goal:
-            shadow.epoch(made.goal)
-
-    def go_on(self, spec: JobSpec) -> None:
-        self.job.spec = spec
-        self.job._look_at(next(iter(self.job.plans)))
-        self.job.restart()
 
     @property
     def place(self) -> Any:
@@ -135,12 +104,11 @@ def _in_duckdb(query: str, t: pa.Table) -> Iterable[tuple[Any, ...]]:
 
 
 @pytest.fixture
-def evolving(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Evolving:
-    create_topic(broker.address, topic, 2)
+def evolving(by_hand: ByHand) -> Evolving:
     columns = {"k": "STRING", "v": "INT"}
     views = {"sums": SUMS, "whole": WHOLE}
-    job = open_views(spark, broker, topic, tmp_path, views, columns=columns)
-    made = Evolving(job, Random(topic))
+    job = by_hand.views(views, columns=columns, partitions=2)
+    made = Evolving(job, Random(by_hand.topic))
     made.feed()
     return made
 
@@ -150,7 +118,7 @@ def test_views_come_change_and_go_while_the_others_go_on(evolving: Evolving) -> 
     added = evolving.spec({"by-value": BY_VALUE, "sums": SUMS, "whole": WHOLE})
     with pytest.raises(CannotEvolve, match="view 'by-value': it is new, and the state of no"):
         evolve(evolving.place, added)
-    evolving.replay(added)
+    evolving.job.replay(added)
     evolving.must_be_exact()
     evolving.feed()
     evolving.must_be_exact()
@@ -158,7 +126,7 @@ def test_views_come_change_and_go_while_the_others_go_on(evolving: Evolving) -> 
     # Another view has all values of v by k, so nothing is read again.
     kept = evolving.spec({"lows": LOWS, "by-value": BY_VALUE, "sums": SUMS, "whole": WHOLE})
     assert compare(evolving.place, kept).continues
-    evolving.evolve(kept)
+    evolving.job.evolve(kept)
     evolving.must_be_exact()
     evolving.feed()
     evolving.must_be_exact()
@@ -171,11 +139,11 @@ def test_views_come_change_and_go_while_the_others_go_on(evolving: Evolving) -> 
             "whole": WHOLE.replace("MAX", "MIN").replace("highest", "lowest"),
         }
     )
-    evolving.evolve(fewer)
+    evolving.job.evolve(fewer)
     evolving.must_be_exact()
     others = evolving.spec({"by-value": BY_VALUE, "lows": LARGE, "sums": SUMS}, query=WHOLE)
     evolving.feed()
-    evolving.replay(others)
+    evolving.job.replay(others)
     evolving.must_be_exact()
     evolving.feed()
     evolving.must_be_exact()
@@ -196,7 +164,7 @@ def test_views_come_change_and_go_while_the_others_go_on(evolving: Evolving) -> 
 
 def test_a_view_that_came_later_has_no_earlier_history(evolving: Evolving) -> None:
     evolving.feed()
-    evolving.replay(evolving.spec({"sums": SUMS, "whole": WHOLE, "by-value": BY_VALUE}))
+    evolving.job.replay(evolving.spec({"sums": SUMS, "whole": WHOLE, "by-value": BY_VALUE}))
     evolving.feed()
     new = TableReader.open(evolving.job.at_view("by-value").place)
     assert new.results(3).rows
@@ -209,20 +177,17 @@ def test_a_view_that_came_later_has_no_earlier_history(evolving: Evolving) -> No
 
 
 @pytest.mark.slow
-def test_a_job_with_one_query_gets_views_and_is_one_query_again(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    create_topic(broker.address, topic, 2)
+def test_a_job_with_one_query_gets_views_and_is_one_query_again(by_hand: ByHand) -> None:
     columns = {"k": "STRING", "v": "INT"}
-    job = open_views(spark, broker, topic, tmp_path, {"": SUMS, "whole": WHOLE}, columns=columns)
-    evolving = Evolving(job, Random(topic))
+    job = by_hand.views({"": SUMS, "whole": WHOLE}, columns=columns, partitions=2)
+    evolving = Evolving(job, Random(by_hand.topic))
     evolving.feed()
-    evolving.evolve(evolving.spec({}, query=SUMS))
+    evolving.job.evolve(evolving.spec({}, query=SUMS))
     assert not evolving.job.pipeline.newest.views
     evolving.must_be_exact()
     evolving.feed()
     evolving.must_be_exact()
-    evolving.evolve(evolving.spec({"lows": LOWS}, query=SUMS))
+    evolving.job.evolve(evolving.spec({"lows": LOWS}, query=SUMS))
     assert evolving.job.pipeline.newest.views == ("", "lows")
     evolving.feed()
     evolving.must_be_exact()
@@ -245,43 +210,36 @@ def test_a_killed_evolve_of_views_is_nothing_or_is_finished_by_who_comes_next(
     assert (evolve(evolving.place, spec).row is None) == done
     assert {path.stem for path in evolving.place.view_specs.glob("*.yaml")} == {"lows", "sums"}
     assert not evolving.place.next_spec.exists()
-    evolving.go_on(spec)
+    evolving.job.go_on(spec)
     evolving.feed()
     evolving.must_be_exact()
 
 
 def test_a_replay_goes_on_until_it_has_the_offsets_of_the_job(evolving: Evolving) -> None:
     spec = evolving.spec({"sums": SUMS, "by-value": BY_VALUE})
-    evolving.read_again(spec)
+    evolving.job.read_again(spec)
     evolving.feed()  # the job goes on meanwhile
     with pytest.raises(CannotEvolve, match="run the same command once more"):
         activate_replay(evolving.place, spec)
     with pytest.raises(SpecMisfit, match="use retally evolve"):
-        evolving.go_on(spec)
-    evolving.replay(spec)
+        evolving.job.go_on(spec)
+    evolving.job.replay(spec)
     evolving.must_be_exact()
     assert not evolving.place.shadow.home.exists()
 
 
 def test_what_a_new_view_refuses_is_in_its_quarantine_and_answers_no_other_view(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    by_hand: ByHand,
 ) -> None:
-    create_topic(broker.address, topic, 2)
-    columns, keys = {"k": "STRING", "v": "STRING"}, {"max_bad_fraction": 1.0}
-    job = open_views(
-        spark,
-        broker,
-        topic,
-        tmp_path,
-        {"rows": "SELECT COUNT(*) AS n FROM t"},
-        columns=columns,
-        **keys,
+    columns = {"k": "STRING", "v": "STRING"}
+    job = by_hand.views(
+        {"rows": "SELECT COUNT(*) AS n FROM t"}, columns=columns, max_bad_fraction=1.0, partitions=2
     )
-    evolving = Evolving(job, Random(topic))
+    evolving = Evolving(job, Random(by_hand.topic))
     job.epoch_of([(0, insert(row("a", "2"))), (0, insert(row("a", "three"))), (1, b"no")])
     numbers = "SELECT k, SUM(CAST(v AS INT)) AS s FROM t GROUP BY k"
     views = {"rows": "SELECT COUNT(*) AS n FROM t", "numbers": numbers}
-    evolving.replay(evolving.spec(views))
+    evolving.job.replay(evolving.spec(views))
     job.epoch_of([(0, insert(row("b", "four"))), (1, insert(row("b", "5")))])
     seen = job.at_view("numbers")
     assert seen.results() == {("a",): (2,), ("b",): (5,)}

@@ -2,50 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
-from jobs.changing.evolve import activate_replay, evolve, prepare_replay
-from jobs.edge.process.broker import Broker
+from jobs.changing.evolve import activate_replay, prepare_replay
 from schemas.spec.file import load_spec
-from schemas.spec.job import JobSpec
-from tests.support.jobs.epochs_by_hand import EpochsByHand
-from tests.support.jobs.running_job import create_topic
-from tests.support.jobs.view_jobs import open_views
-from tests.support.jobs.windowed_views import KEYS, WINDOWS, at, audited
+from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand, of_view
+from tests.support.jobs.windowed_views import KEYS, WINDOWS, at
 from tests.support.sampling import quick
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 COUNTS = "SELECT k, COUNT(*) AS n FROM t GROUP BY k"
 
 
-def replay(job: EpochsByHand, spec: JobSpec) -> None:
-    """Read the topic again in the shadow job, and go on with the views of the spec."""
-    place = job.place.at_view("")
-    made = prepare_replay(place, spec)
-    assert made.goal is not None
-    EpochsByHand(job.spark, job.brokers, made.shadow.data, made.spec).epoch(made.goal)
-    activate_replay(place, spec)
-    job.spec = spec
-    job.restart()
-
-
 @pytest.mark.parametrize("emit", quick(["final", "changes"], ["final"]))
 def test_windows_of_a_new_view_close_as_in_a_job_that_had_it_from_the_start(
-    emit: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    emit: str, by_hand: ByHand
 ) -> None:
-    create_topic(broker.address, topic, 1)
     windows = {**WINDOWS, "emit": emit, "allowed_lateness": "0s"}
     document = {"counts": COUNTS, "windows": windows}
-    job = open_views(spark, broker, topic, tmp_path / "one", {"counts": COUNTS}, **KEYS)
-    first = open_views(spark, broker, topic, tmp_path / "both", document, **KEYS)
+    job = by_hand.views({"counts": COUNTS}, **KEYS, at="one")
+    first = by_hand.views(document, **KEYS, at="both")
     job.epoch_of([(0, at(s)) for s in (1, 4, 12, 13, 25)])
     first.epoch()
-    replay(job, first.spec)
+    job.replay(first.spec)
     seen, wanted = job.at_view("windows"), first.at_view("windows")
     assert seen.results() == wanted.results()
     assert len(seen.results()) == (2 if emit == "final" else 3)
@@ -64,35 +44,32 @@ def test_windows_of_a_new_view_close_as_in_a_job_that_had_it_from_the_start(
 @pytest.mark.slow
 @pytest.mark.parametrize("emit", ["final", "changes"])
 def test_windows_come_to_a_job_that_has_read_nothing_but_knows_the_time(
-    emit: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    emit: str, by_hand: ByHand
 ) -> None:
-    create_topic(broker.address, topic, 1)
     keys = {**KEYS, "watermark": {**KEYS["watermark"], "idle_after": "30s"}}
-    job = open_views(spark, broker, topic, tmp_path, {"counts": COUNTS}, **keys)
+    job = by_hand.views({"counts": COUNTS}, **keys)
     job.now_ms = 1
     job.restart()
     assert job.time_epoch(60_000).watermarks
     views = {
-        "counts": {"query": COUNTS, "state": {"buckets": 4}},
+        "counts": of_view(COUNTS),
         "windows": {**WINDOWS, "emit": emit, "allowed_lateness": "0s"},
     }
     spec = load_spec(job.spec.document() | {"views": views})
     prepare_replay(job.place.at_view(""), spec)  # there is nothing to read up to
     activate_replay(job.place.at_view(""), spec)
-    job.spec = spec
-    job.restart()
+    job.go_on(spec)
     job.epoch_of([(0, at(s)) for s in (1, 25)])
     assert len(job.at_view("windows").results()) == (1 if emit == "final" else 2)
 
 
 @pytest.mark.slow
 def test_an_audit_of_a_new_view_with_windows_counts_the_late_rows_of_the_replay(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    by_hand: ByHand,
 ) -> None:
-    create_topic(broker.address, topic, 1)
     windows = {**WINDOWS, "emit": "changes", "allowed_lateness": "0s"}
-    job = open_views(spark, broker, topic, tmp_path, {"counts": COUNTS}, **KEYS)
-    counts = {"query": COUNTS, "state": {"buckets": 4}}
+    job = by_hand.views({"counts": COUNTS}, **KEYS)
+    counts = of_view(COUNTS)
     job.epoch_of([(0, at(s)) for s in (1, 25)])
     job.epoch_of([(0, at(2)), (0, at(26))])
     spec = load_spec(job.spec.document() | {"views": {"counts": counts, "windows": windows}})
@@ -100,50 +77,43 @@ def test_an_audit_of_a_new_view_with_windows_counts_the_late_rows_of_the_replay(
     made = prepare_replay(place, spec)
     shadow = EpochsByHand(job.spark, job.brokers, made.shadow.data, made.spec)
     assert made.goal is not None
-    shadow.epoch({topic: {"0": 2}})
+    shadow.epoch({by_hand.topic: {"0": 2}})
     shadow.epoch(made.goal)
     activate_replay(place, spec)
-    job.spec = spec
-    job.restart()
+    job.go_on(spec)
     job.epoch_of([(0, at(3)), (0, at(27))])
     seen = job.at_view("windows")
     assert [each["offset"] for each in seen.late()] == [2, 4]
     assert [each.counts.late_windows for each in seen.epochs()] == [0, 0, 0, 1, 1]
-    assert audited(job, "windows").verdict == "equal"
+    assert job.audit("windows").verdict == "equal"
 
     # Its query changes: the late rows are those of another replay.
     other = str(WINDOWS["query"]).replace("'10'", "'20'")
     changed = load_spec(
         job.spec.document() | {"views": {"counts": counts, "windows": {**windows, "query": other}}}
     )
-    replay(job, changed)
+    job.replay(changed)
     assert [each["offset"] for each in job.at_view("windows").late()] == []
-    assert audited(job, "windows").verdict == "equal"
+    assert job.audit("windows").verdict == "equal"
 
 
-DROPS = {"early_retractions": "drop"}
+DROPS: dict[str, Any] = {"early_retractions": "drop"}
 
 
 @pytest.mark.parametrize("replayed", quick([True, False], [True]))
 def test_an_audit_of_a_new_view_knows_the_errors_of_the_source_before_it(
-    replayed: bool, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    replayed: bool, by_hand: ByHand
 ) -> None:
-    create_topic(broker.address, topic, 1)
-    job = open_views(spark, broker, topic, tmp_path, {"counts": COUNTS}, **KEYS, **DROPS)
+    job = by_hand.views({"counts": COUNTS}, **KEYS, **DROPS)
     job.epoch_of([(0, at(1).replace(b"INSERT", b"DELETE"))])
     query = "SELECT COUNT(*) AS n FROM t" if replayed else COUNTS.replace("AS n", "AS m")
-    views = {
-        name: {"query": text, "state": {"buckets": 4}}
-        for name, text in (("counts", COUNTS), ("new", query))
-    }
+    views = {name: of_view(text) for name, text in (("counts", COUNTS), ("new", query))}
     spec = load_spec(job.spec.document() | {"views": views})
     if replayed:
-        replay(job, spec)
+        job.replay(spec)
     else:
-        evolve(job.place.at_view(""), spec)
-        job.spec = spec
-        job.restart()
+        job.evolve(spec)
     job.epoch_of([(0, at(1))])
     for name in views:
-        report = audited(job, name)
+        report = job.audit(name)
         assert (report.verdict, report.odd) == ("undecided", {"dropped_retractions": 1}), name

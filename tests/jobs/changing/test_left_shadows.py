@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import psutil
@@ -20,12 +20,9 @@ from jobs.running import shadow_job
 from schemas.directory.paths import JobDirectory
 from schemas.spec.file import load_spec
 from tests.support.jobs.canal_messages import insert, row
+from tests.support.jobs.epochs_by_hand import ByHand
 from tests.support.jobs.running_job import RunningJob, create_topic, produce
-from tests.support.jobs.view_jobs import open_views
 from tests.support.service.served import eventually
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -103,11 +100,10 @@ def test_the_next_start_deletes_the_shadow_job_of_an_evolve_that_was_killed_afte
 
 
 def test_a_start_keeps_a_shadow_job_that_may_be_continued_and_no_other(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_topic(broker.address, topic, 1)
     columns = {"k": "STRING", "v": "INT"}
-    job = open_views(spark, broker, topic, tmp_path, {"sums": SUMS}, columns=columns)
+    job = by_hand.views({"sums": SUMS}, columns=columns)
     job.epoch_of([(0, insert(row("a", 1), row("b", 2)))])
     place, newest = job.place.at_view(""), job.pipeline.newest
     document = job.spec.document()

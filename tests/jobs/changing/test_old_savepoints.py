@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
 from jobs.changing.clone import clone
-from jobs.changing.rewind import rewind
 from jobs.changing.savepoint import create_savepoint
 from jobs.core.job.cloning import clone_spec
-from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.source import SourceChanged
-from jobs.edge.process.broker import Broker
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.reading import TableReader
 from jobs.running.maintenance import Maintenance
 from jobs.table.savepoints import Savepoint
-from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
-from tests.support.jobs.running_job import create_topic
-from tests.support.jobs.view_jobs import open_views
-from tests.support.jobs.windowed_views import KEYS, WINDOWS, at, audited
+from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand
+from tests.support.jobs.windowed_views import KEYS, WINDOWS, at
 from tests.support.sampling import quick
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 RULES: dict[str, Any] = {**WINDOWS, "emit": "changes", "allowed_lateness": "0s"}
 WHOLE_BY_KEY = "SELECT k, COUNT(*) AS times FROM t GROUP BY k"
@@ -40,14 +32,10 @@ def view(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def job(view: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> EpochsByHand:
-    create_topic(broker.address, topic, 1)
+def job(view: str, by_hand: ByHand) -> EpochsByHand:
     keys = {**KEYS, "retention": f"{RETENTION_SECONDS * 1_000:.0f}ms"}
-    if view:
-        others = {"whole": "SELECT COUNT(*) AS n FROM t", "keys": WHOLE_BY_KEY}
-        return open_views(spark, broker, topic, tmp_path, {view: RULES, **others}, **keys)
-    spec = spec_of({"source": {"topic": topic}, **keys, **RULES})
-    return EpochsByHand(spark, broker.address, tmp_path, spec)
+    others = {"whole": "SELECT COUNT(*) AS n FROM t", "keys": WHOLE_BY_KEY} if view else {}
+    return by_hand.views({view: RULES, **others}, **keys)
 
 
 def save_and_expire(job: EpochsByHand) -> Savepoint:
@@ -83,19 +71,18 @@ def test_a_savepoint_that_is_older_than_all_kept_epochs_is_restored_and_audited(
     copy = JobDirectory(tmp_path, "copy")
     clone(place, copy, clone_spec(job.spec, "copy"), saved.name)
     assert TableReader.open(copy.at_view(view)).newest.counts.late_windows == 1
-    assert audited(job, view, copy).verdict == "equal"
+    assert job.audit(view, copy).verdict == "equal"
 
-    with KafkaAdmin({"bootstrap_servers": [job.brokers]}) as admin:
-        done = rewind(place, saved.name, admin)
+    done = job.rewind(saved.name)
     assert done.row is not None and done.row.offsets == saved.row.offsets
     assert [each["offset"] for each in seen.late()] == [2]
-    assert audited(job, view).verdict == "equal"
+    assert job.audit(view).verdict == "equal"
     job.restart()
     job.epoch()
     assert [each["offset"] for each in seen.late()] == [2, 4, 6]
     assert count_late(job, view) == 3
     for each in job.spec.view_specs:
-        assert audited(job, each).verdict == "equal", each
+        assert job.audit(each).verdict == "equal", each
 
     expire(job)
     assert all(row.kind != "rewind" for row in job.epochs()), "retention has left the rewind"
@@ -109,10 +96,7 @@ def test_a_savepoint_whose_later_records_are_gone_from_the_topic_is_refused(
     client = KafkaAdminClient(bootstrap_servers=[job.brokers])
     client.delete_records({TopicPartition(topic, 0): 5})
     client.close()
-    place, before = job.place.at_view(""), job.epochs()
-    with (
-        KafkaAdmin({"bootstrap_servers": [job.brokers]}) as admin,
-        pytest.raises(SourceChanged, match="retention has removed everything before 5"),
-    ):
-        rewind(place, saved.name, admin)
+    before = job.epochs()
+    with pytest.raises(SourceChanged, match="retention has removed everything before 5"):
+        job.rewind(saved.name)
     assert job.epochs() == before

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import msgspec
 import pytest
 
 from jobs.changing.clone import clone
-from jobs.changing.evolve import CannotEvolve, activate_replay, evolve, prepare_replay
+from jobs.changing.evolve import CannotEvolve, evolve
 from jobs.changing.quarantine_replay import CannotReplay
 from jobs.changing.quarantine_replay import replay as send_again
 from jobs.edge.kafka.admin import KafkaAdmin
-from jobs.edge.process.broker import Broker
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.retention import expire_history
 from jobs.table.parts import QUARANTINE
@@ -26,12 +24,7 @@ from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from tests.support.jobs.canal_messages import insert, row
-from tests.support.jobs.epochs_by_hand import EpochsByHand
-from tests.support.jobs.running_job import create_topic
-from tests.support.jobs.view_jobs import open_views
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand, of_view
 
 BY_KEY = "SELECT k, COUNT(*) AS n FROM t GROUP BY k"
 WHOLE = "SELECT COUNT(*) AS times FROM t"
@@ -46,21 +39,6 @@ EARLY_MS = 10_000  # the time of the hour 00:10 is then in the future
 
 def with_keys(job: EpochsByHand, **keys: Any) -> JobSpec:
     return load_spec(job.spec.document() | keys)
-
-
-def view(query: str) -> dict[str, Any]:
-    return {"query": query, "state": {"buckets": 4}}
-
-
-def replay(job: EpochsByHand, spec: JobSpec, now_ms: int | None = None) -> None:
-    place = job.place.at_view("")
-    made = prepare_replay(place, spec)
-    assert made.goal is not None
-    EpochsByHand(job.spark, job.brokers, made.shadow.data, made.spec, now_ms).epoch(made.goal)
-    activate_replay(place, spec)
-    job.spec = spec
-    job._look_at(next(iter(job.plans)))
-    job.restart()
 
 
 def timed(k: str) -> bytes:
@@ -85,69 +63,53 @@ def listed(job: EpochsByHand) -> list[tuple[int, int, str]]:
     return [(each["epoch"], each["offset"], each["quarantine_code"]) for each in job.quarantine()]
 
 
-def test_what_no_view_decodes_any_more_is_in_the_quarantine_of_all(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    create_topic(broker.address, topic, 1)
+def test_what_no_view_decodes_any_more_is_in_the_quarantine_of_all(by_hand: ByHand) -> None:
     columns = {"k": "STRING"}
-    job = open_views(
-        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0
-    )
+    job = by_hand.views({"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0)
     bad = {"type": "INSERT", "data": [{"k": "b", "w": "seven"}]}
     good = {"type": "INSERT", "data": [{"k": "a", "w": "7"}]}
     job.epoch_of([(0, json.dumps(each).encode()) for each in (good, bad)])
     assert job.at_view("by-key").results() == {("a",): (1,), ("b",): (1,)}
     wider = {"k": "STRING", "w": "INT"}
-    views = {"by-key": view(BY_KEY), "sums": view("SELECT SUM(w) AS s FROM t")}
-    replay(job, with_keys(job, columns=wider, views=views))
+    views = {"by-key": of_view(BY_KEY), "sums": of_view("SELECT SUM(w) AS s FROM t")}
+    job.replay(with_keys(job, columns=wider, views=views))
     assert results(job, "sums") == {(): (7,)}
     for name in views:
         assert listed(job.at_view(name)) == [(2, 1, "message")], name
 
 
-def test_a_query_that_refuses_less_counts_what_the_old_one_refused(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    create_topic(broker.address, topic, 1)
+def test_a_query_that_refuses_less_counts_what_the_old_one_refused(by_hand: ByHand) -> None:
     summed = NUMBERS.replace("AS s FROM", "AS s, COUNT(*) AS n FROM")
     columns = {"k": "STRING", "v": "STRING"}
-    job = open_views(
-        spark, broker, topic, tmp_path, {"by-key": summed}, columns=columns, max_bad_fraction=1.0
-    )
+    job = by_hand.views({"by-key": summed}, columns=columns, max_bad_fraction=1.0)
     job.epoch_of([(0, insert(row("a", "1"))), (0, insert(row("a", "x")))])
     assert job.at_view("by-key").results() == {("a",): (1, 1)}
-    counted = with_keys(job, views={"by-key": view(BY_KEY)})
+    counted = with_keys(job, views={"by-key": of_view(BY_KEY)})
     with pytest.raises(CannotEvolve, match="the old query has refused messages"):
         evolve(job.place.at_view(""), counted)
-    replay(job, counted)
+    job.replay(counted)
     assert results(job, "by-key") == {("a",): (2,)}
     assert listed(job.at_view("by-key")) == []
 
 
 def test_what_the_views_decode_now_is_in_no_quarantine_and_cannot_count_twice(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    by_hand: ByHand,
 ) -> None:
-    create_topic(broker.address, topic, 1)
     columns = {"k": "STRING", "v": "INT"}
-    job = open_views(
-        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0
-    )
+    job = by_hand.views({"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0)
     job.epoch_of([(0, insert(row("a", 1))), (0, insert(row("a", 5_000_000_000)))])
     assert listed(job.at_view("by-key")) == [(1, 1, "message")]
-    replay(job, with_keys(job, columns={"k": "STRING", "v": "BIGINT"}))
+    job.replay(with_keys(job, columns={"k": "STRING", "v": "BIGINT"}))
     assert results(job, "by-key") == {("a",): (2,)}
     assert listed(job.at_view("by-key")) == []
 
 
-def test_what_the_query_of_a_job_with_views_refuses_in_a_replay_is_listed(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    create_topic(broker.address, topic, 1)
+def test_what_the_query_of_a_job_with_views_refuses_in_a_replay_is_listed(by_hand: ByHand) -> None:
     columns = {"k": "STRING", "v": "STRING"}
     views = {"": BY_KEY, "whole": WHOLE}
-    job = open_views(spark, broker, topic, tmp_path, views, columns=columns, max_bad_fraction=1.0)
+    job = by_hand.views(views, columns=columns, max_bad_fraction=1.0)
     job.epoch_of([(0, insert(row("a", "2"))), (0, insert(row("a", "three"))), (0, b"no")])
-    replay(job, with_keys(job, query=NUMBERS))
+    job.replay(with_keys(job, query=NUMBERS))
     assert job.at_view("").results() == {("a",): (2,)}
     assert results(job, "whole") == {(): (2,)}
     assert listed(job.at_view("")) == [(2, 1, "expression"), (1, 2, "message")]
@@ -155,24 +117,21 @@ def test_what_the_query_of_a_job_with_views_refuses_in_a_replay_is_listed(
 
 
 def test_what_only_a_replayed_view_refuses_is_its_own_and_is_not_sent_again(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    by_hand: ByHand,
 ) -> None:
-    create_topic(broker.address, topic, 1)
-    job = open_views(
-        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, max_bad_fraction=1.0, **TIMED
-    )
+    job = by_hand.views({"by-key": BY_KEY}, max_bad_fraction=1.0, **TIMED)
     job.epoch_of([(0, timed("a")), (0, b"no")])
-    views = {"by-key": view(BY_KEY), "whole": view(WHOLE + " WHERE k <> 'b'")}
-    replay(job, with_keys(job, views=views), now_ms=EARLY_MS)
+    views = {"by-key": of_view(BY_KEY), "whole": of_view(WHOLE + " WHERE k <> 'b'")}
+    job.replay(with_keys(job, views=views), now_ms=EARLY_MS)
     new = job.at_view("whole")
     assert listed(new) == [(2, 0, "future"), (1, 1, "message")]
     assert listed(job.at_view("by-key")) == [(1, 1, "message")]
     assert job.at_view("by-key").results() == {("a",): (1,)}
     assert new.results() == {}
     identity = identity_of(msgspec.convert(new.quarantine()[0], QuarantineRow).position)
-    connections = load_connections(None, broker.address)
+    connections = load_connections(None, by_hand.brokers)
     with (
-        KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin,
+        KafkaAdmin({"bootstrap_servers": [by_hand.brokers]}) as admin,
         pytest.raises(CannotReplay, match="only one view refused this message"),
     ):
         send_again(new.place, identity, timed("c"), connections, admin)
@@ -180,34 +139,28 @@ def test_what_only_a_replayed_view_refuses_is_its_own_and_is_not_sent_again(
 
 @pytest.mark.parametrize("name", ["", "whole"])
 def test_a_replay_that_disagrees_with_the_quarantine_of_all_views_is_refused(
-    name: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    name: str, by_hand: ByHand
 ) -> None:
-    create_topic(broker.address, topic, 1)
-    job = open_views(
-        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, max_bad_fraction=1.0, **TIMED
-    )
+    job = by_hand.views({"by-key": BY_KEY}, max_bad_fraction=1.0, **TIMED)
     job.now_ms = None if name == "" else EARLY_MS
     job.restart()
     job.epoch_of([(0, timed("a"))])
     changed: dict[str, Any] = {"query": WHOLE + " WHERE k <> 'b'"}
     if name:
-        changed = {"views": {"by-key": view(BY_KEY), name: view(changed["query"])}}
+        changed = {"views": {"by-key": of_view(BY_KEY), name: of_view(changed["query"])}}
     then = EARLY_MS if name == "" else None
     reason = "the other views have taken" if name == "" else "in quarantine, but the replay"
-    with pytest.raises(CannotEvolve, match=rf"{topic}/0 offset 0.*{reason}|{reason}"):
-        replay(job, with_keys(job, **changed), now_ms=then)
+    with pytest.raises(CannotEvolve, match=rf"{by_hand.topic}/0 offset 0.*{reason}|{reason}"):
+        job.replay(with_keys(job, **changed), now_ms=then)
     assert [each.kind for each in job.epochs()] == ["start", "data"]
 
 
 @pytest.mark.parametrize("name", ["", "whole"])
 def test_a_message_that_retention_has_removed_from_the_quarantine_is_no_conflict_and_not_new(
-    name: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    name: str, by_hand: ByHand
 ) -> None:
-    create_topic(broker.address, topic, 1)
     columns = {"k": "STRING", "v": "STRING"}
-    job = open_views(
-        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0
-    )
+    job = by_hand.views({"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0)
     job.epoch_of([(0, insert(row("a", "2"))), (0, b"no")])
     job.epoch_of([(0, insert(row("a", "3")))])
     job.epoch_of([(0, b"neither"), (0, insert(row("a", "four")))])
@@ -215,8 +168,8 @@ def test_a_message_that_retention_has_removed_from_the_quarantine_is_no_conflict
     assert listed(job.at_view("by-key")) == [(3, 3, "message")]
     changed: dict[str, Any] = {"query": NUMBERS}
     if name:
-        changed = {"views": {"by-key": view(BY_KEY), name: view(NUMBERS)}}
-    replay(job, with_keys(job, **changed))
+        changed = {"views": {"by-key": of_view(BY_KEY), name: of_view(NUMBERS)}}
+    job.replay(with_keys(job, **changed))
     new = job.at_view(name)
     assert results(job, name) == {("a",): (5,)}
     assert listed(new) == [(3, 3, "message"), (4, 4, "expression")]
@@ -227,58 +180,47 @@ def test_a_message_that_retention_has_removed_from_the_quarantine_is_no_conflict
 
 
 def test_a_merged_file_of_epoch_rows_hides_no_message_that_retention_has_removed(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    by_hand: ByHand,
 ) -> None:
-    create_topic(broker.address, topic, 1)
     columns = {"k": "STRING"}
-    job = open_views(
-        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0
-    )
+    job = by_hand.views({"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0)
     job.epoch_of([(0, insert(row("a", 1))), (0, b"no")])
     job.epoch_of([(0, insert(row("a", 2)))])
     table = job.pipeline.table
     old = [file for file in table.live_files() if file.part == QUARANTINE]
     table.commit((), old, uuid=uuid4().hex, what="retention")  # of the epoch rows none is removed
     job.restart()
-    replay(job, with_keys(job, query=WHOLE))
+    job.replay(with_keys(job, query=WHOLE))
     assert results(job, "") == {(): (2,)}
     assert listed(job.at_view("")) == []
 
 
 @pytest.mark.parametrize("name", ["", "whole"])
 def test_retention_that_has_removed_no_refused_message_hides_none_that_a_view_refuses(
-    name: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    name: str, by_hand: ByHand
 ) -> None:
-    create_topic(broker.address, topic, 1)
-    job = open_views(
-        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, max_bad_fraction=1.0, **TIMED
-    )
+    job = by_hand.views({"by-key": BY_KEY}, max_bad_fraction=1.0, **TIMED)
     job.epoch_of([(0, timed("a"))])
     job.epoch_of([(0, b"no")])
     expire(job, 1)
     if name:
-        views = {"by-key": view(BY_KEY), name: view(WHOLE + " WHERE k <> 'b'")}
-        replay(job, with_keys(job, views=views), now_ms=EARLY_MS)
+        views = {"by-key": of_view(BY_KEY), name: of_view(WHOLE + " WHERE k <> 'b'")}
+        job.replay(with_keys(job, views=views), now_ms=EARLY_MS)
         assert listed(job.at_view(name)) == [(3, 0, "future"), (2, 1, "message")]
         return
     with pytest.raises(CannotEvolve, match="which the other views have taken"):
-        replay(job, with_keys(job, query=WHOLE + " WHERE k <> 'b'"), now_ms=EARLY_MS)
+        job.replay(with_keys(job, query=WHOLE + " WHERE k <> 'b'"), now_ms=EARLY_MS)
 
 
-def test_a_clone_does_not_know_which_messages_its_original_has_refused(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    create_topic(broker.address, topic, 1)
+def test_a_clone_does_not_know_which_messages_its_original_has_refused(by_hand: ByHand) -> None:
     columns = {"k": "STRING"}
-    job = open_views(
-        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0
-    )
+    job = by_hand.views({"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0)
     job.epoch_of([(0, insert(row("a", 1))), (0, b"no")])
     job.epoch_of([(0, insert(row("a", 2)))])
     expire(job, 1)
     spec = load_spec(job.spec.document() | {"name": "copied"})
-    clone(job.place.at_view(""), JobDirectory(tmp_path, "copied"), spec, None)
-    copied = EpochsByHand(spark, broker.address, tmp_path, spec)
-    replay(copied, with_keys(copied, query=WHOLE))
+    clone(job.place.at_view(""), JobDirectory(by_hand.home, "copied"), spec, None)
+    copied = by_hand.reopen(spec)
+    copied.replay(with_keys(copied, query=WHOLE))
     assert copied.at_view("").results() == {(): (2,)}
     assert listed(copied.at_view("")) == []

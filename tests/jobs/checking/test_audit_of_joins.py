@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from jobs.edge.process.broker import Broker
+from tests.support.jobs.epochs_by_hand import ByHand
 from tests.support.jobs.joined_tables import QUERIES, JoinedTables
 from tests.support.jobs.shop_views import damage_results
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [
     pytest.mark.spark,
@@ -32,14 +28,22 @@ MORE_QUERIES = [
 ]
 
 
+ALL = [*QUERIES, *MORE_QUERIES]
+EACH_KIND = [QUERIES[number] for number in (3, 4, 6, 10)] + MORE_QUERIES
+
+
 @pytest.mark.parametrize(
-    "keys", [pytest.param({}, id="rows", marks=pytest.mark.slow), pytest.param(KEYED, id="dedupe")]
+    ("queries", "keys"),
+    [
+        pytest.param(EACH_KIND, KEYED, id="each kind, dedupe"),
+        pytest.param(ALL, {}, id="all, rows", marks=pytest.mark.slow),
+        pytest.param(ALL, KEYED, id="all, dedupe", marks=pytest.mark.slow),
+    ],
 )
 def test_an_audit_finds_every_join_equal(
-    keys: dict[str, Any], spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
+    queries: list[str], keys: dict[str, Any], by_hand: ByHand
 ) -> None:
-    queries = [*QUERIES, *MORE_QUERIES]
-    tables = JoinedTables.create(spark, broker.address, tmp_path, topic, queries, seed=4, **keys)
+    tables = JoinedTables.create(by_hand, queries, seed=4, **keys)
     for _ in range(2):
         changes = tables.change_by_id(25) if keys else tables.change(40)
         tables.send(changes, by_id=bool(keys))
@@ -53,10 +57,10 @@ def test_an_audit_finds_every_join_equal(
 
 
 def test_a_damaged_result_and_a_damaged_side_are_differences_of_their_views_alone(
-    spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
+    by_hand: ByHand,
 ) -> None:
     queries = [QUERIES[0], QUERIES[3], QUERIES[7]]
-    tables = JoinedTables.create(spark, broker.address, tmp_path, topic, queries)
+    tables = JoinedTables.create(by_hand, queries)
     job = tables.job
     tables.send([("a", 1, (1, 1, 5)), ("b", 1, (1, 1, "x")), ("c", 1, (1, 1, 2))])
     job.epoch()
@@ -82,16 +86,14 @@ def test_a_damaged_result_and_a_damaged_side_are_differences_of_their_views_alon
     assert [each.group for each in reports["q2"].differences] == [{"x": 2}]
 
 
-def test_rows_on_which_an_expression_fails_are_left_out_as_the_job_did(
-    spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
-) -> None:
+def test_rows_on_which_an_expression_fails_are_left_out_as_the_job_did(by_hand: ByHand) -> None:
     queries = [
         "SELECT w, SUM(12 / (v + b.id)) AS s FROM a JOIN b ON a.k = b.k GROUP BY w",
         "SELECT w, SUM(d) AS s FROM (SELECT k, 12 / v AS d FROM a) AS p JOIN b ON p.k = b.k "
         "GROUP BY w",
         "SELECT v, COUNT(*) AS n FROM a GROUP BY v",
     ]
-    tables = JoinedTables.create(spark, broker.address, tmp_path, topic, queries)
+    tables = JoinedTables.create(by_hand, queries)
     refused, failing_with_b = (1, 1, 0), (2, 1, -1)
     tables.send([("a", 1, refused), ("a", 1, failing_with_b), ("a", 1, (3, 1, 3))])
     tables.send([("b", 1, (1, 1, "x"))])
@@ -104,9 +106,9 @@ def test_rows_on_which_an_expression_fails_are_left_out_as_the_job_did(
 
 
 def test_a_row_that_a_source_retracts_and_never_inserts_leaves_its_joins_undecided(
-    spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
+    by_hand: ByHand,
 ) -> None:
-    tables = JoinedTables.create(spark, broker.address, tmp_path, topic, QUERIES[:1])
+    tables = JoinedTables.create(by_hand, QUERIES[:1])
     tables.send([("a", 1, (1, 1, 5)), ("b", 1, (1, 1, "x")), ("b", -1, (2, 2, "y"))])
     tables.job.epoch()
     (report,) = tables.audit().values()

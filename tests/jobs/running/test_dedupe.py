@@ -9,22 +9,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from jobs.changing.clone import clone
 from jobs.changing.evolve import evolve
-from jobs.changing.rewind import rewind
-from jobs.checking.audit import AuditReport, audit_table
-from jobs.checking.source_rows import SourceRows
 from jobs.core.fold.state import Key
 from jobs.core.job.cloning import clone_spec
 from jobs.core.values.change import Row
-from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
@@ -32,13 +27,9 @@ from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.reading import TableReader
 from jobs.table.files import live_files, open_table
 from jobs.table.parts import ROWS
-from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
-from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
-from tests.support.jobs.running_job import create_topic, producer_for
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand
+from tests.support.jobs.running_job import producer_for
 
 pytestmark = pytest.mark.spark
 
@@ -141,40 +132,23 @@ def record(number: int, message: dict[str, Any]) -> Record:
     return number % PARTITIONS, json.dumps({"es": 1, "ts": 1} | message).encode(), None
 
 
-def send(broker: Broker, topic: str, records: Iterable[Record]) -> None:
-    producer = producer_for(broker.address)
-    for partition, value, key in records:
-        producer.produce(topic, value, key, partition)
-    assert producer.flush(60) == 0
-
-
 class Deduping:
     """A job with dedupe, whose epochs end when a test says so."""
 
-    def __init__(self, spark: SparkSession, broker: Broker, topic: str, home: Path, **spec: Any):
-        create_topic(broker.address, topic, PARTITIONS)
-        self.spark, self.broker, self.topic = spark, broker, topic
-        source = {"topic": topic, **spec.pop("source", {})}
-        document = {
-            "source": source,
-            "columns": COLUMNS,
-            "query": QUERY,
-            "primary_key": ["id"],
-            "dedupe": "pk",
-            **spec,
-        }
-        self.job = EpochsByHand(spark, broker.address, home, spec_of(document))
+    def __init__(self, by_hand: ByHand, **spec: Any):
+        self.topic = by_hand.topic
+        keyed = {"columns": COLUMNS, "primary_key": ["id"], "dedupe": "pk"}
+        self.job = by_hand.job({"query": QUERY, **keyed, **spec}, partitions=PARTITIONS)
 
     def epoch(self, records: Iterable[Record]) -> dict[str, Any]:
-        send(self.broker, self.topic, records)
+        self.send(records)
         return self.job.epoch().counters
 
-    def audit(self) -> AuditReport:
-        connections = load_connections(None, self.broker.address)
-        reader = TableReader.open(self.job.place)
-        source = SourceRows(lambda: self.spark, connections, [reader])
-        with KafkaAdmin({"bootstrap_servers": [self.broker.address]}) as admin:
-            return audit_table(reader, admin, source)
+    def send(self, records: Iterable[Record]) -> None:
+        producer = producer_for(self.job.brokers)
+        for partition, value, key in records:
+            producer.produce(self.topic, value, key, partition)
+        assert producer.flush(60) == 0
 
     def must_be(self, table: Table) -> None:
         assert self.job.results() == table.results()
@@ -197,8 +171,8 @@ class Deduping:
 
 
 @pytest.fixture
-def deduping(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Deduping:
-    return Deduping(spark, broker, topic, tmp_path)
+def deduping(by_hand: ByHand) -> Deduping:
+    return Deduping(by_hand)
 
 
 def test_a_source_that_tells_parts_of_its_history_again_is_exact(deduping: Deduping) -> None:
@@ -275,17 +249,17 @@ def test_rows_that_change_their_keys_are_exact_in_any_order_of_the_partitions(
     counters = deduping.epoch(waiting)
     deduping.must_be(table)
     assert counters["keys_in_several_partitions"] == 0
-    report = deduping.audit()
+    report = deduping.job.audit()
     assert report.differing == 0
     assert (report.verdict == "equal") == (not report.odd) == (not report.doubts)
 
 
 def test_a_truncate_retracts_the_rows_from_before_it_whenever_they_are_read(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    by_hand: ByHand,
 ) -> None:
     """canal sends it to partition 0; before and after it, the other partition is read."""
     source = {"database": "shop", "table": "t"}
-    made = Deduping(spark, broker, topic, tmp_path, source=source, on_truncate="apply")
+    made = Deduping(by_hand, source=source, on_truncate="apply")
     table, job = Table(12), made.job
 
     def at(second: int, records: Iterable[Record]) -> list[Record]:
@@ -314,7 +288,7 @@ def test_a_truncate_retracts_the_rows_from_before_it_whenever_they_are_read(
     # Partition 1 tells old rows again, which are older than the TRUNCATE, and then the new ones.
     made.epoch([*behind, *(each for each in refilled if each[0] == 1), *at(5, table.changes(10))])
     made.must_be(table)
-    report = made.audit()
+    report = job.audit()
     assert (report.verdict, report.differing) == ("equal", 0)
 
     within = record(
@@ -323,7 +297,7 @@ def test_a_truncate_retracts_the_rows_from_before_it_whenever_they_are_read(
     counters = made.epoch([*at(6, [within]), *truncate(6)])
     assert (counters["ambiguous_keys"], counters["doubtful_keys"]) == (1, ["(13,)"])
     assert job.results() == {("a",): (3, 3, 1)}
-    report = made.audit()
+    report = job.audit()
     assert (report.verdict, report.odd) == ("undecided", {"ambiguous_keys": 1})
     assert "just before or just after a TRUNCATE" in report.doubts[0]
 
@@ -334,7 +308,7 @@ def test_a_topic_that_is_hashed_by_another_column_is_noticed(deduping: Deduping)
     key = record(1, {"type": "INSERT", "data": [row]})
     counters = deduping.epoch([key, (0, *record(2, {"type": "DELETE", "data": [row]})[1:])])
     assert (counters["keys_in_several_partitions"], counters["doubtful_keys"]) == (1, ["(1,)"])
-    report = deduping.audit()
+    report = deduping.job.audit()
     assert (report.verdict, report.odd) == ("undecided", {"keys_in_several_partitions": 1})
     assert report.doubts == [f"key (1,) is set at {deduping.topic}/0/0 and at {deduping.topic}/1/0"]
 
@@ -351,13 +325,12 @@ def test_a_rewind_an_evolution_and_a_clone_take_along_what_is_known_of_keys(
     deduping.must_be(table)
     other = clone_spec(job.spec, "other")
     clone(job.place, JobDirectory(job.home, other.name), other, "1")
-    with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
-        assert rewind(job.place, "1", admin).row is not None
+    assert job.rewind("1").row is not None
     query = QUERY.replace(" FROM", ", MIN(cnt) AS low FROM")
     evolved = load_spec(job.spec.document() | {"query": query})
     assert evolve(job.place, evolved).row is not None
     for spec in (evolved, other):
-        again = EpochsByHand(deduping.spark, broker.address, job.home, spec)
+        again = EpochsByHand(job.spark, job.brokers, job.home, spec)
         again.epoch()
         results = {key: row[:3] for key, row in again.results().items()}
         assert results == table.results()
@@ -382,7 +355,7 @@ def test_an_epoch_computed_twice_is_applied_once(
     """A driver dies after the tasks: its files and what was remembered are nobody's."""
     table, job = Table(4), deduping.job
     deduping.epoch(table.changes(30))
-    send(deduping.broker, deduping.topic, table.changes(30))
+    deduping.send(table.changes(30))
     ends = job.ends()
 
     def dies(*_: Any, **__: Any) -> None:
@@ -399,10 +372,8 @@ def test_an_epoch_computed_twice_is_applied_once(
 
 
 @pytest.mark.slow
-def test_upserts_and_tombstones_are_enough(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    made = Deduping(spark, broker, topic, tmp_path, source={"format": "upsert-json"})
+def test_upserts_and_tombstones_are_enough(by_hand: ByHand) -> None:
+    made = Deduping(by_hand, source={"format": "upsert-json"})
     table = Table(5)
     for _ in range(4):
         before = {number: dict(row) for number, row in table.rows.items()}
@@ -420,11 +391,9 @@ def test_upserts_and_tombstones_are_enough(
     made.must_be(table)
 
 
-def test_debezium_without_images_before_is_exact(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_debezium_without_images_before_is_exact(by_hand: ByHand) -> None:
     """As PostgreSQL writes with its default replica identity."""
-    made = Deduping(spark, broker, topic, tmp_path, source={"format": "debezium-json"})
+    made = Deduping(by_hand, source={"format": "debezium-json"})
     table = Table(6)
     for _ in range(3):
         records: list[Record] = []
@@ -447,9 +416,9 @@ FAILING = "SELECT name, SUM(10 / cnt) AS total FROM t GROUP BY name"
 
 @pytest.mark.slow
 def test_a_message_whose_row_fails_is_not_applied_and_the_one_before_it_counts(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    by_hand: ByHand,
 ) -> None:
-    made = Deduping(spark, broker, topic, tmp_path, query=FAILING)
+    made = Deduping(by_hand, query=FAILING)
     good = {"id": "1", "shop": "x", "name": "a", "cnt": "5"}
     zero = good | {"cnt": "0"}
     insert = record(1, {"type": "INSERT", "data": [good]})
@@ -465,11 +434,9 @@ def test_a_message_whose_row_fails_is_not_applied_and_the_one_before_it_counts(
 
 
 @pytest.mark.slow
-def test_a_key_of_several_columns_and_a_query_that_uses_none_of_them(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_a_key_of_several_columns_and_a_query_that_uses_none_of_them(by_hand: ByHand) -> None:
     query = "SELECT COUNT(*) AS n FROM t"
-    made = Deduping(spark, broker, topic, tmp_path, query=query, primary_key=["shop", "id"])
+    made = Deduping(by_hand, query=query, primary_key=["shop", "id"])
     table = Table(7)
     pairs: set[tuple[str, str]] = set()
     records = table.changes(60)

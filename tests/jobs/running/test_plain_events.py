@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from jobs.edge.process.broker import Broker
 from jobs.offline.replay import replay
-from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
-from tests.support.jobs.running_job import create_topic
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.jobs.epochs_by_hand import ByHand
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -42,13 +36,10 @@ def message(format: str, event: tuple[Any, ...]) -> bytes:
 
 
 @pytest.mark.parametrize("format", ["csv", "json"])
-def test_a_job_over_plain_events_is_its_replay(
-    format: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_a_job_over_plain_events_is_its_replay(format: str, by_hand: ByHand) -> None:
     section = SECTIONS[format]
-    document = {**DOCUMENT, "source": {"topic": topic, "format": format, **section}}
-    create_topic(broker.address, topic, 1)
-    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
+    document = {**DOCUMENT, "source": {"topic": by_hand.topic, "format": format, **section}}
+    job = by_hand.job(document)
     epochs = [[(0, message(format, event)) for event in part] for part in (EVENTS, AFTER)]
     for epoch in epochs:
         job.epoch_of(epoch)

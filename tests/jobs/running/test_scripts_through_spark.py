@@ -8,19 +8,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.edge.process.broker import Broker
 from schemas.table.epoch import EpochRow
 from tests.support.histories.change_scripts import Script, ScriptedBundle, per_key, scripts
-from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
-from tests.support.jobs.running_job import create_topic, produce
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand
+from tests.support.jobs.running_job import produce
 
 
 def noticed(row: EpochRow, below_zero_before: int) -> list[str]:
@@ -65,16 +59,13 @@ OTHERS = [script for script in scripts() if script not in LOSSY]
 
 
 @pytest.fixture
-def open_script(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> Callable[[Script], EpochsByHand]:
+def open_script(by_hand: ByHand) -> Callable[[Script], EpochsByHand]:
     def opened(script: Script) -> EpochsByHand:
         partitions = {change.partition for bundle in script.bundles for change in bundle.changes}
-        create_topic(broker.address, topic, 1 + max(partitions))
-        document = script.spec(source={"topic": topic, "format": "changelog-json"})
+        document = script.spec(source={"topic": by_hand.topic, "format": "changelog-json"})
         if script.event_clock:  # the scripts say themselves when a bundle ends
             document["minibatch"] = {"clock": "event", "interval": "9999d"}
-        return EpochsByHand(spark, broker.address, tmp_path, spec_of(document), now_ms=NOON)
+        return by_hand.job(document, partitions=1 + max(partitions), now_ms=NOON)
 
     return opened
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -14,17 +13,13 @@ from confluent_kafka import Producer
 from hypothesis import HealthCheck, Phase, assume, given, settings
 
 from jobs.edge.kafka.admin import KafkaAdmin
-from jobs.edge.process.broker import Broker
 from jobs.offline.replay import replay
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow
 from tests.support.examples import examples
 from tests.support.histories.change_scripts import per_key, shown
 from tests.support.histories.timed_specs import Epochs, Keys, histories, steps_of, value_of
-from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.jobs.epochs_by_hand import ByHand
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 DELIVERY_SECONDS_MAX = 60
@@ -45,15 +40,15 @@ PRINTED = [
 DAY = 1_551_169_000_000
 
 
-def create_topic(broker: Broker, topic: str, partitions: int) -> None:
+def create_topic(brokers: str, topic: str, partitions: int) -> None:
     """Create a topic that keeps its records, although their times are long ago."""
-    with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
+    with KafkaAdmin({"bootstrap_servers": [brokers]}) as admin:
         admin.ensure_topic(topic, partitions, {"retention.ms": "-1"})
 
 
-def send(broker: Broker, messages: list[tuple[str, int, bytes, int]]) -> None:
+def send(brokers: str, messages: list[tuple[str, int, bytes, int]]) -> None:
     """Send values with timestamps, in order within each partition."""
-    producer = Producer({"bootstrap.servers": broker.address, "acks": "all"})
+    producer = Producer({"bootstrap.servers": brokers, "acks": "all"})
     for topic, partition, value, time in messages:
         producer.produce(topic, value, partition=partition, timestamp=time)
     assert producer.flush(DELIVERY_SECONDS_MAX) == 0
@@ -68,7 +63,7 @@ def watermarks_of(rows: list[EpochRow]) -> list[int]:
 # --- random specs ---------------------------------------------------------------------------------
 
 
-def compare(drawn: tuple[Keys, Epochs], spark: SparkSession, broker: Broker, home: Path) -> None:
+def compare(drawn: tuple[Keys, Epochs], by_hand: ByHand) -> None:
     """Run the epochs as a replay, and as epochs of a job; compare all that they say."""
     document, history = drawn
     topics = load_spec(document).source.topics
@@ -77,18 +72,18 @@ def compare(drawn: tuple[Keys, Epochs], spark: SparkSession, broker: Broker, hom
     assume(used)
     named = {topic: f"{topic}-{uuid4().hex}" for topic in topics}
     for topic, name in named.items():
-        create_topic(broker, name, 2 if (topic, 1) in used else 1)
+        create_topic(by_hand.brokers, name, 2 if (topic, 1) in used else 1)
     output = list(replay(document, [*steps_of(history), END, {"flush": True}]))
     output = output[: next(at for at, each in enumerate(output) if "rejected" in each)]
 
-    spec = spec_of({**renamed(document, named), "minibatch": {"size": 1_000_000, "latency": "1h"}})
-    job = EpochsByHand(spark, broker.address, home / uuid4().hex, spec, now_ms=0)
+    bundle = {"minibatch": {"size": 1_000_000, "latency": "1h"}}
+    job = by_hand.job({**renamed(document, named), **bundle}, at=uuid4().hex, now_ms=0)
     job.pipeline.clock.tick()
     at_start = job.pipeline.clock.time.watermark  # which a replay does not write
     for messages, _ in history:
         if messages:
             send(
-                broker,
+                by_hand.brokers,
                 [
                     (named[topic], partition, value_of(row, kind, time).encode(), time)
                     for (topic, partition), row, kind, time in messages
@@ -124,9 +119,9 @@ drawn = histories(moments=(0,))
 @settings(parent=examples(5), suppress_health_check=list(HealthCheck), phases=ONCE)
 @given(drawn)
 def test_a_few_specs_of_time_give_what_their_replay_gives(
-    spark: SparkSession, broker: Broker, tmp_path: Path, drawn: tuple[Keys, Epochs]
+    by_hand: ByHand, drawn: tuple[Keys, Epochs]
 ) -> None:
-    compare(drawn, spark, broker, tmp_path)
+    compare(drawn, by_hand)
 
 
 @pytest.mark.slow
@@ -134,9 +129,9 @@ def test_a_few_specs_of_time_give_what_their_replay_gives(
 @settings(parent=examples(10), suppress_health_check=list(HealthCheck), phases=ONCE)
 @given(drawn)
 def test_many_specs_of_time_give_what_their_replay_gives(
-    spark: SparkSession, broker: Broker, tmp_path: Path, drawn: tuple[Keys, Epochs]
+    by_hand: ByHand, drawn: tuple[Keys, Epochs]
 ) -> None:
-    compare(drawn, spark, broker, tmp_path)
+    compare(drawn, by_hand)
 
 
 # --- the printed examples -------------------------------------------------------------------------
@@ -157,41 +152,37 @@ def test_many_specs_of_time_give_what_their_replay_gives(
     ids=["punctuated", "periodic"],
 )
 def test_the_printed_watermarks_are_those_of_a_job(
-    watermark: Keys,
-    emitted: list[int],
-    spark: SparkSession,
-    broker: Broker,
-    topic: str,
-    tmp_path: Path,
+    watermark: Keys, emitted: list[int], by_hand: ByHand
 ) -> None:
-    create_topic(broker, topic, 1)
-    document = printed_spec(topic, watermark)
-    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
+    create_topic(by_hand.brokers, by_hand.topic, 1)
+    document = printed_spec(by_hand.topic, watermark)
+    job = by_hand.job(document)
     for printed in PRINTED:
-        send(broker, [message(topic, printed)])
+        send(by_hand.brokers, [message(by_hand.topic, printed)])
         job.epoch()
     assert watermarks_of(job.epochs()) == [DAY + at for at in emitted]
 
 
-def test_each_topic_of_the_printed_job_has_its_own_strategy(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_each_topic_of_the_printed_job_has_its_own_strategy(by_hand: ByHand) -> None:
     """The job `sales` of docs/time.md."""
     text = (CHECKOUT / "docs" / "time.md").read_text(encoding="utf-8")
     (printed,) = (
         each for each in re.findall(r"```yaml\n(.*?)```", text, re.S) if "sales\n" in each
     )
-    names = {name: f"{topic}-{name}" for name in ("shop.orders", "shop.payments")}
+    names = {name: f"{by_hand.topic}-{name}" for name in ("shop.orders", "shop.payments")}
     for name, renamed in names.items():
-        create_topic(broker, renamed, 1)
+        create_topic(by_hand.brokers, renamed, 1)
         printed = printed.replace(name, renamed)
     document = yaml.safe_load(printed) | {"minibatch": {"size": 1_000, "latency": "1h"}}
     noon = 1_767_268_800_000  # 2026-01-01 12:00:00
-    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document), now_ms=noon)
+    job = by_hand.job(document, now_ms=noon)
     ordered = {"shop": "a", "amount": "1", "ordered_at": "2026-01-01 12:10:00", "paid_s": None}
     paid = {"shop": "a", "amount": "2", "ordered_at": None, "paid_s": str(noon // 1_000 + 300)}
     sent = zip(names.values(), (ordered, paid), strict=True)
-    send(broker, [(name, 0, value_of(row, "INSERT", noon).encode(), noon) for name, row in sent])
+    send(
+        by_hand.brokers,
+        [(name, 0, value_of(row, "INSERT", noon).encode(), noon) for name, row in sent],
+    )
     assert job.epoch().watermark == noon + 240_000 - 1, "12:05 - 1m, of the payments"
     for _ in range(3):  # Flink's timer: idle two probes after the last record
         newest = job.time_epoch(6_000)

@@ -6,60 +6,23 @@ import json
 import shutil
 from datetime import UTC
 from itertools import product
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from jobs.core.time.bundle_clocks import WATERMARK_MAX
 from jobs.core.values.change import Op
-from jobs.edge.process.broker import Broker
 from jobs.offline.replay import replay
 from tests.support.histories.change_scripts import per_key, shown
-from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
-from tests.support.jobs.running_job import create_topic
+from tests.support.jobs.epochs_by_hand import ByHand
 from tests.support.sampling import quick
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Message = tuple[int, bytes]  # its partition and value
 TUMBLE = "TUMBLE(t, INTERVAL '10' SECOND)"
 HOP = "HOP(t, INTERVAL '5' SECOND, INTERVAL '10' SECOND)"
 SESSION = "SESSION(t, INTERVAL '1.5' SECOND)"
 WINDOWS = {"tumble": TUMBLE, "hop": HOP, "session": SESSION}
-EPOCHS = 3
-
-
-def messages(random: Random, live: list[dict[str, str | None]]) -> list[Message]:
-    """Inserts, updates and deletes of rows around 1970; some rows have no time."""
-    made: list[Message] = []
-    for _ in range(40):
-        time = random.choice(["1969-12-31 23:59:5", "1970-01-01 00:00:0"]) + str(
-            random.randint(0, 9)
-        )
-        row = {
-            "k": random.choice("abc"),
-            "v": str(random.randint(1, 9)),
-            "t": None if random.random() < 0.05 else f"{time}.{random.randint(0, 999):03}",
-        }
-        turn = random.random()
-        document: dict[str, Any]
-        if turn < 0.5 or not live:
-            document = {"type": "INSERT", "data": [row]}
-            live.append(row)
-        elif turn < 0.8:
-            at = random.randrange(len(live))
-            old = {name: value for name, value in live[at].items() if value != row[name]}
-            if not old:
-                continue
-            document = {"type": "UPDATE", "data": [row], "old": [old]}
-            live[at] = row
-        else:
-            document = {"type": "DELETE", "data": [live.pop(random.randrange(len(live)))]}
-        made.append((random.randint(0, 1), json.dumps(document).encode()))
-    return made
 
 
 def steps_of(epochs: list[list[Message]]) -> list[dict[str, Any]]:
@@ -105,11 +68,9 @@ def moving_messages(random: Random, live: list[dict[str, str]], second: int) -> 
     ("window", "emit"),
     quick(product(WINDOWS, ("final", "changes")), [("tumble", "final"), ("session", "changes")]),
 )
-def test_windows_close_as_in_the_replay(
-    window: str, emit: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_windows_close_as_in_the_replay(window: str, emit: str, by_hand: ByHand) -> None:
     document = {
-        "source": {"topic": topic},
+        "source": {"topic": by_hand.topic},
         "columns": {"k": "STRING", "v": "INT", "t": "TIMESTAMP(3)"},
         "query": "SELECT k, window_start, window_end, SUM(v) AS s, MAX(v) AS top FROM t "
         f"WHERE v > 1 GROUP BY k, {WINDOWS[window]}",
@@ -119,8 +80,7 @@ def test_windows_close_as_in_the_replay(
         "allowed_lateness": "3s",
     }
     random, live = Random(f"{window}{emit}"), list[dict[str, str]]()
-    create_topic(broker.address, topic, 2)
-    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
+    job = by_hand.job(document, partitions=2)
     steps: list[dict[str, Any]] = []
     for epoch, second in enumerate(range(10, 60, 8)):
         changes = moving_messages(random, live, second)
@@ -174,10 +134,10 @@ IN_ORDER: dict[str, dict[str, Any]] = {
     quick(product(("tumble", "hop"), IN_ORDER), [("hop", "bounded"), ("tumble", "marks")]),
 )
 def test_rows_are_late_by_the_rows_before_them_as_in_the_replay(
-    window: str, section: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    window: str, section: str, by_hand: ByHand
 ) -> None:
     document = {
-        "source": {"topic": topic},
+        "source": {"topic": by_hand.topic},
         "columns": {"k": "STRING", "v": "INT", "t": "TIMESTAMP(3)"},
         "query": f"SELECT k, window_start, SUM(v) AS s FROM t GROUP BY k, {WINDOWS[window]}",
         "watermark": {"time": {"column": "t"}, **IN_ORDER[section]},
@@ -185,8 +145,7 @@ def test_rows_are_late_by_the_rows_before_them_as_in_the_replay(
         "emit": "final",
     }
     random, live = Random(f"{window}{section}"), list[dict[str, str]]()
-    create_topic(broker.address, topic, 2)
-    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
+    job = by_hand.job(document, partitions=2)
     steps: list[dict[str, Any]] = []
     for second in range(10, 60, 8):
         changes = moving_messages(random, live, second)
@@ -220,10 +179,10 @@ def test_rows_are_late_by_the_rows_before_them_as_in_the_replay(
 
 
 def test_a_retraction_of_no_row_is_dropped_though_it_is_late_for_one_of_its_windows(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    by_hand: ByHand,
 ) -> None:
     document = {
-        "source": {"topic": topic},
+        "source": {"topic": by_hand.topic},
         "columns": {"k": "STRING", "v": "INT", "t": "TIMESTAMP(3)"},
         "query": "SELECT k, window_start, SUM(v) AS s FROM t "
         "GROUP BY k, HOP(t, INTERVAL '5' SECOND, INTERVAL '10' SECOND)",
@@ -236,8 +195,7 @@ def test_a_retraction_of_no_row_is_dropped_though_it_is_late_for_one_of_its_wind
         row = {"k": k, "v": str(v), "t": f"1970-01-01 00:00:{second:02}.000"}
         return 0, json.dumps({"type": kind, "data": [row]}).encode()
 
-    create_topic(broker.address, topic, 1)
-    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
+    job = by_hand.job(document)
     first = job.epoch_of([change("INSERT", "a", 1, 20), change("DELETE", "b", 7, 13)])
     assert first.counters["dropped_retractions"] == 1
     job.epoch_of([change("INSERT", "a", 1, 59)])

@@ -19,6 +19,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.changing.evolve import Evolved, activate_replay, evolve, prepare_replay
+from jobs.changing.rewind import Rewound, rewind
+from jobs.checking.audit import AuditReport, audit_table
+from jobs.checking.source_rows import SourceRows
 from jobs.core.fold.laws import messages_conserved, repeats_the_last_row
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import Key
@@ -41,12 +45,13 @@ from jobs.table.epoch_rows import epoch_rows
 from jobs.table.files import live_files, open_table
 from jobs.table.parts import CHANGELOG, LATE, QUARANTINE
 from jobs.table.version import TableVersion
+from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 from tests.support.histories.change_scripts import shown
 from tests.support.histories.folded_changelog import fold_changelog
-from tests.support.jobs.running_job import produce
+from tests.support.jobs.running_job import create_topic, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,6 +164,46 @@ class EpochsByHand:
         self.pipeline.views[0].due_work._ending = True
         return self.time_epoch()
 
+    # --- changing -----------------------------------------------------------------------------
+
+    def go_on(self, spec: JobSpec) -> None:
+        """Continue with another spec, as a start after `retally evolve` does."""
+        self.spec = spec
+        self._look_at(next(iter(self.plans)))
+        self.restart()
+
+    def evolve(self, spec: JobSpec) -> Evolved:
+        evolved = evolve(self.place.at_view(""), spec)
+        self.go_on(spec)
+        return evolved
+
+    def read_again(self, spec: JobSpec, now_ms: int | None = None) -> EpochsByHand:
+        """Read the topics in the shadow job, up to the offsets of this one, and return it."""
+        made = prepare_replay(self.place.at_view(""), spec)
+        shadow = EpochsByHand(self.spark, self.brokers, made.shadow.data, made.spec, now_ms)
+        if shadow.pipeline.newest.offsets != (made.goal or shadow.ends()):
+            shadow.epoch(made.goal)
+        return shadow
+
+    def replay(self, spec: JobSpec, now_ms: int | None = None) -> EpochsByHand:
+        """Read the topics again and go on with the views of the spec; return the shadow job."""
+        shadow = self.read_again(spec, now_ms)
+        activate_replay(self.place.at_view(""), spec)
+        self.go_on(spec)
+        return shadow
+
+    def rewind(self, to: str) -> Rewound:
+        with KafkaAdmin({"bootstrap_servers": [self.brokers]}) as admin:
+            return rewind(self.place.at_view(""), to, admin)
+
+    def audit(self, view: str = "", place: JobDirectory | None = None) -> AuditReport:
+        """Audit a view of this job, or of another job with the same topics."""
+        connections = load_connections(None, self.brokers)
+        reader = TableReader.open((place or self.place).at_view(view))
+        source = SourceRows(lambda: self.spark, connections, [reader])
+        with KafkaAdmin({"bootstrap_servers": [self.brokers]}) as admin:
+            return audit_table(reader, admin, source)
+
     # --- looking ------------------------------------------------------------------------------
 
     def epochs(self) -> list[EpochRow]:
@@ -250,6 +295,50 @@ class ClockByHand(JobClock):
     @property
     def now(self) -> int:
         return super().now if self._job.now_ms is None else self._job.now_ms
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """Opens jobs by hand over the topic of a test, in its directory."""
+
+    spark: SparkSession
+    brokers: str
+    topic: str
+    home: Path
+
+    def job(
+        self,
+        document: dict[str, Any],
+        *,
+        partitions: int = 1,
+        at: str = "",
+        now_ms: int | None = None,
+    ) -> EpochsByHand:
+        """A job of this spec, over the test's topic if it names no other; create the topic."""
+        source = document.get("source", {})
+        if "topics" not in source:
+            source = {"topic": self.topic, **source}
+            create_topic(self.brokers, source["topic"], partitions)
+        spec = spec_of({**document, "source": source}, BUCKETS if "query" in document else None)
+        return EpochsByHand(self.spark, self.brokers, self.home / at, spec, now_ms)
+
+    def views(
+        self, views: dict[str, Any], *, partitions: int = 1, at: str = "", **keys: Any
+    ) -> EpochsByHand:
+        """A job with these views, which are queries or whole sections; "" is its own query."""
+        sections = {name: of_view(view) for name, view in views.items()}
+        own = sections.pop("", {})
+        others = {"views": sections} if sections else {}
+        return self.job({**own, **others, **keys}, partitions=partitions, at=at)
+
+    def reopen(self, spec: JobSpec) -> EpochsByHand:
+        """Another job of the same directory, such as a clone."""
+        return EpochsByHand(self.spark, self.brokers, self.home, spec)
+
+
+def of_view(view: str | dict[str, Any]) -> dict[str, Any]:
+    """The section of a view, of which the query may be enough."""
+    return {"state": {"buckets": BUCKETS}, **({"query": view} if isinstance(view, str) else view)}
 
 
 def spec_of(document: dict[str, Any], buckets: int | None = BUCKETS) -> JobSpec:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.changing.evolve import prepare_replay
 from jobs.table.files import live_files, open_table
 from schemas.spec.job import JobSpec
 from schemas.table.view_path import split_part
-from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
+from tests.support.jobs.epochs_by_hand import of_view, spec_of
 from tests.support.jobs.joined_tables import COLUMNS, JoinedTables
 
 SUMS = "SELECT w, SUM(v) AS s, COUNT(*) AS n FROM a JOIN b ON a.k = b.k GROUP BY w"
@@ -47,7 +46,7 @@ class EvolvingJoins:
 
     def spec(self, **queries: str) -> JobSpec:
         """Return the spec with these views; "query" is the job's own."""
-        views = {name: {"query": text, "state": {"buckets": 4}} for name, text in queries.items()}
+        views = {name: of_view(text) for name, text in queries.items()}
         sources = self.tables.document["sources"] | self.sources
         self.wanted = self.tables.document | {"views": views, "sources": sources}
         own = {**self.wanted, "views": {name: view for name, view in views.items() if name}}
@@ -57,17 +56,9 @@ class EvolvingJoins:
             own.pop("views")
         return spec_of(own, buckets=None)
 
-    def read_again(self, spec: JobSpec) -> None:
-        replay = prepare_replay(self.place, spec)
-        shadow = EpochsByHand(self.job.spark, self.job.brokers, replay.shadow.data, replay.spec)
-        if shadow.pipeline.newest.offsets != (replay.goal or shadow.ends()):
-            shadow.epoch(replay.goal)
-
     def go_on(self, spec: JobSpec) -> None:
         self.tables.document = self.wanted
-        self.job.spec = spec
-        self.job._look_at(next(iter(self.job.plans)))
-        self.job.restart()
+        self.job.go_on(spec)
         self.must_be_exact()
         self.feed()
         self.must_be_exact()

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
@@ -21,13 +21,8 @@ from jobs.checking.source_rows import SourceRows
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.table.reading import open_views
 from schemas.spec.connections import load_connections
-from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
+from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand, of_view, spec_of
 from tests.support.jobs.running_job import create_topic, produce
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 COLUMNS = {
     "a": {"id": "INT", "k": "INT", "v": "INT"},
@@ -92,7 +87,7 @@ class Tables:
             for table, columns in COLUMNS.items()
             if table not in without
         }
-        views = {f"q{n}": {"query": q, "state": {"buckets": 4}} for n, q in enumerate(queries)}
+        views = {f"q{n}": of_view(query) for n, query in enumerate(queries)}
         return cls(brokers, {"sources": sources, "views": views}, topics, random.Random(seed))
 
     def change(self, count: int, keys: Sequence[int | None] = KEYS) -> list[Change]:
@@ -158,17 +153,11 @@ class JoinedTables(Tables):
 
     @classmethod
     def create(
-        cls,
-        spark: SparkSession,
-        brokers: str,
-        home: Path,
-        topic: str,
-        queries: Sequence[str],
-        seed: int = 0,
-        **sections: Any,
+        cls, by_hand: ByHand, queries: Sequence[str], seed: int = 0, **sections: Any
     ) -> JoinedTables:
-        made = Tables.make(brokers, topic, queries, seed, **sections)
-        job = EpochsByHand(spark, brokers, home, spec_of(made.document, buckets=None))
+        made = Tables.make(by_hand.brokers, by_hand.topic, queries, seed, **sections)
+        spec = spec_of(made.document, buckets=None)
+        job = EpochsByHand(by_hand.spark, by_hand.brokers, by_hand.home, spec)
         return cls(made.brokers, made.document, made.topics, made.rng, made.live, job=job)
 
     def results(self) -> dict[str, Counter[TableRow]]:

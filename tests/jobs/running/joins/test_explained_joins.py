@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from jobs.edge.process.broker import Broker
 from jobs.edge.table.reading import TableReader
 from schemas.table.explanation import Explained
+from tests.support.jobs.epochs_by_hand import ByHand
 from tests.support.jobs.joined_tables import JoinedTables, TableRow
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 QUERIES = [
     "SELECT a.v, SUM(c.x) AS s, MAX(c.x) AS m FROM a JOIN c ON a.k = c.k GROUP BY a.v",
@@ -33,9 +28,9 @@ def joined_rows(found: Explained, *names: str) -> Counter[TableRow]:
 
 
 def test_a_joined_group_has_the_rows_of_both_sides_and_what_each_topic_gave(
-    spark: SparkSession, broker: Broker, tmp_path: Path, topic: str
+    by_hand: ByHand,
 ) -> None:
-    tables = JoinedTables.create(spark, broker.address, tmp_path, topic, QUERIES)
+    tables = JoinedTables.create(by_hand, QUERIES)
 
     def explain(view: str, *key: int | str | None) -> Explained:
         return TableReader.open(tables.job.place.at_view(view)).explain(key)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from jobs.edge.process.broker import Broker
 from jobs.edge.table.reading import HistoryGone, TableReader
 from jobs.edge.table.retention import expire_history
-from tests.support.jobs.canal_messages import insert, row
-from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
-from tests.support.jobs.running_job import create_topic
-from tests.support.jobs.view_jobs import open_views, timed_messages
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.jobs.canal_messages import insert, row, timed_messages
+from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand
 
 
 def shown(job: EpochsByHand) -> dict[Any, Any]:
@@ -26,9 +19,8 @@ def shown(job: EpochsByHand) -> dict[Any, Any]:
 
 
 def test_views_under_the_event_clock_release_their_results_as_jobs_of_their_own(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    by_hand: ByHand,
 ) -> None:
-    create_topic(broker.address, topic, 2)
     views = {
         "sums": "SELECT k, SUM(v) AS s FROM t GROUP BY k",
         "tops": "SELECT k, MAX(v) AS top FROM t WHERE v > 2 GROUP BY k",
@@ -40,14 +32,9 @@ def test_views_under_the_event_clock_release_their_results_as_jobs_of_their_own(
         "minibatch": {"clock": "event", "interval": "5s"},
         "max_bad_fraction": 1.0,
     }
-    job = open_views(spark, broker, topic, tmp_path / "all", views, **keys)
+    job = by_hand.views(views, **keys, at="all", partitions=2)
     alone = {
-        name: EpochsByHand(
-            spark,
-            broker.address,
-            tmp_path / f"own-{name}",
-            spec_of({"source": {"topic": topic}, **keys, "query": query}),
-        )
+        name: by_hand.job({**keys, "query": query}, at=f"own-{name}", partitions=2)
         for name, query in views.items()
     }
     dice, live, withheld = Random("event clock"), list[dict[str, str | None]](), 0
@@ -65,16 +52,13 @@ def test_views_under_the_event_clock_release_their_results_as_jobs_of_their_own(
     assert withheld, "no results were withheld"
 
 
-def test_retention_leaves_every_view_whole(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    create_topic(broker.address, topic, 2)
+def test_retention_leaves_every_view_whole(by_hand: ByHand) -> None:
     views = {
         "": "SELECT k, SUM(v) AS s FROM t GROUP BY k",
         "tops": "SELECT MAX(v) AS top FROM t",
         "some": "SELECT COUNT(*) AS n FROM t WHERE v > 1",
     }
-    job = open_views(spark, broker, topic, tmp_path, views, columns={"k": "STRING", "v": "INT"})
+    job = by_hand.views(views, columns={"k": "STRING", "v": "INT"}, partitions=2)
     for value in range(1, 5):
         job.epoch_of([(0, insert(row("a", value))), (1, insert(row("b", 10 * value)))])
     before = {name: job.at_view(name).results() for name in views}

@@ -7,16 +7,14 @@ random histories ─► a job with views ─► each view ─┬─ DuckDB over 
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pytest
 
 from jobs.core.values.change import Row
 from jobs.edge.process import failpoints
-from jobs.edge.process.broker import Broker
 from jobs.edge.process.failpoints import FailpointError
 from jobs.edge.table.reading import TableReader
 from jobs.edge.tasks.range_report import RangeReport
@@ -27,14 +25,9 @@ from jobs.table.parts import CHANGELOG, QUARANTINE
 from schemas.limits import BAD_FRACTION_MESSAGES_MIN
 from tests.support.histories.judge import QUERIES, Judge
 from tests.support.histories.products import COLUMNS, history, live_rows
-from tests.support.jobs.canal_messages import insert, row
-from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
-from tests.support.jobs.running_job import create_topic
-from tests.support.jobs.view_jobs import open_views, timed_messages
+from tests.support.jobs.canal_messages import insert, row, timed_messages
+from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand, spec_of
 from tests.support.sampling import quick
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PLAIN = {f"plain-{number}": QUERIES[number][0] for number in range(3)}
 EVALUATED = {
@@ -47,21 +40,23 @@ VIEW_A = {"a": {"query": "SELECT COUNT(*) AS n FROM t"}}
 BATCH = 40
 
 
-@pytest.mark.parametrize("kind", ["plain", "mixed", "with a query"])
+@pytest.mark.parametrize(
+    "kind", quick(["plain", "mixed", "with a query"], ["mixed", "with a query"])
+)
 @pytest.mark.parametrize("seed", quick(range(3), [0]))
 def test_each_view_is_at_each_epoch_what_duckdb_computes_and_what_its_own_job_emits(
-    seed: int, kind: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    seed: int, kind: str, by_hand: ByHand
 ) -> None:
     views = dict(PLAIN) if kind == "plain" else {**PLAIN, **EVALUATED}
     if kind == "with a query":
         views = {"": PLAIN["plain-0"], "plain-1": PLAIN["plain-1"], "cheap": EVALUATED["cheap"]}
-    create_topic(broker.address, topic, 4)
-    keys = {"columns": COLUMNS, "source": {"topic": topic, "database": "shop", "table": "product"}}
-    job = open_views(spark, broker, topic, tmp_path / "all", views, **keys)
+    keys = {
+        "columns": COLUMNS,
+        "source": {"topic": by_hand.topic, "database": "shop", "table": "product"},
+    }
+    job = by_hand.views(views, **keys, at="all", partitions=4)
     alone = {
-        name: EpochsByHand(
-            spark, broker.address, tmp_path / f"own-{name}", spec_of({**keys, "query": query})
-        )
+        name: by_hand.job({**keys, "query": query}, at=f"own-{name}", partitions=4)
         for name, query in views.items()
     }
     judges = {name: Judge(int(name[-1])) for name in views if name.startswith("plain-")}
@@ -88,16 +83,15 @@ def test_each_view_is_at_each_epoch_what_duckdb_computes_and_what_its_own_job_em
 
 
 def test_nothing_of_any_view_is_left_of_an_epoch_that_was_not_committed(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_topic(broker.address, topic, 2)
     views = {
         "sums": "SELECT k, SUM(v) AS s FROM t GROUP BY k",
         "tops": "SELECT MAX(v) AS top FROM t",
         "counts": "SELECT COUNT(*) AS n FROM t WHERE v > 1",
     }
     columns = {"k": "STRING", "v": "INT"}
-    job = open_views(spark, broker, topic, tmp_path, views, columns=columns)
+    job = by_hand.views(views, columns=columns, partitions=2)
     job.epoch_of([(0, insert(row("a", 1), row("b", 2)))])
     for place in ("after_tasks", "before_commit"):
         with monkeypatch.context() as patch:
@@ -121,15 +115,14 @@ def test_nothing_of_any_view_is_left_of_an_epoch_that_was_not_committed(
 
 
 def test_a_message_on_which_one_view_fails_is_in_the_quarantine_of_that_view_only(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    by_hand: ByHand,
 ) -> None:
-    create_topic(broker.address, topic, 2)
     views = {
         "numbers": "SELECT k, SUM(CAST(v AS INT)) AS s FROM t GROUP BY k",
         "all": "SELECT COUNT(*) AS n FROM t",
     }
     columns = {"k": "STRING", "v": "STRING"}
-    job = open_views(spark, broker, topic, tmp_path, views, columns=columns, max_bad_fraction=1.0)
+    job = by_hand.views(views, columns=columns, max_bad_fraction=1.0, partitions=2)
     bad = insert(row("a", "1"), row("a", "three"))
     job.epoch_of([(0, insert(row("a", "2"))), (0, bad), (1, insert(row("b", "4"))), (1, b"no")])
     numbers, whole = job.at_view("numbers"), job.at_view("all")
@@ -147,15 +140,14 @@ def test_a_message_on_which_one_view_fails_is_in_the_quarantine_of_that_view_onl
 
 
 def test_what_the_own_query_refuses_is_beside_what_all_refuse_and_unseen_by_the_views(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    by_hand: ByHand,
 ) -> None:
-    create_topic(broker.address, topic, 1)
     views = {
         "": "SELECT k, SUM(CAST(v AS INT)) AS s FROM t GROUP BY k",
         "all": "SELECT COUNT(*) AS n FROM t",
     }
     columns = {"k": "STRING", "v": "STRING"}
-    job = open_views(spark, broker, topic, tmp_path, views, columns=columns, max_bad_fraction=1.0)
+    job = by_hand.views(views, columns=columns, max_bad_fraction=1.0)
     bad = insert(row("a", "three"))
     job.epoch_of([(0, b"no"), (0, insert(row("a", "2"))), (0, bad)])
     whole = job.at_view("all")
@@ -172,15 +164,14 @@ def test_what_the_own_query_refuses_is_beside_what_all_refuse_and_unseen_by_the_
 
 @pytest.mark.parametrize("view", ["", "numbers"])
 def test_with_on_error_fail_an_expression_of_any_view_stops_the_job(
-    view: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    view: str, by_hand: ByHand
 ) -> None:
-    create_topic(broker.address, topic, 1)
     views = {
         view: "SELECT k, SUM(CAST(v AS INT)) AS s FROM t GROUP BY k",
         "all": "SELECT COUNT(*) AS n FROM t",
     }
     columns = {"k": "STRING", "v": "STRING"}
-    job = open_views(spark, broker, topic, tmp_path, views, columns=columns, on_error="fail")
+    job = by_hand.views(views, columns=columns, on_error="fail")
     with pytest.raises(InputRefused, match=r"CAST\(v AS INT\).*on_error: fail"):
         job.epoch_of([(0, insert(row("a", "2"))), (0, insert(row("a", "three")))])
     assert job.at_view("all").results() == {}
@@ -198,9 +189,8 @@ def test_bad_messages_of_the_view_that_refuses_the_most_count_for_max_bad_fracti
 
 
 def test_views_with_windows_that_close_and_groups_that_expire_have_their_own_time(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    by_hand: ByHand,
 ) -> None:
-    create_topic(broker.address, topic, 2)
     windows = (
         "SELECT k, window_start, SUM(v) AS s FROM t GROUP BY k, TUMBLE(t, INTERVAL '2' SECOND)"
     )
@@ -217,14 +207,12 @@ def test_views_with_windows_that_close_and_groups_that_expire_have_their_own_tim
         "watermark": {"time": {"column": "t"}, "idle_after": "1h"},
         "max_bad_fraction": 1.0,
     }
-    job = open_views(spark, broker, topic, tmp_path / "all", views, **keys)
+    job = by_hand.views(views, **keys, at="all", partitions=2)
     alone: dict[str, EpochsByHand] = {}
     for name, view in views.items():
         section: dict[str, Any] = view if isinstance(view, dict) else {"query": view}
-        document = {"source": {"topic": topic}, **keys, **section}
-        alone[name] = EpochsByHand(
-            spark, broker.address, tmp_path / f"own-{name}", spec_of(document)
-        )
+        document = {**keys, **section}
+        alone[name] = by_hand.job(document, at=f"own-{name}", partitions=2)
     jobs = [job, *alone.values()]
     dice, live = Random("views"), list[dict[str, str | None]]()
     for number in range(4):
