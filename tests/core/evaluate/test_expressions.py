@@ -64,7 +64,6 @@ Case = tuple[str, dict[str, Any], Any]
 
 INT_MIN, LONG_MIN = -(2**31), -(2**63)
 NINES = Decimal("99999999999999999999999999999999999.999")
-TENTHS = Decimal("9.1234567890123456789012345678901234567")
 MINUS_NINES = NINES.copy_negate()  # a plain minus would round to 28 digits
 
 CASTS: list[Case] = [

@@ -42,8 +42,6 @@ from tests.support.tables.folded_table import FoldedTable, a_plan, insert
 from tests.support.tables.maintained_job import MaintainedJob
 from tests.support.tables.written_table import Live, WrittenTable, result
 
-CHECKOUT = Path(__file__).resolve().parents[3]
-
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Storage]:
@@ -357,16 +355,6 @@ def test_a_clone_goes_from_storage_to_storage_and_to_the_disk(
             clone(written.place, new, clone_spec(spec, name), None, tables)
     assert new.own_table.is_dir()
     assert dict(TableReader.open(written.place).results().rows) == shown(SECOND)
-
-
-def listed(place: ObjectPath) -> list[ObjectPath]:
-    """What lies right below, which no table asks for."""
-    from pyarrow.fs import FileSelector
-
-    from schemas.table.object_path import _storage
-
-    found = _storage().get_file_info(FileSelector(place.key, allow_not_found=True))
-    return [place / each.base_name for each in found]
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from jobs.core.values.change import Op
@@ -19,7 +18,6 @@ from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.file_writer import file_name, write_file
 from jobs.edge.table.reading import TableReader
-from jobs.table.parts import ACCUMULATORS
 from schemas.table.epoch import EpochRow
 from tests.support.command.lab import JOB, Lab, Retally, lines
 from tests.support.command.shop import COLUMN_TYPES, COLUMNS, Result, ordered, spec_text
@@ -240,29 +238,6 @@ def test_rewind_to_what_is_not_kept_names_what_is(
 
 
 # --- audit ------------------------------------------------------------------------------------
-
-
-def damage(data: Path, name: str) -> None:
-    """Commit, as an epoch of its own, an accumulator whose result is one too high."""
-    reader = TableReader.open(JobDirectory(data, JOB))
-    table = EpochTable.open(reader.root, reader.layout)
-    newest = reader.newest
-    live = [file for file in reader.files if file.part == ACCUMULATORS]
-    for file in reversed(live):
-        rows = pq.ParquetFile(reader.root / file.path).read()
-        names = rows["name"].to_pylist()
-        if name in names:
-            found = rows.slice(names.index(name), 1)
-            break
-    (upsert,) = reader.layout.read_upserts(found, None).groups
-    key, group = upsert
-    assert group is not None
-    total, *others = group.result
-    group = type(group)(group.cells, (total + 1, *others))
-    epoch = newest.epoch + 1
-    tampered = reader.layout.accumulators_table(epoch, found["bucket"].to_pylist(), [(key, group)])
-    added = write_file(reader.root, file_name(ACCUMULATORS, epoch, "0" * 32, "x"), tampered)
-    table.commit_epoch(next_row(newest), [added])
 
 
 def next_row(row: EpochRow, changelog_rows: int = 0) -> EpochRow:

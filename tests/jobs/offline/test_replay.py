@@ -1,4 +1,4 @@
-"""Replay keeps to its contract: steps in, objects out; Spark starts only if it is needed."""
+"""Replay keeps to its contract: steps in, objects out, without Spark."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_rejects_come_in_the_order_of_their_positions() -> None:
     assert places == [(0, 7), (0, 8), (1, 40), (1, 41)]
 
 
-def test_a_message_with_a_row_that_fails_its_expression_is_rejected_whole(spark: object) -> None:
+def test_a_message_with_a_row_that_fails_its_expression_is_rejected_whole() -> None:
     query = "SELECT k, SUM(6 / v) AS s, COUNT(*) AS n FROM t GROUP BY k"
     bad = INSERT.replace('"2"', '"0"')
     found = outputs([{"message": INSERT}, {"message": bad}, row("+I", "a", "2")], query=query)
@@ -367,7 +367,7 @@ def test_numbers_in_decoded_rows_are_taken_exactly() -> None:
     assert found[0]["row"]["top"] == "0.1000000000000000055511151231257827"
 
 
-def test_a_plan_of_plain_columns_streams_and_starts_no_spark() -> None:
+def test_outputs_come_as_steps_do_and_without_spark() -> None:
     """Outputs come as steps do; and the JVM's libraries are not even imported."""
     code = (
         "import sys\n"
@@ -387,19 +387,7 @@ def test_a_plan_of_plain_columns_streams_and_starts_no_spark() -> None:
     assert ended.stderr.strip() == "2 outputs before the next step, pyspark False"
 
 
-@pytest.mark.spark
-def test_many_replays_share_one_spark_session() -> None:
-    from jobs.edge.spark.session import session
-
-    query = "SELECT UPPER(k) AS k, SUM(v) AS s FROM t GROUP BY UPPER(k)"
-    context = session("first").sparkContext
-    for number in range(2):
-        found = outputs([row("+I", "a", str(number))], query=query)
-        assert found[0]["row"] == {"k": "A", "s": number}
-    assert session("another").sparkContext is context
-
-
-def test_every_type_goes_to_spark_and_back(spark: object) -> None:
+def test_every_type_comes_back() -> None:
     columns = {
         "b": "BOOLEAN",
         "i": "BIGINT",

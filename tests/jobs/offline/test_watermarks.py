@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -274,17 +272,3 @@ def test_the_command_reads_and_prints_lines(
     assert out == '{"watermark": 7}\n'
     assert err.startswith("step 5: has none of")
     assert main(str(path), str(tmp_path / "nothing")) == 2
-
-
-def test_steps_without_a_marker_start_no_spark() -> None:
-    code = (
-        "import sys\n"
-        "from jobs.offline.watermarks import watermarks\n"
-        f"spec = {spec(generator='punctuated', marker='TRUE')!r}\n"
-        "steps = [{'add': 0}, {'event': [0, 7]}]\n"
-        "print(list(watermarks(spec, steps)), 'pyspark' in sys.modules)\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[3]
-    )
-    assert ended.stdout.strip() == "[{'watermark': 7}] False", ended.stderr

@@ -215,7 +215,7 @@ def test_allowed_lateness_keeps_a_window_open_and_its_result_changes() -> None:
 # --- with row expressions ---------------------------------------------------------------------
 
 
-def test_row_expressions_and_windows_go_together(spark: object) -> None:
+def test_row_expressions_and_windows_go_together() -> None:
     steps = [row("+I", "a", 1, 500), row("+I", "b", 0, None), row("+I", "c", 2, None), at(2_000)]
     query = (
         "SELECT UPPER(k) AS u, SUM(v * 2) AS s, MAX(window_end - v) AS m "

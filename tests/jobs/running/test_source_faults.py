@@ -89,11 +89,6 @@ def fill(broker: Broker, topic: str, partitions: range) -> None:
     produce(broker.address, topic, messages * EACH)
 
 
-def ends_of(broker: Broker, topic: str) -> dict[int, int]:
-    with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
-        return admin.end_offsets(topic)
-
-
 def await_that(seen: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while not seen():
