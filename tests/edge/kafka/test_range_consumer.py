@@ -106,9 +106,9 @@ def test_ranges_of_several_partitions_are_read_together(broker: Broker, topic: s
 def test_what_the_caller_takes_for_records_is_no_silence(broker: Broker, topic: str) -> None:
     written(broker, topic, 3)
     planned = OffsetRange(topic, 0, 0, 3)
-    for _, records in read_ranges(connection(broker), (planned,), seconds_max=3):
+    for _, records in read_ranges(connection(broker), (planned,), seconds_max=1):
         assert len(records) == 3
-        time.sleep(4)  # as the first task does, which compiles kernels on a busy machine
+        time.sleep(1.5)  # as the first task does, which compiles kernels on a busy machine
 
 
 def test_a_range_that_cannot_be_read_is_named_among_others(broker: Broker, topic: str) -> None:
@@ -142,13 +142,6 @@ def test_records_that_retention_took_are_named_and_not_skipped(broker: Broker, t
     with pytest.raises(RangeUnreadable, match=r"/0 \[0, 10\): the topic no longer has"):
         read(broker, topic, 0, 10)
     assert len(read(broker, topic, 4, 10)) == 6
-
-
-def test_a_range_that_the_topic_does_not_have_is_given_up(broker: Broker, topic: str) -> None:
-    written(broker, topic, 3)
-    planned = OffsetRange(topic, 0, 0, 5)
-    with pytest.raises(RangeTimedOut, match="nothing came for 1 s after offset 3"):
-        list(read_ranges(connection(broker), (planned,), seconds_max=1))
 
 
 def test_a_broker_that_is_not_there_is_the_reason() -> None:

@@ -197,6 +197,7 @@ def test_a_topic_that_becomes_the_first_goes_on_where_it_is(
         assert_exactly_the_changelog(broker.address, name, table)
 
 
+@pytest.mark.slow
 def test_a_view_does_not_continue_in_the_topic_of_another_one(
     topic: str, start: Start, table: SmallTable
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_view_does_not_continue_in_the_topic_of_another_one(
     publish(start(sinks=[low], generation=2), table.commit(20))
 
 
+@pytest.mark.slow
 def test_the_query_of_a_job_may_get_views_beside_it(
     topic: str, start: Start, table: SmallTable
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from uuid import uuid4
 
@@ -27,8 +26,8 @@ from jobs.table.parts import ACCUMULATORS, MULTISETS
 from jobs.table.savepoints import savepoints
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import INT, STRING
+from tests.support.command.warm_command import warm_commands
 from tests.support.histories.folded_changelog import fold_changelog
-from tests.support.service.served import CHECKOUT
 from tests.support.tables.written_table import Live, WrittenTable, result
 
 FIRST: Live = {("a",): (3, 9), ("b",): (1,), (None,): (5,)}
@@ -140,15 +139,19 @@ def test_what_cannot_be_cloned_makes_no_job(written: WrittenTable) -> None:
     lock.release()
 
 
+def clone_by_command(
+    written: WrittenTable, failpoints: str = ""
+) -> subprocess.CompletedProcess[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RETALLY_FAILPOINTS", failpoints)
+        data = str(written.place.data)
+        return warm_commands.run("clone", "items", "other", "--data", data, "--json")
+
+
 def test_a_killed_clone_has_made_no_job_and_the_next_one_does(written: WrittenTable) -> None:
-    command = [sys.executable, "-m", "jobs.cli.main", "clone", "items", "other"]
-    command += ["--data", str(written.place.data), "--json"]
-    killed = subprocess.run(
-        command, cwd=CHECKOUT, env={"RETALLY_FAILPOINTS": "before_clone=kill"}, check=False
-    )
-    assert killed.returncode == -9
+    assert clone_by_command(written, "before_clone=kill").returncode == -9
     assert list_jobs(written.place.data) == ["items"]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    done = clone_by_command(written)
     assert done.returncode == 0, done.stderr
     expected = {"job": "other", "of": "items", "cloned": 2, "epoch": 1, "groups": 3}
     assert msgspec.json.decode(done.stdout) == expected
@@ -160,12 +163,7 @@ def test_a_killed_clone_has_made_no_job_and_the_next_one_does(written: WrittenTa
 def test_what_a_killed_clone_has_pinned_is_let_go_of_and_what_a_living_one_has_is_not(
     written: WrittenTable,
 ) -> None:
-    command = [sys.executable, "-m", "jobs.cli.main", "clone", "items", "other"]
-    command += ["--data", str(written.place.data), "--json"]
-    killed = subprocess.run(
-        command, cwd=CHECKOUT, env={"RETALLY_FAILPOINTS": "clone_pinned=kill"}, check=False
-    )
-    assert killed.returncode == -9
+    assert clone_by_command(written, "clone_pinned=kill").returncode == -9
     home = written.place.home
     (left,) = [each.name for each in savepoints(home) if each.name != "first"]
     mine = "clone-0123456789ab"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,8 @@ from jobs.edge.table.job_specs import write_specs
 from jobs.table.parts import QUARANTINE
 from schemas.spec.file import load_spec, spec_text
 from schemas.types.sql_types import INT, STRING
+from tests.support.command.warm_command import warm_commands
 from tests.support.sampling import quick
-from tests.support.service.served import CHECKOUT
 from tests.support.tables.written_table import WrittenTable
 from tests.support.topics import committed_records
 
@@ -60,38 +58,21 @@ class Refusing:
         name = file_name(QUARANTINE, 0, uuid4().hex, "w")
         added = write_file(written.place.table, name, table)
         written.table.commit([added], uuid=uuid4().hex, what="a refused message")
-        self.place = written.place
+        self.place, self.fixed = written.place, data / "fixed.json"
         self.id = f"0-{topic}-1-1"
         self.fitting_id = f"0-{topic}-1-0"  # the spec has changed since
 
     def replay(
         self, message: str | None, *arguments: str, failpoints: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        given = [] if message is None else ["--message", "-"]
-        return subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "jobs.cli.main",
-                "quarantine",
-                "items",
-                "--data",
-                str(self.data),
-                "--brokers",
-                self.broker.address,
-                "--json",
-                "--replay",
-                self.id,
-                *given,
-                *arguments,
-            ],
-            input=message or "",
-            capture_output=True,
-            text=True,
-            cwd=CHECKOUT,
-            check=False,
-            env={**os.environ, "RETALLY_FAILPOINTS": failpoints},
-        )
+        words = ["quarantine", "items", "--data", str(self.data), "--brokers", self.broker.address]
+        words += ["--json", "--replay", self.id]
+        if message is not None:
+            self.fixed.write_text(message)
+            words += ["--message", str(self.fixed)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RETALLY_FAILPOINTS", failpoints)
+            return warm_commands.run(*words, *arguments)
 
     def add_views(self, **queries: str) -> None:
         """Give the job these views; all of them see its quarantine."""

@@ -247,6 +247,7 @@ def test_a_savepoint_is_created_listed_and_deleted(both: BothWays) -> None:
     assert deleted == (0, "", "deleted savepoint epoch-2\n")
 
 
+@pytest.mark.slow
 def test_a_clone_is_reported_the_same_and_the_service_tells_by_whom(both: BothWays) -> None:
     copy = JobDirectory(both.served.data, "copy").home
     for form in ["--json"], []:

@@ -19,6 +19,7 @@ import sys
 import threading
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 import msgspec
@@ -27,6 +28,7 @@ from tests.support.command.waiting import wait_readable
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
 _BYTES_MAX = 256 << 10
+RUN_SECONDS_MAX = 200
 _FILES = resource.RLIMIT_NOFILE
 _IMPORTED = ("jobs.cli.main", "jobs.cli.commands.serve", "service.serving")
 
@@ -97,6 +99,15 @@ class WarmCommands:
         files_max = files_max or resource.getrlimit(_FILES)
         command = Command(list(arguments), dict(os.environ), files_max)
         return WarmCommand(self._channel, _ask(self._channel, command, stdout, stderr))
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `retally ARGUMENTS` to its end."""
+        with TemporaryFile("w+") as output, TemporaryFile("w+") as errors:
+            ran = self.start(*arguments, stdout=output.fileno(), stderr=errors.fileno())
+            code = ran.wait(RUN_SECONDS_MAX)
+            for file in (output, errors):
+                file.seek(0)
+            return subprocess.CompletedProcess(arguments, code, output.read(), errors.read())
 
     def close(self) -> None:
         if self._channel is not None and self._process is not None:

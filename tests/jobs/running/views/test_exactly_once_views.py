@@ -32,8 +32,6 @@ def test_after_a_kill_every_view_and_every_topic_is_exact(
     job.must_die_at(failpoint, action)
     job.must_run()
     views_must_be_exact(job, made.messages)
-    (audited,) = job.ask("audit", "items", "--brokers", broker.address)
-    assert (audited["verdict"], tuple(audited["views"])) == ("equal", VIEWS)
 
 
 def test_after_a_rewind_every_view_and_every_topic_is_exact(
@@ -54,6 +52,7 @@ def test_after_a_rewind_every_view_and_every_topic_is_exact(
     views_must_be_exact(job, first, published=False)
     (audited,) = job.ask("audit", "items", "--brokers", broker.address)
     assert (audited["verdict"], audited["epoch"]) == ("equal", done["epoch"])
+    assert tuple(audited["views"]) == VIEWS
     (offsets,) = job.ask("offsets", "items")
     assert offsets["offsets"] == saved["offsets"]
     job.must_run()
