@@ -179,8 +179,8 @@ class EpochsByHand:
             ),
             EpochAttempt(self.row.epoch + 1, self.uuid),
         )
-        (output,) = ViewsFold((task,), 1)(iter([pack_rows(0, rows)]))
-        return msgspec.json.decode(output["payload"][0].as_py(), type=FoldReport)
+        (output,) = ViewsFold((task,)).run([pack_rows(0, 0, rows)])
+        return msgspec.json.decode(output, type=FoldReport)
 
     def commit(self, report: FoldReport) -> None:
         files: dict[str, list[str]] = {}

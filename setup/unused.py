@@ -16,7 +16,8 @@ UNUSED = (
     "pyspark/jars/connect-repl",
     "pyspark/jars/spark-connect_*",
     "pyspark/jars/spark-graphx_*",
-    "pyspark/jars/spark-mllib_*",
+    # With spark-mllib-local and without breeze, Kryo would not start: it looks for its classes.
+    "pyspark/jars/spark-mllib*",
     "pyspark/jars/spark-hive*",
     "pyspark/jars/spark-kubernetes_*",
     "pyspark/jars/spark-yarn_*",

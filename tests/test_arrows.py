@@ -47,7 +47,7 @@ LAYERS = [
         "retally": "documents errors http addresses results following client blocking",
         "schemas": "limits types table directory spec process",
         "jobs.core": """kernels values plan evaluate aggregates sql rows join fold formats time
-            publish explain job suggestion generators""",
+            publish explain job suggestion generators homes""",
         "jobs.table": """parts json_columns files scan epoch_rows savepoints version row_shape
             listing group_key multisets joined_rows group""",
         "jobs.topics": "consumer samples listing",

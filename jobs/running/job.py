@@ -38,6 +38,7 @@ from jobs.edge.process.fence import OwnedElsewhere, WriterLock
 from jobs.edge.process.generator_class import GeneratorRefused, make_allowed, require_allowed
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.publisher.job_publisher import JobPublisher
+from jobs.edge.spark.executors import ExecutorList
 from jobs.edge.spark.job_session import open_session
 from jobs.edge.spark.session import choose_scratch, spark_directories
 from jobs.edge.table.delta_epochs import EpochTable, Fenced
@@ -222,6 +223,7 @@ class Job:
                 spark=spark,
                 connections=self._make_options(librdkafka_options),
                 cores=spark.sparkContext.defaultParallelism,
+                executors=None if self.master.startswith("local") else ExecutorList(spark),
                 on_commit=lambda row, files: self._on_commit(publisher, row, files),
                 check_source=topics.require_same,
             )
@@ -330,7 +332,6 @@ class Job:
         settings = QuerySettings(
             self._make_options(spark_options),
             scratch=choose_scratch(self.data),
-            elastic=not self.master.startswith("local"),
         )
         return SourceQuery(
             spark,

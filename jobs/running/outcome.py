@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from jobs.core.fold.laws import BrokenLaw, messages_conserved, rows_conserved
+from jobs.core.homes import Placement
 from jobs.core.join.stages import subtable_of
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.truncations import Truncations
@@ -20,6 +21,7 @@ from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut
 from jobs.edge.rows.joined_rows import LESS_ROWS
 from jobs.edge.table.file_writer import AddedFile
+from jobs.edge.tasks.body import TaskReport
 from jobs.edge.tasks.dedupe import DedupeReport
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.join import JoinReport
@@ -38,7 +40,7 @@ _RANGE_COUNTERS = (
     "event_times_missing",
     "damaged_texts",
 )
-_decode_report = msgspec.json.Decoder(RangeReport | DedupeReport | JoinReport).decode
+_decode_report = msgspec.json.Decoder(RangeReport | DedupeReport | JoinReport | FoldReport).decode
 
 
 class InputRefused(Exception):
@@ -59,20 +61,21 @@ class Outcome:
     folds: list[FoldReport] = field(default_factory=list)
 
     def add_report(self, payload: bytes) -> None:
-        """Add the report of a range, of a dedupe task or of a join task, as JSON."""
+        """Add the report of a range or of a task, as JSON."""
         report = _decode_report(payload)
         if isinstance(report, DedupeReport):
             self.dedupes.append(report)
         elif isinstance(report, JoinReport):
             self.joins.append(report)
+        elif isinstance(report, FoldReport):
+            self.folds.append(report)
         else:
             self.ranges.append(report)
 
     @property
     def too_large(self) -> bool:
         """Whether a task refused its rows, because they have too many bytes."""
-        tasks: list[RangeReport | DedupeReport | JoinReport | FoldReport]
-        tasks = [*self.ranges, *self.dedupes, *self.joins, *self.folds]
+        tasks: list[RangeReport | TaskReport] = [*self.ranges, *self._with_state]
         return any(task.too_large for task in tasks)
 
     def explain_too_large(self, bytes_max: int) -> str:
@@ -90,6 +93,24 @@ class Outcome:
             f"the rows of one message have more bytes than a task may hold ({bytes_max}); remove "
             "it from the topic or use fewer columns"
         )
+
+    @property
+    def _with_state(self) -> list[TaskReport]:
+        return [*self.dedupes, *self.joins, *self.folds]
+
+    def count_work(self, homes: Placement | None) -> dict[str, Any]:
+        """Return what the tasks with state took and caught up with, and how many were at home."""
+        tasks = self._with_state
+        counters: dict[str, Any] = {
+            "rows_folded": sum(fold.arrived for fold in self.folds)
+            + sum(sum(join.arrived.values()) for join in self.joins)
+            + sum(dedupe.taken for dedupe in self.dedupes),
+            "rows_caught_up": sum(task.caught_up for task in tasks),
+        }
+        if homes is not None:
+            at_home = [task for task in tasks if task.executor == homes.executors[task.task]]
+            counters |= {"tasks_placed": len(tasks), "tasks_at_home": len(at_home)}
+        return counters
 
     def timers_of(self, view: int) -> Iterator[dict[str, int]]:
         """The earliest timers that the fold tasks of a view found."""

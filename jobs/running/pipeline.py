@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import msgspec
 from pyspark import RDD
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from jobs.core.fold.rules import rules_of
+from jobs.core.homes import Homes, Placement
 from jobs.core.job.inputs import JobInputs
 from jobs.core.job.views import reading_plan
 from jobs.core.plan.tree import Plan
@@ -42,6 +42,7 @@ from jobs.core.time.due_work import Work
 from jobs.edge.kafka.offset_ranges import OffsetRange, advance_offsets, ranges_between
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.job_directory import JobDirectory
+from jobs.edge.spark.executors import ExecutorList
 from jobs.edge.spark.task_errors import collect_rows
 from jobs.edge.state.bucket_states import hot_state_of, stamp_of
 from jobs.edge.table.delta_epochs import EpochTable
@@ -50,7 +51,7 @@ from jobs.edge.table.file_writer import AddedFile, EpochAttempt, by_part, file_n
 from jobs.edge.tasks.decode import DecodeTask, SourcesDecode
 from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.dedupe import DedupeTask
-from jobs.edge.tasks.fold import OUTPUT_SCHEMA, FoldTask, TimeTask
+from jobs.edge.tasks.fold import FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.stage_functions import ParcelTask, ViewsFold
 from jobs.running.clock import JobClock
@@ -83,6 +84,7 @@ class Pipeline:
         spark: SparkSession,
         connections: Mapping[str, Mapping[str, str]],  # by name: librdkafka options of sources
         cores: int,
+        executors: ExecutorList | None = None,  # of a cluster
         on_commit: Callable[[EpochRow, Sequence[AddedFile]], None],
         clock: JobClock,
         check_source: Callable[[], None] = lambda: None,
@@ -103,7 +105,8 @@ class Pipeline:
             for number, (name, plan) in enumerate(plans.items())
         ]
         self.inputs = RunningInputs(spec, self.views, table.root, caches, files, newest)
-        self.stages = Stages(spark, cores)
+        buckets = max(spec.state.buckets, *(view.spec.state.buckets for view in self.views))
+        self.stages = Stages(spark, cores, Homes(buckets), executors)
         self._observe_watermark()
         self._epoch_lock = threading.RLock()
         self._limits = InputLimits(spec)
@@ -207,6 +210,7 @@ class Pipeline:
     def _run(self, ranges: tuple[OffsetRange, ...], ends: Offsets) -> EpochRow:
         """Compute one epoch, check it and commit it; without `ranges`, an epoch without data."""
         self.phases.begin()
+        self.stages.observe_executors()
         attempt = EpochAttempt(
             self.newest.epoch + 1, uuid4().hex, self.spec.durable, self.task_bytes_max
         )
@@ -225,6 +229,7 @@ class Pipeline:
             for view in self.views:
                 view.due_work.observe_fold(counters["rows"], outcome.timers_of(view.number))
         counters |= outcome.count_repeats(self.newest)
+        counters |= outcome.count_work(self.stages.homes.current)
         self.clock.observe(outcome.ranges, ends)
         self._observe_watermark()
         counters |= self._unite(own) | self.phases.end("check")
@@ -263,7 +268,7 @@ class Pipeline:
             work = view.due_work.due(self.clock.now)
             if work is not None:
                 fold = self._make_fold_task(view, attempt, work.now_ms)
-                self._fold_time(outcome, work, fold)
+                outcome.folds += self._fold_time(work, fold)
                 view.due_work.complete(work, outcome.timers_of(view.number))
         return outcome
 
@@ -289,23 +294,16 @@ class Pipeline:
             return snapshot
         return snapshot | self.views[0].snapshot_time()
 
-    def _fold_time(self, outcome: Outcome, work: Work, fold: FoldTask) -> None:
-        """Add to the outcome what the due work gives in every bucket, without rows."""
-        task = TimeTask(fold, work.release)
-        numbers = self.spark.range(0, fold.buckets, 1, min(self.stages.cores, fold.buckets))
-        folds = [
-            msgspec.json.decode(payload, type=FoldReport)
-            for _, payload in collect_rows(numbers.mapInArrow(task, OUTPUT_SCHEMA))
-        ]
-        outcome.folds += folds
+    def _fold_time(self, work: Work, fold: FoldTask) -> list[FoldReport]:
+        """Return what the due work gives in every bucket, without rows."""
+        folds = self._collect(self.stages.plan_time(TimeTask(fold, work.release))).folds
         due_files = [file for each in folds for file in each.due]
         if due_files:
             attempt, root = fold.attempt, fold.committed.root
             name = file_name(CHANGELOG, attempt.epoch, attempt.uuid, "driver")
             changes = write_sorted(root, name, due_files, durable=attempt.durable)
             folds[0].files.append(changes)
-        self.phases.lap("tasks")
-        failpoint("after_tasks")
+        return folds
 
     def _make_decode_task(
         self,
@@ -313,7 +311,7 @@ class Pipeline:
         ranges: tuple[OffsetRange, ...],
         attempt: EpochAttempt,
         readers: tuple[ViewInputs, ...],
-        targets: int,
+        placement: Placement,
     ) -> DecodeTask:
         partitions = [each.topic_partition for each in ranges]
         return DecodeTask(
@@ -332,7 +330,7 @@ class Pipeline:
             touches_groups=any(each.state.ttl_ms for each in self.spec.view_specs.values()),
             views=readers,
             images=0 if source.images is None else source.images.number,
-            targets=targets,
+            placement=placement,
             joins=self.inputs.joins,
         )
 
@@ -352,7 +350,7 @@ class Pipeline:
 
     def _compute(self, ranges: tuple[OffsetRange, ...], attempt: EpochAttempt) -> Outcome:
         """Run all stages over `ranges` in Spark."""
-        now, targets = self.clock.now, self.stages.count_tasks(ranges)
+        now, placement = self.clock.now, self.stages.place(ranges)
         base, version = stamp_of(self.newest), self.table.version
         folds = tuple(
             self._make_fold_task(view, attempt, view.due_work.advance(now)) for view in self.views
@@ -361,10 +359,10 @@ class Pipeline:
         decodes, dedupes = list[DecodeTask](), list[DedupeTask]()
         for source in self.inputs.sources.values():
             readers = tuple(
-                self.inputs.inputs_of(each, source.plan.used, targets, deadlines.get(each.name))
+                self.inputs.inputs_of(each, source.plan.used, placement, deadlines.get(each.name))
                 for each in source.readers
             )
-            decodes.append(self._make_decode_task(source, ranges, attempt, readers, targets))
+            decodes.append(self._make_decode_task(source, ranges, attempt, readers, placement))
             if (images := source.images) is not None:
                 dedupes.append(
                     DedupeTask(
@@ -373,26 +371,21 @@ class Pipeline:
                         attempt,
                         views=readers,
                         number=images.number,
-                        targets=targets,
                         truncations=Truncations.of_json(self.newest.time.truncations),
                     )
                 )
-        joins = self.inputs.make_join_tasks(targets, attempt, base, version)
+        joins = self.inputs.make_join_tasks(placement, attempt, base, version)
         between: list[list[ParcelTask]] = [[*dedupes], *joins] if dedupes else joins
-        planned = self.stages.plan(
-            ranges, SourcesDecode(tuple(decodes)), between, ViewsFold(folds, targets)
-        )
+        decode = SourcesDecode(tuple(decodes))
+        planned = self.stages.plan(ranges, decode, between, ViewsFold(folds), placement)
         return self._collect(planned)
 
-    def _collect(self, planned: DataFrame | RDD[tuple[str, bytes]]) -> Outcome:
+    def _collect(self, planned: RDD[bytes]) -> Outcome:
         """Run the planned stages, and return the reports of their tasks."""
         outcome = Outcome()
         self.phases.lap("plan")
-        for kind, payload in collect_rows(planned):
-            if kind == "report":
-                outcome.add_report(payload)
-            else:
-                outcome.folds.append(msgspec.json.decode(payload, type=FoldReport))
+        for payload in collect_rows(planned):
+            outcome.add_report(payload)
         self.phases.lap("tasks")
         failpoint("after_tasks")
         if outcome.too_large:

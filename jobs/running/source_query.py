@@ -50,7 +50,6 @@ class QuerySettings:
 
     connections: Mapping[str, Mapping[str, str]]  # by name: options of Spark's Kafka source
     scratch: Path
-    elastic: bool = False  # executors come and go, so the number of cores changes
 
 
 class SourceQuery:
@@ -129,8 +128,6 @@ class SourceQuery:
                 with pipeline.between_epochs():
                     if self._is_stopping() or number != self._number:
                         raise Stopping
-                    if self._settings.elastic:
-                        pipeline.stages.cores = spark.sparkContext.defaultParallelism
                     pipeline.run_epoch(read_planned_ends(spark))
             except Stopping:
                 raise

@@ -15,6 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from jobs.core.fold.state import Stamp
+from jobs.core.homes import Placement
 from jobs.core.job.inputs import JobInputs
 from jobs.core.join.stages import Reader, Side, subtable_of
 from jobs.core.plan.tree import Column, Plan
@@ -113,7 +114,7 @@ class RunningInputs:
 
         Long ranges are split, unless the rows of a partition must be read in order."""
         named = [
-            replace(each, source=name)
+            replace(each, source=name) if name else each
             for each in ranges
             for name, source in self.sources.items()
             if each.topic in source.spec.source.topics
@@ -129,7 +130,7 @@ class RunningInputs:
         self,
         reader: Reader,
         columns: Sequence[Column],
-        targets: int,
+        placement: Placement,
         deadline: Deadline | None = None,
     ) -> ViewInputs:
         """Return who reads rows with these columns, as the tasks before it need it."""
@@ -142,8 +143,8 @@ class RunningInputs:
         parcelling = parcelling_of(
             reader.plan,
             buckets,
-            targets,
-            first=number * targets,
+            placement,
+            reader=number,
             with_heads=self._spec.drops_early,
             closes=deadline is not None,
         )
@@ -151,7 +152,7 @@ class RunningInputs:
         return ViewInputs(number, reader.name, reader.plan, root, indexes, deadline, parcelling)
 
     def make_join_tasks(
-        self, targets: int, attempt: EpochAttempt, base: Stamp, version: int
+        self, placement: Placement, attempt: EpochAttempt, base: Stamp, version: int
     ) -> list[list[ParcelTask]]:
         """Return the tasks of the first join of each tree, then those of the second ones, ..."""
         of_trees: list[list[ParcelTask]] = []
@@ -170,8 +171,7 @@ class RunningInputs:
                         stage,
                         state_of(stage.left),
                         state_of(stage.right),
-                        tuple(self.inputs_of(each, stage.join.columns, targets) for each in who),
-                        targets,
+                        tuple(self.inputs_of(each, stage.join.columns, placement) for each in who),
                         attempt,
                     )
                     for stage, who in zip(tree.stages, readers, strict=True)

@@ -3,21 +3,26 @@
 SourcesDecode ─► parcels ─► shuffle by target ─► ViewsFold
     ├─► images ─► shuffle by key ─► DedupeTask ─┤   with `dedupe` only
     └─► rows ─► shuffle by join key ─► JoinTask ┘   with joins only
+
+On a cluster all tasks but those that decode run where their buckets are at home.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
-from pyspark import RDD
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark import RDD, SparkContext
+from pyspark.sql import SparkSession
 
+from jobs.core.homes import Homes, Placement
 from jobs.edge.kafka.offset_ranges import OffsetRange, count_planned_records
-from jobs.edge.rows.weighted_rows import SPARK_PARCELS, TARGET
-from jobs.edge.tasks.fold import OUTPUT_SCHEMA
+from jobs.edge.spark.executors import ExecutorList
+from jobs.edge.spark.placed_tasks import PlacedTasks
+from jobs.edge.tasks.fold import TimeTask
+from jobs.edge.tasks.outbox import Outbox, Unpack, count_records
 from jobs.edge.tasks.stage_functions import EpochTask, ParcelTask, TaskChain, ViewsFold
 from schemas.limits import FOLD_TASK_ROWS, SMALL_RANGE_RECORDS
 
@@ -28,6 +33,15 @@ class Stages:
 
     spark: SparkSession
     cores: int
+    homes: Homes
+    executors: ExecutorList | None = None  # of a cluster, where they come and go
+    _placed: PlacedTasks = field(default_factory=PlacedTasks)
+
+    def observe_executors(self) -> None:
+        """Take the executors that the cluster has now."""
+        if self.executors is not None:
+            self.cores = self._context.defaultParallelism
+            self.homes.observe(self.executors.read())
 
     def plan(
         self,
@@ -35,28 +49,41 @@ class Stages:
         decode: ParcelTask,
         between: Sequence[Sequence[ParcelTask]],
         fold: ViewsFold,
-    ) -> DataFrame | RDD[tuple[str, bytes]]:
-        """Return the epoch's reports: of one stage, without SQL, if one task can do all of it.
+        placement: Placement,
+    ) -> RDD[bytes]:
+        """Return the epoch's reports: of one stage, if one task can do all of it.
 
         Of the tasks in `between`, those of one sequence share a stage."""
-        targets = fold.targets
-        if targets == 1:
-            numbers = self.spark.sparkContext.parallelize(range(len(ranges)), 1)
-            return numbers.mapPartitions(EpochTask(TaskChain((decode, *chain(*between))), fold))
-        target = F.col(TARGET) % targets  # those of a second view follow the first one's
-        decoding = TaskChain((decode,))
-        sent = self._number_ranges(ranges).mapInArrow(decoding, SPARK_PARCELS)
-        for tasks in between:
-            chained = TaskChain(tuple(tasks))
-            sent = sent.repartitionById(targets, target).mapInArrow(chained, SPARK_PARCELS)
-        return sent.repartitionById(targets, target).mapInArrow(fold, OUTPUT_SCHEMA)
+        numbers = range(len(ranges))
+        if placement.tasks == 1:
+            whole = EpochTask(TaskChain((decode, *chain(*between))), fold)
+            return self._placed.run_numbers(self._context, numbers, whole, placement)
+        tasks, each = self._count_decode_tasks(ranges), count_records(placement.tasks)
+        bytes_max, records = fold.folds[0].attempt.bytes_max, each if placement.executors else None
+        sent: RDD[Any] = self._context.parallelize(numbers, tasks)
+        for following in ((decode,), *((Unpack(), *some) for some in between)):
+            outbox = Outbox(TaskChain(following), placement.tasks, records, bytes_max)
+            sent = self._placed.shuffle(sent.mapPartitions(outbox), placement, tasks * each)
+            tasks = placement.tasks
+        return sent.mapPartitions(EpochTask(TaskChain((Unpack(),)), fold))
 
-    def _number_ranges(self, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """Return a frame of the ranges' numbers; small ranges share a task."""
+    def plan_time(self, task: TimeTask) -> RDD[bytes]:
+        """Return the reports of an epoch without data."""
+        tasks = Placement(min(self.cores, task.fold.buckets))
+        numbers, placement = range(task.fold.buckets), self.homes.current or tasks
+        return self._placed.run_numbers(self._context, numbers, task, placement)
+
+    def place(self, ranges: Sequence[OffsetRange]) -> Placement:
+        """Return the tasks after decoding, for these ranges."""
+        rows = count_planned_records(ranges)
+        return self.homes.place(max(1, min(self.cores, -(-rows // FOLD_TASK_ROWS))))
+
+    @property
+    def _context(self) -> SparkContext:
+        return self.spark.sparkContext
+
+    def _count_decode_tasks(self, ranges: Sequence[OffsetRange]) -> int:
+        """Return the number of tasks that decode; small ranges share one."""
         count = len(ranges)
         small = count_planned_records(ranges) <= count * SMALL_RANGE_RECORDS
-        return self.spark.range(0, count, 1, min(count, self.cores) if small else count)
-
-    def count_tasks(self, ranges: Sequence[OffsetRange]) -> int:
-        """Return the number of fold tasks for these ranges."""
-        return max(1, min(self.cores, -(-count_planned_records(ranges) // FOLD_TASK_ROWS)))
+        return min(count, self.cores) if small else count

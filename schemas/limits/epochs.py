@@ -45,6 +45,21 @@ SCRATCH_BYTES_MIN = 8 * 1024 * 1024
 # Rows for one fold task: below this, starting another task costs more than it saves.
 FOLD_TASK_ROWS = 8_000
 
+# Small epochs in a row before a job on several executors runs them in one task again: between one
+# task and many, buckets change their executors, which have to catch up.
+SMALL_EPOCHS_IN_HOMES_MAX = 16
+
+# A task waits this long for the executor that has the state of its buckets, and so long again for
+# its host; then another executor catches up with it.
+HOME_WAIT_MS_MAX = 300
+
+# How often the driver reads which executors its cluster has.
+EXECUTORS_READ_SECONDS = 1.0
+
+# Tasks with homes send each target the same number of records through the shuffle: as many as
+# TASK_BYTES_MAX can fill, but together at most so many, because most of them are empty.
+SHUFFLE_RECORDS_MAX = 256
+
 # Tasks of a Python worker between two runs of the cyclic garbage collector. A run visits
 # everything that the worker caches, and tasks leave few cycles behind.
 TASKS_BETWEEN_GC_MAX = 1_000

@@ -59,7 +59,6 @@ class Section(BaseModel):
 OWN_COLUMNS = frozenset(
     [
         "__bucket",
-        "__bytes",
         "__change_partition",
         "__change_time",
         "__content",
@@ -68,15 +67,12 @@ OWN_COLUMNS = frozenset(
         "__kind",
         "__late",
         "__message",
-        "__parcel",
         "__place",
         "__position",
         "__reason",
-        "__report",
         "__failed",
         "__row_bucket",
         "__sign",
-        "__target",
         "__time",
         "__weight",
     ]

@@ -92,6 +92,10 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     shipped: int = 0  # weighted rows that decode tasks sent, before WHERE
     groups_touched: int = 0  # groups that the epoch's rows or timers are of
     groups_in_arrays: int = 0  # of these, folded in arrays; the others were folded one by one
+    rows_folded: int = 0  # weighted rows that tasks with state took: fold, joins, dedupe
+    rows_caught_up: int = 0  # rows of state that these tasks read, because other hosts wrote them
+    tasks_placed: int = 0  # tasks with state that had a home; 0 with one executor
+    tasks_at_home: int = 0  # of these, those that ran there
     changelog_rows: int = 0
     expired_silently: int = 0
     unmatched_retractions: int = 0  # applied, but their values were never added

@@ -129,17 +129,16 @@ class Stack:
     brokers: str
     network: Network | None = None  # whose hosts the containers are, instead of addresses of 127/8
     further: dict[str, str] = field(default_factory=dict)  # more of the environment, for all
+    settings: dict[str, str] = field(default_factory=dict)  # instead of those of .env
     containers: dict[str, Container] = field(default_factory=dict)
-    _services: dict[str, Any] = field(
-        default_factory=lambda: composed(SPARK_AUTHENTICATE="true", SPARK_SECRET=SPARK_SECRET)[
-            "services"
-        ]
-    )
+    _services: dict[str, Any] = field(init=False)
     _net: str = field(
         default_factory=lambda: f"127.{random.randint(1, 254)}.{random.randint(1, 254)}"
     )
 
     def __post_init__(self) -> None:
+        secret = {"SPARK_AUTHENTICATE": "true", "SPARK_SECRET": SPARK_SECRET}
+        self._services = composed(**secret, **self.settings)["services"]
         workers = int(self._services["spark-worker"]["deploy"]["replicas"])
         numbered = (f"spark-worker-{number}" for number in range(1, workers + 1))
         for name in ("spark-master", *numbered, "service"):
@@ -201,9 +200,10 @@ class Stack:
     def workers(self) -> list[Container]:
         return [each for name, each in self.containers.items() if "worker" in name]
 
-    def up(self) -> None:
+    def up(self, *, service: bool = True) -> None:
         """In the order of depends_on: each waits for the health of those before."""
-        for group in (["spark-master"], [each.name for each in self.workers], ["service"]):
+        of_spark = (["spark-master"], [each.name for each in self.workers])
+        for group in (*of_spark, ["service"] if service else []):
             for name in group:
                 self.containers[name].start()
             for name in group:

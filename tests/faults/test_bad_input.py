@@ -22,16 +22,16 @@ from typing import Any
 
 import msgspec
 import psutil
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
+from jobs.core.homes import ONE_TASK
 from jobs.core.job.job_plan import plan_of
 from jobs.core.values import json_text
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Records
-from jobs.edge.rows.weighted_rows import REPORT, WEIGHT, parcelling_of, unpack_parcels
+from jobs.edge.rows.weighted_rows import WEIGHT, parcelling_of, sort_parcels, unpack_parcels
 from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks import decode as decode_task
 from jobs.edge.tasks.decode import DecodeTask
@@ -85,7 +85,7 @@ def decoded(
         lambda _, planned: ((planned[0], Records.of(each)) for each in records),
     )
     columns = tuple(range(len(PLAN.used)))
-    parcelling = parcelling_of(PLAN, 1, 1)
+    parcelling = parcelling_of(PLAN, 1, ONE_TASK)
     view = ViewInputs(0, "", PLAN, root, columns, deadline=None, parcelling=parcelling)
     task = DecodeTask(
         PLAN,
@@ -99,10 +99,10 @@ def decoded(
     )
     groups: dict[str, tuple[int, int]] = {}
     report: RangeReport | None = None
-    sent = pa.Table.from_batches(task.decode_ranges([0]))
-    for payload in sent[REPORT].drop_null().to_pylist():
-        report = msgspec.json.decode(payload, type=RangeReport)
-    for row in unpack_parcels(sent).to_pylist():
+    sent = sort_parcels(task.decode_ranges([0]))
+    for parcel in sent[None]:
+        report = msgspec.json.decode(parcel.content, type=RangeReport)
+    for row in unpack_parcels(sent.get(0, ())).to_pylist():
         rows, total = groups.get(row["g0"], (0, 0))
         weight = row[WEIGHT]
         groups[row["g0"]] = (rows + weight, total + weight * row["a0"])

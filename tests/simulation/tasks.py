@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.core.fold.fold import FoldContext
 from jobs.core.fold.sessions import fold_bundle
 from jobs.core.fold.state import Upserts
+from jobs.core.homes import ONE_TASK
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.values.change import Changes, Filtered, Rejected, Skipped
 from jobs.edge.kafka.offset_ranges import OffsetRange
@@ -95,7 +96,7 @@ class SimulatedPipeline(Pipeline):
             self._make_fold_task(view, attempt, view.due_work.advance(now)) for view in self.views
         ]
         base, version = stamp_of(self.newest), self.table.version
-        joins = self.inputs.make_join_tasks(1, attempt, base, version)
+        joins = self.inputs.make_join_tasks(ONE_TASK, attempt, base, version)
         return ran(self.world, folds, list(chain.from_iterable(joins)), ranges)
 
 

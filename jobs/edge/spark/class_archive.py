@@ -13,11 +13,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from jobs.core.homes import Placement
 from jobs.edge.machine.jars import class_archive
+from jobs.edge.spark.placed_tasks import PlacedTasks, pack_target
 from jobs.edge.spark.session import session
 
 if TYPE_CHECKING:
@@ -45,14 +47,22 @@ def write_archive() -> None:
     partial.rename(found)
 
 
+def _send_each(numbers: Iterable[int]) -> Iterator[bytes]:
+    for number in numbers:
+        yield pack_target(number)
+        yield b"record"
+
+
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
 def run_batch(spark: SparkSession) -> None:
-    """Run what an epoch runs: two stages of Python tasks, with expressions and a shuffle."""
+    """Run what epochs and audits run: Python tasks, as RDDs and of SQL, with a shuffle."""
     from pyspark.sql import functions as F
 
+    sent = spark.sparkContext.parallelize(range(8), 4).mapPartitions(_send_each)
+    assert len(PlacedTasks().shuffle(sent, Placement(2), 8).collect()) == 8
     rows = spark.range(0, 8, 1, 4).mapInArrow(_same, "id long")
     texts = rows.select("id", F.col("id").cast("string").alias("name"))
     kept = texts.where(F.col("name").isNotNull())

@@ -1,4 +1,4 @@
-"""Watch whether a cluster runs a job's tasks.
+"""The executors of a cluster: which there are, and whether they run a job's tasks.
 
 executors, running tasks (Spark's status) ──► observe(now) ──► how long no task could run
 
@@ -7,10 +7,17 @@ Spark does not report lost executors to a job: it waits for new ones without a l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+from schemas.limits import EXECUTORS_READ_SECONDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class NoExecutors(Exception):
@@ -57,3 +64,37 @@ class ExecutorWatch:
             self._since = now
         self.missing = missing
         return now - self._since
+
+
+@dataclass(slots=True)
+class ExecutorList:
+    """The executors of a job, by the names that tasks report (jobs.edge.tasks.body)."""
+
+    spark: SparkSession
+    _found: dict[str, int] = field(default_factory=dict)
+    _known: dict[str, tuple[str, int]] = field(default_factory=dict)  # by Spark's id
+    _read_at: float = -EXECUTORS_READ_SECONDS
+
+    def read(self) -> dict[str, int]:
+        """Return the cores of each executor, without executors that are being decommissioned."""
+        now = time.monotonic()
+        if now - self._read_at >= EXECUTORS_READ_SECONDS:
+            self._read_at = now
+            context = self.spark.sparkContext._jsc.sc()
+            backend = context.schedulerBackend()
+            ids = backend.getExecutorIds().mkString(",").split(",")
+            active = (each for each in ids if each and backend.isExecutorActive(each))
+            described = (self._describe(context, each) for each in active)
+            self._found = dict(each for each in described if each is not None)
+        return self._found
+
+    def _describe(self, context: Any, number: str) -> tuple[str, int] | None:
+        """Return an executor's name and cores; None as long as Spark's status does not have it."""
+        if number not in self._known:
+            try:
+                summary = context.statusStore().executorSummary(number)
+            except Py4JJavaError:
+                return None
+            host = summary.hostPort().rpartition(":")[0]
+            self._known[number] = f"{host}_{number}", summary.totalCores()
+        return self._known[number]

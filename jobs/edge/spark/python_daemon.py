@@ -41,7 +41,7 @@ from pyspark import daemon  # noqa: E402
 from jobs.edge.machine.kernel_cache import WHY_NO_KERNELS, load_kernels  # noqa: E402
 from schemas.limits import TASKS_BETWEEN_GC_MAX  # noqa: E402
 
-_MODULES = ("jobs.edge.tasks.stage_functions", "pyspark.sql.pandas.serializers")
+_MODULE = "jobs.edge.tasks.outbox"  # imports those of all tasks
 
 _worker = daemon.worker
 _tasks = count(1)
@@ -62,8 +62,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
 if __name__ == "__main__":
     if not load_kernels():
         print(f"messages are decoded one by one: {WHY_NO_KERNELS}", file=sys.stderr)
-    for name in _MODULES:
-        import_module(name)
+    import_module(_MODULE)
     gc.freeze()  # a collection would write to pages that the workers share
     daemon.worker = worker
     daemon.manager()

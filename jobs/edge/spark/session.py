@@ -17,7 +17,7 @@ from jobs.edge.machine.disk import free_bytes
 from jobs.edge.machine.jars import class_archive_option, spark_jars
 from jobs.edge.machine.java import use_found_java
 from jobs.edge.machine.process_limits import describe_low_limits
-from schemas.limits import ARROW_BATCH_BYTES_MAX, SCRATCH_BYTES_MIN
+from schemas.limits import ARROW_BATCH_BYTES_MAX, HOME_WAIT_MS_MAX, SCRATCH_BYTES_MIN
 from schemas.spec.connections import SPARK_REDACTION
 
 log = logging.getLogger(__name__)
@@ -60,9 +60,11 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.python.daemon.module": "jobs.edge.spark.python_daemon",
     "spark.python.worker.reuse": "true",
-    # Small epochs are tasks of an RDD, others of SQL, which would have this in its environment; for
-    # each environment Spark starts a daemon, and workers that know nothing of the state.
+    # Epochs are tasks of RDDs, audits of SQL, which would have this in its environment; for each
+    # environment Spark starts a daemon, and workers that know nothing of the state.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    # A task waits for the executor that has the state of its buckets, but not for long.
+    "spark.locality.wait": f"{HOME_WAIT_MS_MAX}ms",
     # A package called `jobs` in an executor's working directory must not hide ours.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     "spark.python.unix.domain.socket.enabled": "true",

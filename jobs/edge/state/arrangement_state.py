@@ -261,7 +261,7 @@ class SideStates:
         self._layout = layout_of(side.state)
         self._keys = len(side.inputs.group)
         self._source = StateSource(committed, (ACCUMULATORS,), "bucket")
-        self._files = StateFiles(committed.root, self._layout, (ACCUMULATORS,))
+        self.files = StateFiles(committed.root, self._layout, (ACCUMULATORS,))
         self._schema = self._layout.schema(ACCUMULATORS)
 
     def catch_up(self, bucket: int) -> ArrangementState:
@@ -276,7 +276,7 @@ class SideStates:
         def read(named: Iterable[tuple[str, str]]) -> Iterator[SideChange]:
             for part, name in named:
                 if part == ACCUMULATORS:
-                    rows = self._files.rows_of(bucket, name)
+                    rows = self.files.rows_of(bucket, name)
                     for piece in split_rows(rows, limits.TASK_BYTES_MAX) if rows.num_rows else ():
                         yield SideChange(Run.of(self._read(piece)), are_totals=True)
 

@@ -103,14 +103,14 @@ class BucketStates:
     def __init__(self, committed: CommittedState, layout: TableLayout, hot_layout: Layout) -> None:
         self._hot_layout = hot_layout
         self._source = StateSource(committed, GROUP_STATE, "bucket")
-        self._files = StateFiles(committed.root, layout, GROUP_STATE)
+        self.files = StateFiles(committed.root, layout, GROUP_STATE)
 
     def catch_up(self, bucket: int) -> HotState:
         """Bring the state of a bucket to the task's base and return it."""
         state = open_shared(self._source.directory(bucket), self._hot_layout)
 
         def read(named: Iterable[tuple[str, str]]) -> list[Any]:
-            return [self._files.of_bucket(bucket, named)]
+            return [self.files.of_bucket(bucket, named)]
 
         self._source.catch_up(state, read)
         return state
@@ -186,6 +186,7 @@ class StateFiles:
         self.root = root
         self.layout = layout
         self.parts = parts
+        self.rows_read = 0  # what no task on this host had stored: catching up with others
         self._files: dict[str, tuple[pq.FileMetaData, list[tuple[int, int]]]] = {}
         self._read: dict[str, tuple[list[int], pa.Table, np.ndarray[Any, Any]]] = {}
 
@@ -213,7 +214,8 @@ class StateFiles:
                 table = file.read_row_groups(wanted)
             self._read[name] = (wanted, table, table["bucket"].to_numpy())
         _, table, buckets = self._read[name]
-        start, end = np.searchsorted(buckets, [bucket, bucket + 1])
+        start, end = np.searchsorted(buckets, [bucket, bucket + 1]).tolist()
+        self.rows_read += end - start
         return table.slice(start, end - start)
 
 

@@ -170,7 +170,7 @@ class ImageStates:
         self._layout = Layout(f"images of {plan.fingerprint}", key_types, ())
         self._images = layout.images
         self._source = StateSource(committed, (ROWS,), "rows")
-        self._files = StateFiles(committed.root, layout, (ROWS,))
+        self.files = StateFiles(committed.root, layout, (ROWS,))
         self.records = ImageRecords(plan, self._layout)
 
     def catch_up(self, bucket: int) -> HotState:
@@ -180,7 +180,7 @@ class ImageStates:
         def read(named: Sequence[tuple[str, str]]) -> Iterator[Records]:
             for part, name in named:
                 if part == ROWS:
-                    rows = self._files.rows_of(bucket, name)
+                    rows = self.files.rows_of(bucket, name)
                     yield self.records.read_table(self._images, rows)
 
         self._source.catch_up(state, read)

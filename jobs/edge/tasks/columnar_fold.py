@@ -166,6 +166,7 @@ class ColumnarFold:
                 report.files.append(self.task.attempt.write(root, part, self.writer, table))
         report.changelog_rows = len(ops)
         report.groups_delta = int((ops == _INSERT).sum()) - int((ops == _DELETE).sum())
+        report.caught_up = self.files.rows_read
         report.counters["misfits"] = report.counters.get("misfits", 0) + output.misfits
 
 

@@ -11,8 +11,8 @@ A message on whose row an expression fails is refused by the view, or by the job
 it: one query has no other view, and with dedupe all views share the images. Only the bytes of such
 a message are read a second time; the task does not keep those of all messages.
 
-The task runs inside mapInArrow. A report is an ordinary row of the result, so the driver gets
-exactly one of each range, however often Spark retried the task.
+A report is an ordinary row of the result, so the driver gets exactly one of each range, however
+often Spark retried the task.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
 
 from jobs.core.rows.consolidate import RUNNING_BITS, Booleans
 from jobs.core.rows.dedupe import key_indexes, select_changes
@@ -37,23 +36,18 @@ from jobs.edge.kafka.records import Records
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
-    CHANGE_PARTITION,
-    CHANGE_TIME,
-    POSITION,
-    REPORT,
-    ROW_BUCKET,
-    WEIGHT,
+    Parcel,
     image_parcels,
     image_schema,
     report_parcel,
 )
+from jobs.edge.tasks.body import name_writer
 from jobs.edge.tasks.decode_inputs import DecodeInputs, ViewInputs
 from jobs.edge.tasks.decode_views import ViewRows
 from jobs.edge.tasks.range_reading import RangeReader, RangeTooLarge
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.edge.tasks.reject_writer import RejectWriter, ViewRejects
 from schemas.table.epoch import TopicPartition
-from schemas.types.arrow_types import arrow_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +68,14 @@ class DecodeTask(DecodeInputs):
         """The name of its source, if the job has several."""
         return self.plan.source
 
-    def decode_ranges(self, ordinals: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    def decode_ranges(self, ordinals: Sequence[int]) -> Iterator[Parcel]:
         """Yield the rows and the report of each range, given by their numbers."""
         failpoint("decode_task")
-        context = TaskContext.get()
-        attempt = context.taskAttemptId() if context else 0
+        writer = name_writer("m")
         for together in self._rounds(ordinals):
             started = time.monotonic()
             runs = {
-                self.ranges[ordinal]: RangeReader(self, ordinal, f"m{attempt}-{ordinal}")
+                self.ranges[ordinal]: RangeReader(self, ordinal, f"{writer}-{ordinal}")
                 for ordinal in together
             }
             failed = self._read(runs)
@@ -119,7 +112,7 @@ class DecodeTask(DecodeInputs):
             return RangeReport(number=0, unreadable=str(problem), silent=silent)
         return None
 
-    def _end_range(self, run: RangeReader, started: float) -> Iterator[pa.RecordBatch]:
+    def _end_range(self, run: RangeReader, started: float) -> Iterator[Parcel]:
         """Yield the rows and the report of a range, without the messages that are refused."""
         rows = run.rows()
         views = [] if rows is None else [ViewRows(each, run, rows) for each in self.views]
@@ -197,7 +190,7 @@ class DecodeTask(DecodeInputs):
 
     def _image_parcels(
         self, run: RangeReader, rows: RangeRows, taken: Booleans | None
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[Parcel]:
         """Yield the changes of a range that matter, by the buckets of their keys."""
         places = np.flatnonzero(np.ones(len(rows.signs), np.bool_) if taken is None else taken)
         rows = rows if taken is None else rows.take(places)
@@ -207,43 +200,29 @@ class DecodeTask(DecodeInputs):
         indexes, weights = select_changes(numbers, rows.signs, messages)
         types = [column.type for column in self.plan.primary_key]
         count = len(indexes)
-        partition = run.partition_number
-        own = {
-            POSITION: pa.array((run.number << RUNNING_BITS) + places[indexes]),
-            WEIGHT: pa.array(weights),
-            CHANGE_PARTITION: pa.repeat(pa.scalar(partition, pa.int64()), count),
-            ROW_BUCKET: pa.array(
-                rows.find_buckets(keys, types, self.key_buckets)[numbers[indexes]]
-            ),
-        }
+        times = pa.nulls(count, pa.int64())
         if run.keys_change:
-            own[CHANGE_TIME] = run.signed_rows.times.take(pa.array(places[indexes]))
-        images = [column.take(pa.array(indexes)) for column in rows.columns]
-        yield from self._send_images(count, images, own)
+            times = run.signed_rows.times.take(pa.array(places[indexes]))
+        arrays = [
+            *(column.take(pa.array(indexes)) for column in rows.columns),
+            pa.array((run.number << RUNNING_BITS) + places[indexes]),
+            pa.array(weights),
+            times,
+            pa.repeat(pa.scalar(run.partition_number, pa.int64()), count),
+            pa.array(rows.find_buckets(keys, types, self.key_buckets)[numbers[indexes]]),
+        ]
+        images = pa.RecordBatch.from_arrays(arrays, schema=image_schema(self.plan.image))
+        yield from image_parcels(images, self.placement, self.images)
 
-    def _truncation_parcels(self, found: Sequence[Truncation]) -> Iterator[pa.RecordBatch]:
-        """Yield TRUNCATEs as one row for each bucket of keys: a report with a bucket."""
-        count = self.key_buckets
-        columns = [pa.nulls(count, arrow_type(column.type)) for column in self.plan.image]
-        payload = pa.scalar(msgspec.json.encode(found), pa.binary())
-        own = {
-            ROW_BUCKET: pa.array(range(count), pa.int64()),
-            REPORT: pa.repeat(payload, count),
-        }
-        yield from self._send_images(count, columns, own)
-
-    def _send_images(
-        self, count: int, columns: Sequence[pa.Array], own: Mapping[str, pa.Array]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield images with these of our own columns; the others are NULL."""
-        schema = image_schema(self.plan.image)
-        fields = [schema.field(index) for index in range(len(columns), len(schema))]
-        arrays = [own.get(field.name, pa.nulls(count, field.type)) for field in fields]
-        images = pa.RecordBatch.from_arrays([*columns, *arrays], schema=schema)
-        yield from image_parcels(images, self.targets, first=self.images * self.targets)
+    def _truncation_parcels(self, found: Sequence[Truncation]) -> Iterator[Parcel]:
+        """Yield TRUNCATEs for each task, with the buckets of keys that it has."""
+        for target, buckets in enumerate(self.placement.divide(range(self.key_buckets))):
+            if buckets:
+                content = msgspec.json.encode((buckets, found))
+                yield Parcel(~self.images, target, 0, content)
 
 
-def _report_failure(failed: RangeReport, run: RangeReader) -> pa.RecordBatch:
+def _report_failure(failed: RangeReport, run: RangeReader) -> Parcel:
     return report_parcel(msgspec.json.encode(msgspec.structs.replace(failed, number=run.number)))
 
 
@@ -253,9 +232,9 @@ class SourcesDecode:
 
     tasks: tuple[DecodeTask, ...]  # one for each source; all have all ranges
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows and the report of each range; `batches` have the ranges' numbers."""
-        ordinals = [ordinal for batch in batches for ordinal in batch.column(0).to_pylist()]
+    def run(self, given: Iterable[int]) -> Iterator[Parcel]:
+        """Yield the rows and the report of each range, given by their numbers."""
+        ordinals = list(given)
         for task in self.tasks:
             own = [each for each in ordinals if task.ranges[each].source == task.source]
             if own:

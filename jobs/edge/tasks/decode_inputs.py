@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from jobs.core.formats.registry import MessageRules
+from jobs.core.homes import ONE_TASK, Placement
 from jobs.core.job.time_rules import TimeRules
 from jobs.core.plan.tree import Plan
 from jobs.core.plan.walk import plan_can_fail
@@ -47,7 +48,7 @@ class ViewInputs:
 
     "" is the job's own query."""
 
-    number: int  # among all readers; parcels for it have the targets from `number * targets` on
+    number: int  # among all readers
     name: str
     plan: Plan
     root: TablePath
@@ -80,7 +81,7 @@ class DecodeInputs:
     key_buckets: int = 0  # with dedupe: each of them gets the TRUNCATEs of the epoch
     views: tuple[ViewInputs, ...] = ()
     images: int = 0  # with dedupe: the number of who reads the images
-    targets: int = 1  # tasks that read them
+    placement: Placement = ONE_TASK  # of the tasks that read them
     joins: bool = False  # some views are sides of joins
 
     @property

@@ -26,6 +26,7 @@ from jobs.core.rows.consolidate import (
 from jobs.edge.rows.evaluated_rows import EvaluatedRows, evaluate_rows
 from jobs.edge.rows.late_rows import Deadline, late_rows
 from jobs.edge.rows.range_rows import RangeRows
+from jobs.edge.rows.weighted_rows import Parcel
 from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.range_reading import RangeReader
 from schemas.limits import REASON_CHARACTERS_MAX
@@ -84,7 +85,7 @@ class ViewRows:
 
     # --- parcels ----------------------------------------------------------------------------------
 
-    def parcels(self, taken: Booleans | None) -> Iterator[pa.RecordBatch]:
+    def parcels(self, taken: Booleans | None) -> Iterator[Parcel]:
         """Yield the weighted rows for the fold tasks; only those `taken`, and count them."""
         self._run.report.shipped[self._view.number] = 0
         deadline, rows, late = self._view.deadline, self._rows, None
@@ -104,7 +105,7 @@ class ViewRows:
 
     def _send(
         self, rows: RangeRows, weighted: WeightedRows, late: pa.Array | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[Parcel]:
         """Yield weighted rows, evaluated, as parcels; `late` is what LATE has of each."""
         self._run.report.shipped[self._view.number] += len(weighted.indexes)
         parcelling = self._view.parcelling
@@ -128,7 +129,7 @@ class ViewRows:
         keep_zeros = task.touches_groups or self._view.can_fail
         return rows.consolidate(number, keep_zeros=keep_zeros)
 
-    def _late_parcels(self, deadline: Deadline, late: Late) -> Iterator[pa.RecordBatch]:
+    def _late_parcels(self, deadline: Deadline, late: Late) -> Iterator[Parcel]:
         """Yield each row that is late for at least one window, without consolidation."""
         run, signs = self._run, self._rows.signs
         found = late_rows(

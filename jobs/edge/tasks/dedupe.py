@@ -29,8 +29,6 @@ import lmdb
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark import TaskContext
 
 from jobs.core.fold.state import Clock, GroupTimer
 from jobs.core.plan.tree import Plan
@@ -56,12 +54,13 @@ from jobs.edge.rows.weighted_rows import (
     CHANGE_PARTITION,
     CHANGE_TIME,
     POSITION,
-    REPORT,
     ROW_BUCKET,
     WEIGHT,
+    Parcel,
+    image_schema,
     report_parcel,
     sort_parcels,
-    take_batches,
+    take_parcels,
     unpack_parcels,
 )
 from jobs.edge.state.bucket_states import CommittedState
@@ -73,6 +72,7 @@ from jobs.edge.table.file_writer import (
     AddedFile,
     EpochAttempt,
 )
+from jobs.edge.tasks.body import TaskReport, name_writer
 from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.deduped_rows import (
     Bucket,
@@ -92,18 +92,16 @@ from schemas.limits import (
 )
 from schemas.types.arrow_values import from_arrow, one_chunk, rows_to_arrow, to_list
 
-Parcels = Iterator[pa.RecordBatch]
+Parcels = Iterator[Parcel]
 Written = tuple[Key, KeyState | None]  # a new state
 _FACTS = POSITION, WEIGHT, CHANGE_TIME, CHANGE_PARTITION  # of each change, beside its image
 _NOWHERE = -1  # no number of a partition
 
 
-class DedupeReport(msgspec.Struct, kw_only=True, tag="dedupe"):
+class DedupeReport(TaskReport, msgspec.Struct, kw_only=True, tag="dedupe"):
     """The report of one dedupe task."""
 
-    task: int
     taken: int = 0  # signed rows
-    too_large: bool = False  # the input has more bytes than a task may hold; nothing was done
     duplicates: int = 0
     unknown_retractions: int = 0
     source: str = ""  # its name, if the job has several
@@ -125,24 +123,21 @@ class DedupeTask:
     attempt: EpochAttempt
     views: tuple[ViewInputs, ...]
     number: int  # of this task among the readers of parcels
-    targets: int
     truncations: Truncations = NO_TRUNCATIONS  # of earlier epochs
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Parcels:
+    def run(self, given: Parcels) -> Parcels:
         """Yield the parcels for the fold tasks, and the reports."""
         failpoint("dedupe_task")
-        found = take_batches(batches, self.attempt.bytes_max)
+        found = take_parcels(given, self.attempt.bytes_max)
         if found is None:
-            yield report_parcel(msgspec.json.encode(DedupeReport(task=-1, too_large=True)))
-        parcels = sort_parcels(found or (), self.targets)
-        own = parcels.pop(self.number, [])
+            yield report_parcel(msgspec.json.encode(DedupeReport(too_large=True)))
+        parcels = sort_parcels(found or ())
+        own, truncations = (parcels.pop(key, ()) for key in (self.number, ~self.number))
         yield from chain.from_iterable(parcels.values())
-        if not own:
+        if not own and not truncations:
             return
-        images = unpack_parcels(pa.Table.from_batches(own))
-        is_row = images[REPORT].is_null()
-        sent = images.filter(pc.invert(is_row)).select([ROW_BUCKET, REPORT])
-        run = _Dedupe(self, images.filter(is_row), sent)
+        images = unpack_parcels(own) if own else image_schema(self.plan.image).empty_table()
+        run = _Dedupe(self, images, truncations)
         yield from run.run()
         yield report_parcel(msgspec.json.encode(run.report))
 
@@ -150,14 +145,12 @@ class DedupeTask:
 class _Dedupe:
     """One run of a dedupe task over its buckets."""
 
-    def __init__(self, task: DedupeTask, rows: pa.Table, sent: pa.Table) -> None:
+    def __init__(self, task: DedupeTask, rows: pa.Table, sent: Iterable[Parcel]) -> None:
         plan = task.plan
-        context = TaskContext.get()
         self.task = task
-        self.writer = f"d{context.taskAttemptId() if context else 0}"
-        number = context.partitionId() if context else 0
+        self.writer = name_writer("d")
         derived = {view.number: 0 for view in task.views}
-        self.report = DedupeReport(task=number, source=task.plan.source, derived=derived)
+        self.report = DedupeReport(source=task.plan.source, derived=derived)
         self.layout = layout_of(plan)
         self.states = ImageStates(task.committed, plan, self.layout)
         truncated, new = find_truncations(sent)
@@ -180,6 +173,7 @@ class _Dedupe:
         if together:
             yield from _Keys(self, together).run()
         self.write()
+        self.report.caught_up = self.states.files.rows_read
 
     def evaluate(self, derived: Derived) -> Parcels:
         """Yield derived rows as parcels for the fold tasks of each view."""

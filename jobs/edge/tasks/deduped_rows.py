@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -12,9 +12,9 @@ import pyarrow as pa
 from jobs.core.rows.consolidate import Integers
 from jobs.core.rows.truncations import Truncation
 from jobs.edge.rows.range_rows import RangeRows
-from schemas.types.arrow_values import to_list
+from jobs.edge.rows.weighted_rows import Parcel
 
-_decode_truncations = msgspec.json.Decoder(list[Truncation]).decode
+_decode_truncations = msgspec.json.Decoder(tuple[list[int], list[Truncation]]).decode
 
 
 class Bucket(NamedTuple):
@@ -49,9 +49,7 @@ def find_changed(rows: RangeRows, positions: Integers) -> Integers:
     return np.delete(np.arange(len(positions)), np.concatenate([same, same + 1]))
 
 
-def find_truncations(sent: pa.Table) -> tuple[Collection[int], list[Truncation]]:
+def find_truncations(sent: Iterable[Parcel]) -> tuple[Collection[int], list[Truncation]]:
     """Return the buckets that TRUNCATEs were sent to, and the TRUNCATEs, which each of them got."""
-    found: dict[int, list[Truncation]] = {}
-    for bucket, payload in zip(*(to_list(column) for column in sent.columns), strict=True):
-        found.setdefault(bucket, []).extend(_decode_truncations(payload))
-    return found.keys(), next(iter(found.values()), [])
+    found = [_decode_truncations(parcel.content) for parcel in sent]
+    return found[0][0] if found else (), [each for _, some in found for each in some]

@@ -2,13 +2,11 @@
 
     rows of several buckets ─► per bucket: hot state at base ─► gather, fold ─► changelog,
                                                                                 accumulators, ...
-    reports of the decode tasks ─────────────────────────────────────────────► unchanged
-
     all buckets, no rows ────► per bucket: hot state at base ─► due timers ─► the same files
 
-The task runs inside mapInArrow, writes one file per part, and returns their names, sizes and
-statistics. The table does not have them before the driver commits. The task never writes its own
-epoch to the hot state: the next task that needs the bucket applies the committed epochs.
+The task writes one file per part, and returns their names, sizes and statistics. The table does not
+have them before the driver commits. The task never writes its own epoch to the hot state: the next
+task that needs the bucket applies the committed epochs.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 
 from jobs.core.fold.columnar.query import why_not_columnar
 from jobs.core.fold.fold import ChangelogRow, Counters, FoldContext, FoldResult
@@ -38,8 +35,8 @@ from jobs.edge.rows.late_rows import LATE, read_late
 from jobs.edge.rows.weighted_rows import (
     BUCKET,
     POSITION,
-    REPORT,
     WEIGHT,
+    Parcel,
     unpack_parcels,
 )
 from jobs.edge.state.bucket_states import BucketStates
@@ -50,7 +47,7 @@ from jobs.edge.table.epoch_files import (
     TableLayout,
     layout_of,
 )
-from jobs.edge.tasks.body import task_body
+from jobs.edge.tasks.body import name_writer, task_body
 from jobs.edge.tasks.fold_inputs import FoldInputs, FoldReport
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, TIMERS
 from jobs.table.parts import LATE as LATE_PART
@@ -58,26 +55,20 @@ from schemas.types.arrow_values import from_arrow, to_list
 from schemas.types.sql_types import SqlType
 
 NOTHING_FIRED: Mapping[Clock, int | None] = {}
-OUTPUT = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
-OUTPUT_SCHEMA = "kind string, payload binary"  # the same for Spark
 
 
 @dataclass(frozen=True, slots=True)
 class FoldTask(FoldInputs):
     """What `ViewsFold` does for one view; a value, so that Spark can send it to the workers."""
 
-    def fold_found(self, found: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Fold the rows of these batches, and pass on the reports in them."""
+    def fold_parcels(self, found: Sequence[Parcel]) -> bytes:
+        """Fold the rows of these parcels, and return the report."""
         began = time.monotonic()
-        table = pa.Table.from_batches(found)
-        for payload in to_list(table[REPORT].drop_null()):
-            yield _output_batch("report", payload)
-        rows = unpack_parcels(table)
-        report, writer = _start_report(rows.num_rows, self.view)
-        if rows.num_rows:
-            self._fold_rows(rows, writer, report)
+        rows = unpack_parcels(found)
+        report = FoldReport(view=self.view, arrived=rows.num_rows)
+        self._fold_rows(rows, name_writer("f"), report)
         report.seconds = round(time.monotonic() - began, 4)
-        yield _output_batch("fold", msgspec.json.encode(report))
+        return msgspec.json.encode(report)
 
     def _fold_rows(self, rows: pa.Table, writer: str, report: FoldReport) -> None:
         layout = layout_of(self.plan)
@@ -95,39 +86,20 @@ class FoldTask(FoldInputs):
 
 @dataclass(frozen=True, slots=True)
 class TimeTask:
-    """The function of an epoch without data; its input rows are bucket numbers."""
+    """The function of an epoch without data; its input are the numbers of buckets."""
 
     fold: FoldTask
     # Emit withheld changes. Due timers follow from the fold's rules, now_ms and watermark.
     release: bool
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, buckets: Iterable[int]) -> Iterator[bytes]:
         with task_body():
             failpoint("fold_task")
-            buckets = [bucket for batch in batches for bucket in to_list(batch[0])]
-            report, writer = _start_report(0, self.fold.view)
-            run = _Fold(self.fold, layout_of(self.fold.plan), writer, report)
+            report = FoldReport(view=self.fold.view)
+            run = _Fold(self.fold, layout_of(self.fold.plan), name_writer("f"), report)
             run.pass_time(buckets, release=self.release)
             run.write()
-            yield _output_batch("fold", msgspec.json.encode(report))
-
-
-def too_large_batch() -> pa.RecordBatch:
-    """Return the report of a task that may not hold its rows."""
-    return _output_batch("fold", msgspec.json.encode(FoldReport(task=-1, too_large=True)))
-
-
-def _start_report(arrived: int, view: int) -> tuple[FoldReport, str]:
-    """Return an empty report of this task, and the writer name for its files."""
-    context = TaskContext.get()
-    task = context.partitionId() if context else 0
-    report = FoldReport(task=task, view=view, arrived=arrived)
-    return report, f"f{context.taskAttemptId() if context else 0}"
-
-
-def _output_batch(kind: str, payload: bytes) -> pa.RecordBatch:
-    arrays = [pa.array([kind]), pa.array([payload], pa.binary())]
-    return pa.RecordBatch.from_arrays(arrays, schema=OUTPUT)
+            yield msgspec.json.encode(report)
 
 
 class _Fold:
@@ -288,6 +260,7 @@ class _Fold:
                 files = report.due if part == CHANGELOG and self.times else report.files
                 root = task.committed.root
                 files.append(task.attempt.write(root, part, self.writer, table))
+        report.caught_up = self.states.files.rows_read
         report.changelog_rows = len(self.changelog)
         ops = [op for op, _, _ in self.changelog]
         report.groups_delta = ops.count("+I") - ops.count("-D")  # type: ignore[arg-type]

@@ -11,15 +11,14 @@ from jobs.core.plan.tree import Plan
 from jobs.edge.rows.late_rows import Deadline, deadline_of
 from jobs.edge.state.bucket_states import CommittedState
 from jobs.edge.table.file_writer import AddedFile, EpochAttempt
+from jobs.edge.tasks.body import TaskReport
 
 
-class FoldReport(msgspec.Struct, kw_only=True):
+class FoldReport(TaskReport, msgspec.Struct, kw_only=True, tag="fold"):
     """The report of one fold task."""
 
-    task: int
     view: int = 0  # the number of the view
     arrived: int = 0  # weighted rows
-    too_large: bool = False  # the rows have more bytes than a task may hold; none was folded
     files: list[AddedFile] = []
     due: list[AddedFile] = []  # changelog rows for the driver to sort
     counters: dict[str, int] = {}

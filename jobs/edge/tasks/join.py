@@ -23,7 +23,6 @@ from itertools import chain
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
 
 from jobs.core.join.stages import JoinStage, Side
 from jobs.core.rows.consolidate import WeightedRows
@@ -36,14 +35,16 @@ from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
     BUCKET,
     WEIGHT,
+    Parcel,
     report_parcel,
     sort_parcels,
-    take_batches,
+    take_parcels,
     unpack_parcels,
 )
 from jobs.edge.state.arrangement_state import SideStates
 from jobs.edge.state.bucket_states import CommittedState
 from jobs.edge.table.file_writer import AddedFile, EpochAttempt
+from jobs.edge.tasks.body import TaskReport, name_writer
 from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.table.parts import ACCUMULATORS
 from schemas.limits import (
@@ -54,11 +55,9 @@ from schemas.limits import (
 from schemas.types.arrow_types import arrow_type
 
 
-class JoinReport(msgspec.Struct, kw_only=True, tag="join"):
+class JoinReport(TaskReport, msgspec.Struct, kw_only=True, tag="join"):
     """The report of one task of a join."""
 
-    task: int
-    too_large: bool = False  # the rows are more than a task may hold or join; nothing was done
     refused: str | None = None  # why, if they are not too many bytes
     most_pairs: tuple[int, str] = (0, "")  # of one key, with a description
     arrived: dict[int, int] = {}  # weighted rows, by the number of the side
@@ -90,16 +89,15 @@ class JoinTask:
     left: SideState
     right: SideState
     readers: tuple[ViewInputs, ...]
-    targets: int
     attempt: EpochAttempt
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, given: Iterator[Parcel]) -> Iterator[Parcel]:
         """Yield the parcels for the readers and for others, and the reports."""
         failpoint("join_task")
-        found = take_batches(batches, self.attempt.bytes_max)
+        found = take_parcels(given, self.attempt.bytes_max)
         if found is None:
-            yield _report(JoinReport(task=-1, too_large=True))
-        parcels = sort_parcels(found or (), self.targets)
+            yield _report(JoinReport(too_large=True))
+        parcels = sort_parcels(found or ())
         left, right = (parcels.pop(side.number, ()) for side in (self.left, self.right))
         yield from chain.from_iterable(parcels.values())
         if not left and not right:
@@ -110,10 +108,10 @@ class JoinTask:
                 yield from self._send(joined, run.report)
             run.finish()
         except TooManyPairs as refused:
-            run.report = JoinReport(task=run.report.task, too_large=True, refused=str(refused))
+            run.report = JoinReport(too_large=True, refused=str(refused))
         yield _report(run.report)
 
-    def _send(self, joined: JoinedRows, report: JoinReport) -> Iterator[pa.RecordBatch]:
+    def _send(self, joined: JoinedRows, report: JoinReport) -> Iterator[Parcel]:
         """Yield joined rows, evaluated for each reader, as parcels."""
         rows = RangeRows(joined.columns, joined.weights)
         for reader in self.readers:
@@ -146,15 +144,12 @@ class _Join:
     """One run of a join task over its buckets."""
 
     def __init__(self, task: JoinTask) -> None:
-        context = TaskContext.get()
         self.task = task
-        self.report = JoinReport(task=context.partitionId() if context else 0)
-        writer = f"j{context.taskAttemptId() if context else 0}"
+        self.report = JoinReport()
+        writer = name_writer("j")
         self.sides = [_SideRun(task, state, writer) for state in (task.left, task.right)]
 
-    def run(
-        self, left: Iterable[pa.RecordBatch], right: Iterable[pa.RecordBatch]
-    ) -> Iterator[JoinedRows]:
+    def run(self, left: Iterable[Parcel], right: Iterable[Parcel]) -> Iterator[JoinedRows]:
         """Yield the changes of the join."""
         operator = JoinOperator(self.task.stage.join, self._fail)
         for side, found in zip(self.sides, (left, right), strict=True):
@@ -176,6 +171,7 @@ class _Join:
     def finish(self) -> None:
         """Write the last of the new states."""
         self.report.files = {side.state.side.name: side.finish() for side in self.sides}
+        self.report.caught_up = sum(side.caught_up for side in self.sides)
 
 
 class _SideRun:
@@ -197,11 +193,11 @@ class _SideRun:
         self._tables: list[pa.Table] = []
         self._files: list[AddedFile] = []
 
-    def read(self, found: Sequence[pa.RecordBatch], report: JoinReport) -> None:
+    def read(self, found: Sequence[Parcel], report: JoinReport) -> None:
         """Take the changes of the side's rows."""
         if not found:
             return
-        table = unpack_parcels(pa.Table.from_batches(found))
+        table = unpack_parcels(found)
         report.arrived[self.state.number] = table.num_rows
         plan = self.state.side.inputs
         rows = KeyedRows(
@@ -233,6 +229,11 @@ class _SideRun:
         if sum(table.num_rows for table in self._tables) >= HOT_STATE_CHUNK_RECORDS:
             self._write()
 
+    @property
+    def caught_up(self) -> int:
+        """The rows of the side that other hosts had written."""
+        return self._states.files.rows_read
+
     def finish(self) -> list[AddedFile]:
         """Write the last of the new state, and return all files."""
         if self._tables:
@@ -246,5 +247,5 @@ class _SideRun:
         self._tables = []
 
 
-def _report(report: JoinReport) -> pa.RecordBatch:
+def _report(report: JoinReport) -> Parcel:
     return report_parcel(msgspec.json.encode(report))

@@ -55,6 +55,7 @@ _COUNTERS = {
     "ambiguous_keys": "keys whose changes may be repeats, or from before a TRUNCATE",
     "dropped_retractions": "retractions dropped",
     "unmatched_retractions": "retractions before their rows, or of rows never inserted",
+    "rows_caught_up": "rows of state read again: tasks of another host had written them",
     "source_repeats": "places where the source repeats itself",
     "misfits": "results out of the range of their type",
     "expired": "groups expired",

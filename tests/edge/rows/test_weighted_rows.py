@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from jobs.core.homes import Placement
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import WeightedRows, plain_indexes
@@ -19,15 +20,14 @@ from jobs.edge.rows import weighted_rows
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
     BUCKET,
-    PARCEL,
     POSITION,
-    REPORT,
-    TARGET,
     WEIGHT,
+    Parcel,
     pack_rows,
     parcelling_of,
     report_parcel,
-    take_batches,
+    sort_parcels,
+    take_parcels,
     unpack_parcels,
 )
 from schemas.types.arrow_values import from_arrow, to_arrow
@@ -39,7 +39,7 @@ COLUMNS = [to_arrow(values, TYPES[f"c{i}"]) for i, values in enumerate(VALUES.va
 ROWS = len(COLUMNS[0])
 
 
-def parcelled(group: list[str], targets: int) -> tuple[Plan, pa.Table]:
+def parcelled(group: list[str], targets: int) -> tuple[Plan, list[Parcel]]:
     """All rows but the last one, the first of them as a head of weight -1."""
     keys = ", ".join(group)
     least = "".join(f", MIN({name}) AS m{name}" for name in TYPES)
@@ -48,24 +48,22 @@ def parcelled(group: list[str], targets: int) -> tuple[Plan, pa.Table]:
         + f" GROUP BY {keys}" * bool(keys),
         TYPES,
     )
-    made = parcelling_of(plan, BUCKETS, targets, with_heads=True)
+    made = parcelling_of(plan, BUCKETS, Placement(targets), with_heads=True)
     names = [column.name for column in plan.used]
     columns = [COLUMNS[int(name[1:])] for name in names]
     places = np.array([1, 2, 0])
     weighted = WeightedRows(places, np.array([11, 12, ~10]), np.array([1, 5, -1]))
-    return plan, pa.Table.from_batches(
-        list(made.parcels(RangeRows(columns, np.ones(ROWS, np.int64)), weighted))
-    )
+    return plan, list(made.parcels(RangeRows(columns, np.ones(ROWS, np.int64)), weighted))
 
 
 @pytest.mark.parametrize("targets", [1, 3])
 @pytest.mark.parametrize("group", [[], *([name] for name in TYPES), list(TYPES)], ids="-".join)
 def test_each_row_comes_once_to_the_task_of_its_bucket(group: list[str], targets: int) -> None:
     plan, parcels = parcelled(group, targets)
-    assert parcels[REPORT].null_count == len(parcels)
+    assert {parcel.reader for parcel in parcels} == {0}
     arrived: dict[int, tuple[int, ...]] = {}
     for target in range(targets):
-        rows = unpack_parcels(parcels.filter(pa.compute.equal(parcels[TARGET], target)))
+        rows = unpack_parcels(parcel for parcel in parcels if parcel.target == target)
         if not rows.num_rows:
             continue
         keys = _tuples(rows, "g", [TYPES[name] for name in group])
@@ -87,7 +85,6 @@ def test_each_row_comes_once_to_the_task_of_its_bucket(group: list[str], targets
 def test_a_parcel_is_never_larger_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weighted_rows, "PARCEL_BYTES_MAX", 1)
     _, parcels = parcelled(["c0"], 1)
-    assert parcels[PARCEL].null_count == 0
     assert len(parcels) == 3  # a row in each
     assert sorted(unpack_parcels(parcels)[WEIGHT].to_pylist()) == [-1, 1, 5]
 
@@ -95,16 +92,17 @@ def test_a_parcel_is_never_larger_than_its_limit(monkeypatch: pytest.MonkeyPatch
 def test_parcels_are_bounded_by_what_they_become() -> None:
     """They are compressed; a task holds their rows."""
     texts = pa.array(["x" * 10_000] * 20)
-    parcel = pack_rows(0, pa.RecordBatch.from_pydict({"a0": texts}))
-    assert parcel.nbytes < 10_000
-    assert take_batches([parcel], 150_000) is None
-    assert take_batches([parcel, report_parcel(b"told")], 250_000) is not None
+    parcel = pack_rows(0, 0, pa.RecordBatch.from_pydict({"a0": texts}))
+    assert len(parcel.content) < 10_000
+    assert take_parcels([parcel], 150_000) is None
+    assert take_parcels([parcel, report_parcel(b"told")], 250_000) is not None
 
 
 def test_a_report_travels_with_them() -> None:
-    table = pa.Table.from_batches([report_parcel(b"told")])
-    assert table[REPORT].to_pylist() == [b"told"]
-    assert unpack_parcels(table).num_rows == 0
+    rows = pack_rows(3, 0, pa.RecordBatch.from_pydict({"a0": [1]}))
+    sent = sort_parcels([report_parcel(b"told"), rows])
+    assert [parcel.content for parcel in sent[None]] == [b"told"]
+    assert unpack_parcels(sent[3]).to_pylist() == [{"a0": 1}]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from jobs.core.plan.bucket import bucket_of
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.projection import row_projection
 from jobs.edge.machine.memory import Memory
-from jobs.edge.rows.weighted_rows import BUCKET, POSITION, WEIGHT, pack_rows
+from jobs.edge.rows.weighted_rows import BUCKET, POSITION, WEIGHT, Parcel, pack_rows
 from jobs.edge.state import columnar_state, hot_state
 from jobs.edge.state.bucket_states import CommittedEpoch, CommittedState
 from jobs.edge.table.compaction import BASE_TIER, Merge
@@ -136,7 +136,7 @@ def rows_of(plan: Plan, chance: random.Random, size: int, known: list[Weighted])
     return rows
 
 
-def as_arrow(plan: Plan, rows: list[Weighted]) -> pa.RecordBatch:
+def as_parcel(plan: Plan, rows: list[Weighted]) -> Parcel:
     named = {}
     for index, each in enumerate(plan.group):
         named[f"g{index}"] = to_arrow([row[0][index] for row in rows], each.type)
@@ -147,12 +147,10 @@ def as_arrow(plan: Plan, rows: list[Weighted]) -> pa.RecordBatch:
     named[WEIGHT] = pa.array([row[2] for row in rows], pa.int64())
     buckets = [bucket_of(row[0], types, BUCKETS) for row in rows]
     named[BUCKET] = pa.array(buckets, pa.int32())
-    return pack_rows(0, pa.RecordBatch.from_pydict(named))
+    return pack_rows(0, 0, pa.RecordBatch.from_pydict(named))
 
 
-def run(
-    made: FoldedTable, line: list[Any], cache: Path, rows: pa.RecordBatch, uuid: str
-) -> FoldReport:
+def run(made: FoldedTable, line: list[Any], cache: Path, rows: Parcel, uuid: str) -> FoldReport:
     base = CommittedEpoch.of(line[-1])
     task = FoldTask(
         made.plan,
@@ -166,8 +164,8 @@ def run(
         EpochAttempt(made.newest.epoch + 1, uuid),
         made.rules,
     )
-    (output,) = ViewsFold((task,), 1)(iter([rows]))
-    return msgspec.json.decode(output["payload"][0].as_py(), type=FoldReport)
+    (output,) = ViewsFold((task,)).run([rows])
+    return msgspec.json.decode(output, type=FoldReport)
 
 
 def written(made: FoldedTable, report: FoldReport, part: str) -> list[dict[str, Any]]:
@@ -216,7 +214,7 @@ def test_both_folds_write_the_same_files(
                 files = tuple(f for f in made.table.live_files() if f.part == part)
                 if files:
                     made.merge(Merge(part, chance.choice((1, BASE_TIER)), files))
-        batch = as_arrow(plan, rows)
+        batch = as_parcel(plan, rows)
         found = run(made, line, tmp_path / "arrays", batch, uuid)
         with monkeypatch.context() as patch:
             patch.setattr(columnar_fold, "has_kernels", lambda: False)
@@ -247,7 +245,7 @@ def test_sums_of_rows_with_weights_beyond_32_bits_are_exact(
         (("a",), (value,), weight, position)
         for position, (value, weight) in enumerate(zip(values * 6, weights * 5, strict=False))
     ]
-    batch = as_arrow(plan, [*rows, (("a",), (1,), 2**50, len(rows))])
+    batch = as_parcel(plan, [*rows, (("a",), (1,), 2**50, len(rows))])
     found = run(made, [made.newest], tmp_path / "arrays", batch, "arrays")
     assert found.counters["groups_in_arrays"] == 1
     monkeypatch.setattr(columnar_fold, "has_kernels", lambda: False)
@@ -278,7 +276,7 @@ def test_both_folds_write_the_same_files_for_each_script(
         rows: list[Any] = list(zip(groups, of_rows, weights, positions, strict=False))
         if not rows:
             continue
-        batch = as_arrow(plan, rows)
+        batch = as_parcel(plan, rows)
         found = run(made, line, tmp_path / "arrays", batch, f"epoch-{number}")
         with monkeypatch.context() as patch:
             patch.setattr(columnar_fold, "has_kernels", lambda: False)
@@ -326,7 +324,7 @@ def test_a_fold_has_the_live_rows_in_any_order_of_partitions(
         ]
         if not rows:
             continue
-        report = run(made, line, home / "hot", as_arrow(reader.plan, rows), f"epoch-{number}")
+        report = run(made, line, home / "hot", as_parcel(reader.plan, rows), f"epoch-{number}")
         for row in written(made, report, CHANGELOG):
             key, *values = (row[name] for name in RESULT_NAMES)
             if row["op"] in ("+I", "+U"):
@@ -347,7 +345,7 @@ def test_results_that_an_earlier_spec_withheld_are_released_before(
     rows = rows_of(plan, random.Random(3), 60, [])
     line = [made.newest, made.epoch(rows, uuid="withheld"), made.time_epoch(1, release=True)]
     made.rules = DEFAULT_RULES
-    batch = as_arrow(plan, rows)
+    batch = as_parcel(plan, rows)
     found = run(made, line, tmp_path / "arrays", batch, "arrays")
     monkeypatch.setattr(columnar_fold, "has_kernels", lambda: False)
     wanted = run(made, line, tmp_path / "lmdb", batch, "general")
@@ -361,8 +359,8 @@ def test_no_task_compiles(tmp_path: Path) -> None:
     plan = a_plan(QUERIES[0], COLUMNS)
     made = HeadedTable(tmp_path / "epochs", plan)
     rows = rows_of(plan, random.Random(1), 50, [])
-    run(made, [made.newest], tmp_path / "arrays", as_arrow(plan, rows), "once")
+    run(made, [made.newest], tmp_path / "arrays", as_parcel(plan, rows), "once")
     line = [made.newest, made.epoch(rows, uuid="once")]
-    run(made, line, tmp_path / "arrays", as_arrow(plan, rows), "twice")
+    run(made, line, tmp_path / "arrays", as_parcel(plan, rows), "twice")
     for kernel in (gather_rows, merge_groups, apply_records, copy_living, put_texts, put_numbers):
         assert len(kernel.signatures) == 1, kernel  # type: ignore[union-attr]

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.core.fold.program import Program
+from jobs.core.homes import ONE_TASK
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.rows.dedupe import KeyChange
 from jobs.core.rows.truncations import Truncation, Truncations
@@ -25,14 +26,14 @@ from jobs.core.values.change import Row
 from jobs.edge.rows.weighted_rows import (
     CHANGE_PARTITION,
     CHANGE_TIME,
-    PARCELS,
     POSITION,
-    REPORT,
     ROW_BUCKET,
     WEIGHT,
+    Parcel,
     image_parcels,
     image_schema,
     parcelling_of,
+    sort_parcels,
     unpack_parcels,
 )
 from jobs.edge.state import hot_state
@@ -67,36 +68,33 @@ VIEW = ViewInputs(
     Path(),
     tuple(range(len(PLAN.used))),
     deadline=None,
-    parcelling=parcelling_of(PLAN, BUCKETS, 1),
+    parcelling=parcelling_of(PLAN, BUCKETS, ONE_TASK),
 )
 
 
-def parcels(
-    changes: Sequence[KeyChange], truncations: Sequence[Truncation]
-) -> Iterator[pa.RecordBatch]:
-    """Return what decode tasks send, with the bucket of each row."""
-    sent = BUCKETS if truncations else 0
-    images = zip(*(change.image for change in changes), strict=True) if changes else [()] * 3
+def parcels(changes: Sequence[KeyChange], truncations: Sequence[Truncation]) -> Iterator[Parcel]:
+    """Yield what decode tasks send, with the bucket of each row."""
+    if truncations:
+        yield Parcel(~1, 0, 0, msgspec.json.encode((list(range(BUCKETS)), truncations)))
+    if not changes:
+        return
+    images = zip(*(change.image for change in changes), strict=True)
     columns = [
-        to_arrow((*values, *[None] * sent), column.type)
-        for values, column in zip(images, PLAN.image, strict=True)
+        to_arrow(values, column.type) for values, column in zip(images, PLAN.image, strict=True)
     ]
-    payload = msgspec.json.encode(truncations)
     types = [column.type for column in PLAN.primary_key]
     of_changes: dict[str, list[object]] = {
         POSITION: [each.position for each in changes],
         WEIGHT: [each.summary for each in changes],
-        REPORT: [None] * len(changes),
         CHANGE_TIME: [each.time for each in changes],
         CHANGE_PARTITION: [each.partition for each in changes],
         ROW_BUCKET: [bucket_of(each.key, types, BUCKETS) for each in changes],
     }
-    named: dict[str, list[object]] = {ROW_BUCKET: [*range(sent)], REPORT: [payload] * sent}
     schema = image_schema(PLAN.image)
-    for field in list(schema)[len(columns) :]:
-        values = of_changes[field.name] + named.get(field.name, [None] * sent)
-        columns.append(pa.array(values, field.type))
-    return image_parcels(pa.RecordBatch.from_arrays(columns, schema=schema), 1, first=1)
+    columns += [
+        pa.array(of_changes[field.name], field.type) for field in list(schema)[len(columns) :]
+    ]
+    yield from image_parcels(pa.RecordBatch.from_arrays(columns, schema=schema), ONE_TASK, 1)
 
 
 class Deduped:
@@ -128,14 +126,13 @@ class Deduped:
             EpochAttempt(self.newest.epoch + 1, uuid),
             views=(VIEW,),
             number=1,
-            targets=1,
             truncations=Truncations.of_json(self.newest.time.truncations),
         )
         outcome = Outcome(ranges=[RangeReport(number=0, truncations=found)])
-        emitted = pa.Table.from_batches(list(task.run(parcels(sent, found))), PARCELS)
-        for payload in emitted[REPORT].drop_null().to_pylist():
-            outcome.dedupes.append(msgspec.json.decode(payload, type=DedupeReport))
-        for row in unpack_parcels(emitted).to_pylist():
+        emitted = sort_parcels(task.run(parcels(sent, found)))
+        for parcel in emitted.get(None, ()):
+            outcome.dedupes.append(msgspec.json.decode(parcel.content, type=DedupeReport))
+        for row in unpack_parcels(emitted.get(0, ())).to_pylist():
             self.folded[row["g0"], row["a0"]] += row[WEIGHT]
         self.images += sum(report.rows_delta for report in outcome.dedupes)
         self.ambiguous += sum(report.ambiguous_keys for report in outcome.dedupes)

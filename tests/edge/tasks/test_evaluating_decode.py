@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
+from jobs.core.homes import ONE_TASK
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.views import plans_of, reading_plan
 from jobs.core.job.window_rules import closing_of
@@ -27,7 +27,7 @@ from jobs.edge.kafka.records import Records
 from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.late_rows import LATE, deadline_of, read_late
 from jobs.edge.rows.range_rows import RangeRows
-from jobs.edge.rows.weighted_rows import BUCKET, REPORT, TARGET, parcelling_of, unpack_parcels
+from jobs.edge.rows.weighted_rows import BUCKET, parcelling_of, sort_parcels, unpack_parcels
 from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks import decode
 from jobs.edge.tasks.decode import DecodeTask
@@ -103,7 +103,7 @@ def task_of(root: Path, document: dict[str, Any]) -> DecodeTask:
             root / name if name else root,
             tuple(names.index(column.name) for column in own.used),
             deadline=None,
-            parcelling=replace(parcelling_of(own, 8, 1), first=number),
+            parcelling=replace(parcelling_of(own, 8, ONE_TASK), reader=number),
         )
         for number, (name, own) in enumerate(plans.items())
     ]
@@ -111,16 +111,17 @@ def task_of(root: Path, document: dict[str, Any]) -> DecodeTask:
 
 
 def run(task: DecodeTask) -> tuple[RangeReport, dict[int, list[tuple[Any, ...]]]]:
-    """The report of the range, and the rows of each target."""
-    sent = pa.Table.from_batches(list(task.decode_ranges([0])))
-    (payload,) = sent.filter(sent[REPORT].is_valid())[REPORT].to_pylist()
+    """The report of the range, and the rows of each view."""
+    sent = sort_parcels(task.decode_ranges([0]))
+    (report,) = sent.pop(None)
     rows: dict[int, list[tuple[Any, ...]]] = {}
-    for target in sorted(set(sent[TARGET].to_pylist())):
-        found = unpack_parcels(sent.filter(pa.compute.equal(sent[TARGET], target)))
+    for view, parcels in sent.items():
+        assert view is not None
+        found = unpack_parcels(parcels)
         names = [name for name in found.column_names if name[0] in "ga" or name == "__weight"]
         listed = zip(*(found[name].to_pylist() for name in names), strict=True)
-        rows[target] = sorted(listed, key=repr)
-    return msgspec.json.decode(payload, type=RangeReport), rows
+        rows[view] = sorted(listed, key=repr)
+    return msgspec.json.decode(report.content, type=RangeReport), rows
 
 
 def refused(root: Path, report: RangeReport) -> list[tuple[int, str]]:
@@ -230,10 +231,10 @@ def test_a_late_row_comes_alone_once_for_each_window_with_what_it_was(
     view = replace(
         view,
         deadline=deadline_of(closing, watermark),
-        parcelling=parcelling_of(task.plan, 8, 1, closes=True),
+        parcelling=parcelling_of(task.plan, 8, ONE_TASK, closes=True),
     )
     task = replace(task, views=(view,))
-    rows = unpack_parcels(pa.Table.from_batches(list(task.decode_ranges([0]))))
+    rows = unpack_parcels(sort_parcels(task.decode_ranges([0]))[0])
     late = [None if row is None else read_late(row).offset for row in rows[LATE].to_pylist()]
     assert sorted(zip(rows["g2"].to_pylist(), late, strict=True), key=repr) == [
         ("A", 0),
@@ -251,8 +252,8 @@ def test_sessions_of_one_key_share_a_bucket() -> None:
     numbers = np.arange(2)
     weighted = WeightedRows(numbers, numbers, np.ones(2, np.int64))
     found = evaluate_rows(plan, RangeRows(columns, weighted.weights), weighted)
-    sent = parcelling_of(plan, 8, 1).parcels(found.rows, found.weighted)
-    rows = unpack_parcels(pa.Table.from_batches(list(sent)))
+    sent = parcelling_of(plan, 8, ONE_TASK).parcels(found.rows, found.weighted)
+    rows = unpack_parcels(sent)
     group = [from_arrow(rows[f"g{i}"], each.type) for i, each in enumerate(plan.group)]
     first, second = zip(*group, strict=True)
     assert first != second
@@ -268,12 +269,11 @@ def test_an_image_that_fails_is_refused_although_a_later_one_replaces_it(
     query = "SELECT SUM(60 / cnt) AS s FROM items"
     document = spec_of(query=query, primary_key=["sort"], dedupe="pk")
     task = task_of(tmp_path, document)
-    sent = pa.Table.from_batches(list(task.decode_ranges([0])))
-    images = unpack_parcels(sent)
+    sent = sort_parcels(task.decode_ranges([0]))
+    images = unpack_parcels(sent[0])
     assert sorted(zip(*(images[name].to_pylist() for name in ("sort", "cnt")), strict=True)) == [
         ("a", 3)
     ]
-    (payload,) = sent[REPORT].drop_null().to_pylist()
-    report = msgspec.json.decode(payload, type=RangeReport)
+    report = msgspec.json.decode(sent[None][0].content, type=RangeReport)
     assert [offset for offset, _ in refused(tmp_path, report)] == [0]
     assert topic.again == [(0, 1)]

@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from jobs.core.homes import ONE_TASK
 from jobs.core.join.one_key import join_rows
 from jobs.core.join.stages import JoinTree, Side, trees_of
 from jobs.core.plan.tree import Plan
@@ -25,8 +26,8 @@ from jobs.core.sql.select import parse_joins
 from jobs.core.values.change import Row
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
-    REPORT,
     WEIGHT,
+    Parcel,
     parcelling_of,
     sort_parcels,
     unpack_parcels,
@@ -107,14 +108,12 @@ class KeptSide:
             self.table.commit(added, merge.files, uuid=f"m{len(self.line)}", what="compaction")
 
 
-def parcels(
-    number: int, plan: Plan, changes: Sequence[tuple[Row, int]]
-) -> Iterator[pa.RecordBatch]:
+def parcels(number: int, plan: Plan, changes: Sequence[tuple[Row, int]]) -> Iterator[Parcel]:
     """Yield changes of a source as its decode task sends them to a side."""
     columns = rows_to_arrow([row for row, _ in changes], [each.type for each in plan.used])
     signs = pa.array([weight for _, weight in changes], pa.int64()).to_numpy()
     rows = RangeRows(columns, signs)
-    yield from parcelling_of(plan, BUCKETS, 1, first=number).parcels(
+    yield from parcelling_of(plan, BUCKETS, ONE_TASK, reader=number).parcels(
         rows, rows.consolidate(0, keep_zeros=False)
     )
 
@@ -175,7 +174,7 @@ class JoinedHere:
             for number, side in ((LEFT, self.stage.left), (RIGHT, self.stage.right))
         ]
         indexes = tuple(map(self.stage.join.columns.index, self.plan.used))
-        parcelling = parcelling_of(self.plan, BUCKETS, 1)
+        parcelling = parcelling_of(self.plan, BUCKETS, ONE_TASK)
         self.reader = ViewInputs(VIEW, "", self.plan, home, indexes, None, parcelling)
         self.known: list[list[Row]] = [[], []]
         self.groups = Counter[Row]()  # by all epochs
@@ -208,16 +207,15 @@ class JoinedHere:
         """Run the task once, or twice if its first attempt is lost, and commit its files."""
         sent, uuid = [*self.change()], f"epoch-{epoch}"
         left, right = (side.state for side in self.sides)
-        task = JoinTask(self.stage, left, right, (self.reader,), 1, EpochAttempt(epoch, uuid))
+        task = JoinTask(self.stage, left, right, (self.reader,), EpochAttempt(epoch, uuid))
         if self.chance.random() < 0.2:
             assert [*task.run(iter(sent))] or not sent
-        found = sort_parcels(task.run(iter(sent)), 1)
+        found = sort_parcels(task.run(iter(sent)))
         reports = [
-            msgspec.json.decode(batch[REPORT][0].as_py(), type=JoinReport)
-            for batch in found.pop(None, [])
+            msgspec.json.decode(parcel.content, type=JoinReport) for parcel in found.pop(None, [])
         ]
         if VIEW in found:
-            rows = unpack_parcels(pa.Table.from_batches(found.pop(VIEW)))
+            rows = unpack_parcels(found.pop(VIEW))
             values = [
                 from_arrow(rows[f"g{i}"], each.type) for i, each in enumerate(self.plan.group)
             ]

@@ -464,6 +464,7 @@ def test_whatever_happens_to_the_hot_state_the_changelog_is_the_same(
                 "compute_seconds",
                 "decode_seconds",
                 "fold_seconds",
+                "rows_caught_up",
                 "event_lag_ms",
                 "phases_ms",
             ),

@@ -54,6 +54,7 @@ CLOCKS = (
     "core/time/test_watermark_generators.py",
     "core/time/test_job_time.py",
 )
+HOMES = ("core/test_homes.py",)
 SIMULATION = ("simulation/test_simulation.py",)
 
 MUTANTS = [
@@ -253,4 +254,11 @@ MUTANTS = [
         SIMULATION,
     ),
     Mutant("publish/protocol.py", "self.epoch == epoch and not self.complete", "False", SIMULATION),
+    Mutant("homes.py", "share + (rank < larger)", "share + (rank <= larger)", HOMES),
+    Mutant(
+        "homes.py", "key=lambda slot: -len(held[slot])", "key=lambda slot: len(held[slot])", HOMES
+    ),
+    Mutant("homes.py", "own[: shares[slot]]", "own[-shares[slot] :]", HOMES),
+    Mutant("homes.py", "+ 1 if tasks == 1 else 0", "+ 1", HOMES),
+    Mutant("homes.py", "len(self._executors or ()) < 2", "not self._executors", HOMES),
 ]

@@ -1,27 +1,24 @@
 """Run an epoch's tasks in the test's process, so that it costs milliseconds and no JVM.
 
     Pipeline ─► sparkContext.parallelize(ranges).mapPartitions(EpochTask) ─► a function call
-             ─► range(buckets).mapInArrow(TimeTask)                       ─► a function call
-             ─► whatever else                                             ─► the worker's session
+             ─► sparkContext.parallelize(buckets).mapPartitions(TimeTask) ─► a function call
+             ─► sparkContext.parallelize(ranges).mapPartitions(Outbox)    ─► the worker's session
 
-These two are all that small epochs ask of Spark, unless a query has expressions for it. That Spark
-gives them the same input is the matter of the tests of `retally run`.
+The first two are all that small epochs ask of Spark. That Spark gives them the same input is the
+matter of the tests of `retally run`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from jobs.edge.spark.task_errors import TaskError
-from jobs.edge.tasks.fold import TimeTask
-from schemas.types.arrow_values import to_list
+from jobs.edge.tasks.outbox import Outbox
 from tests.support.jobs.worker_session import worker_session
 
-Rows = Iterable[tuple[str, bytes]]
+Rows = Iterable[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +27,7 @@ class Planned:
 
     run: Callable[[], Rows]
 
-    def collect(self) -> list[tuple[str, bytes]]:
+    def collect(self) -> list[bytes]:
         try:
             return list(self.run())
         except TaskError as failure:
@@ -43,20 +40,13 @@ class Numbers:
     """The numbers of ranges or buckets, in one partition."""
 
     numbers: range
-    in_spark: Callable[[], Any]
+    partitions: int
 
-    def mapPartitions(self, task: Callable[[Iterable[int]], Rows]) -> Planned:
+    def mapPartitions(self, task: Any) -> Any:
+        if isinstance(task, Outbox):  # before a shuffle
+            numbers = worker_session.sparkContext.parallelize(self.numbers, self.partitions)
+            return numbers.mapPartitions(task)
         return Planned(lambda: task(self.numbers))
-
-    def mapInArrow(self, task: Any, schema: Any) -> Any:
-        if not isinstance(task, TimeTask):
-            return self.in_spark().mapInArrow(task, schema)
-        return Planned(lambda: self._fold(task))
-
-    def _fold(self, task: TimeTask) -> Iterator[tuple[str, bytes]]:
-        given = pa.RecordBatch.from_pydict({"id": list(self.numbers)})
-        for batch in task(iter([given])):
-            yield from zip(*map(to_list, batch.columns), strict=True)
 
 
 class TasksHere:
@@ -66,11 +56,8 @@ class TasksHere:
     def sparkContext(self) -> TasksHere:
         return self
 
-    def parallelize(self, numbers: range, _partitions: int) -> Numbers:
-        return Numbers(numbers, lambda: worker_session.spark)
-
-    def range(self, *planned: int) -> Numbers:
-        return Numbers(range(*planned[:3]), lambda: worker_session.spark.range(*planned))
+    def parallelize(self, numbers: range, partitions: int) -> Numbers:
+        return Numbers(numbers, partitions)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(worker_session.spark, name)
