@@ -92,6 +92,8 @@ def split_ranges(ranges: tuple[OffsetRange, ...], tasks: int) -> tuple[OffsetRan
 
 def _split_range(whole: OffsetRange, most: int) -> list[OffsetRange]:
     size = whole.end - whole.start
+    if size <= most:
+        return [whole]
     count = -(-size // most)
     cuts = [whole.start + size * number // count for number in range(count + 1)]
     return [replace(whole, start=start, end=end) for start, end in pairwise(cuts)]
