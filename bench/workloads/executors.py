@@ -29,6 +29,11 @@ SHAPE = Shape(changes=1_500_000, live_rows=300_000, groups=100_000)
 # Shares of the topic: without a limit up to the first one, because the first epochs compile. Some
 # epochs later the measurement begins.
 LIMITED_FROM, MEASURED_FROM, MEASURED_TO = 0.15, 0.35, 0.95
+# More executors of this share are as much more processor, with two cores for all else.
+BOUNDED_SHARE = 0.25
+TIMES_MIN = {2: 1.8, 4: 3.0}  # the rate of one executor
+CAUGHT_UP_MAX = 5.0  # while no executor dies or joins
+_TIMES, _CAUGHT_UP = "rate, compared with one executor", "rows caught up"
 RUN_SECONDS_MAX = 900.0
 POLL_SECONDS = 0.5
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -52,7 +57,7 @@ class Setup:
 
 
 SETUPS = (
-    *(Setup(workers, 0.25) for workers in (1, 2, 4)),
+    *(Setup(workers, BOUNDED_SHARE) for workers in (1, 2, 4)),
     Setup(2, None, 1, 250_000),
     Setup(2, None, 8, 250_000),
     *(Setup(workers, 0.5) for workers in (1, 2, 4)),
@@ -67,11 +72,32 @@ def run(bench: Bench) -> None:
         bench.say(f"executors: NOT MEASURED: {reason}")
         return
     loaded = bench.load(SHAPE)
+    rates: dict[int, float] = {}  # by the number of executors
     for number, setup in enumerate(SETUPS, 1):
         with bench.measuring(f"retally: {setup.name}"):
-            for what, value, unit in _measure(bench, loaded, setup, f"executors{number}"):
-                bench.add(Figure(TITLE, "retally", f"{setup.name}: {what}", value, unit))
-                bench.say(f"{setup.name}: {what} {value:,.1f} {unit}")
+            figures = _measure(bench, loaded, setup, f"executors{number}")
+            if setup.share == BOUNDED_SHARE:
+                rates[setup.workers] = figures[0][1]
+                figures += _times_of_one(rates, setup.workers)
+            for what, value, unit in figures:
+                bound, holds = _find_bound(what, value, setup)
+                name = f"{setup.name}: {what}"
+                bench.add(Figure(TITLE, "retally", name, value, unit, bound, holds))
+                bench.say(f"{name} {value:,.2f} {unit}")
+
+
+def _times_of_one(rates: dict[int, float], workers: int) -> list[tuple[str, float, str]]:
+    return [(_TIMES, rates[workers] / rates[1], "times")] if workers > 1 and 1 in rates else []
+
+
+def _find_bound(what: str, value: float, setup: Setup) -> tuple[str, bool | None]:
+    """Return the bound of a figure, and whether it holds; "" and None without a bound."""
+    if what == _TIMES:
+        least = TIMES_MIN[setup.workers]
+        return f">= {least}", value >= least
+    if what == _CAUGHT_UP and setup.workers > 1:
+        return f"<= {CAUGHT_UP_MAX}", value <= CAUGHT_UP_MAX
+    return "", None
 
 
 def _measure(bench: Bench, loaded: Loaded, setup: Setup, name: str) -> list[tuple[str, float, str]]:
@@ -137,6 +163,10 @@ def _figures(rows: list[EpochRow], spent: dict[str, float]) -> list[tuple[str, f
     read = sum(row.counts.read for row in measured)
     seconds = (rows[-1].committed_at - rows[0].committed_at) / 1e6
     records = sum(row.counts.changelog_rows for row in measured)
+    folded, caught_up, placed, at_home = (
+        sum(getattr(row.counts, name) for row in measured)
+        for name in ("rows_folded", "rows_caught_up", "tasks_placed", "tasks_at_home")
+    )
 
     def median_ms(*phases: str) -> float:
         return statistics.median(
@@ -148,6 +178,8 @@ def _figures(rows: list[EpochRow], spent: dict[str, float]) -> list[tuple[str, f
         ("an epoch", 1_000 * seconds / len(measured), "ms"),
         ("its changes", read / len(measured), "changes"),
         ("its records of the topic", records / len(measured), "records"),
+        (_CAUGHT_UP, 100 * caught_up / folded, "% of the rows folded"),
+        *([("tasks at home", 100 * at_home / placed, "%")] if placed else []),
         ("its tasks", median_ms("tasks"), "ms"),
         ("its planning and checks", median_ms("plan", "check"), "ms"),
         ("its commit", median_ms("commit"), "ms"),
