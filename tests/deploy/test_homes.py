@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,6 @@ from tests.support.service.served import eventually
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
-    pytest.mark.slow,
     pytest.mark.timeout(800),
     pytest.mark.skipif(sys.platform != "linux", reason="each container is an address of 127/8"),
 ]
@@ -33,32 +34,57 @@ EPOCH_ROWS, EPOCHS = 9_000, 14  # more than one fold task would take
 SETTLED = 4  # epochs in which executors join
 # An epoch in which an executor dies, and those in which the buckets of the dead catch up.
 MOVING = 3
+DEATHS = 6
+TASKS = ("tasks_placed", "tasks_at_home")
 
 
-def test_buckets_stay_at_home_and_move_once_if_an_executor_dies(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shop = Shop(broker.address, f"homes-{uuid.uuid4().hex[:8]}", seed=3)
-    shop.feed(EPOCH_ROWS * EPOCHS)
-    cluster = {"WORKERS": "3", "WORKER_CORES": "1", "JOB_CORES": "3"}
-    running = Stack(tmp_path, broker.address, settings=cluster)
+class Cluster:
+    """Three executors of a core each, and a job over a shop's topic."""
+
+    def __init__(self, broker: Broker, home: Path) -> None:
+        settings = {"WORKERS": "3", "WORKER_CORES": "1", "JOB_CORES": "3"}
+        self.stack = Stack(home, broker.address, settings=settings)
+        self.shop = Shop(broker.address, f"homes-{uuid.uuid4().hex[:8]}", seed=3)
+        self._home = home
+
+    def make_job(self, **further: Any) -> RunningJob:
+        spec: dict[str, Any] = {
+            "name": "homes",
+            "source": {"topic": self.shop.topic},
+            "columns": COLUMN_TYPES,
+            "query": QUERY,
+            "minibatch": {"size": 1, "max_rows": EPOCH_ROWS},
+            "sink": {"topic": f"{self.shop.topic}-changes"},
+        }
+        master = f"spark://{self.stack.containers['spark-master'].address}:7077"
+        return RunningJob(spec | further, self._home, self.stack.brokers, ("--master", master))
+
+
+@pytest.fixture
+def cluster(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    found = Cluster(broker, tmp_path)
     try:
-        running.up(service=False)
-        master = f"spark://{running.containers['spark-master'].address}:7077"
+        found.stack.up(service=False)
         monkeypatch.setenv("RETALLY_SPARK_SECRET", SPARK_SECRET)
-        monkeypatch.setenv("SPARK_LOCAL_IP", running.containers["service"].address)
+        monkeypatch.setenv("SPARK_LOCAL_IP", found.stack.containers["service"].address)
         monkeypatch.setenv("SPARK_EXECUTOR_MEMORY", "768m")
-        job = make_job(broker, shop, tmp_path, master)
-        process = job.start()
-        eventually(lambda: newest(job) >= EPOCHS // 2, RUN_SECONDS_MAX)
-        running.workers[1].kill()
-        killed = newest(job)
-        output, _ = process.communicate(timeout=RUN_SECONDS_MAX)
-        assert process.returncode == 0, output
+        yield found
     finally:
-        running.down()
-        shop.close()
-    must_be_exact(job, shop)
+        found.stack.down()
+        found.shop.close()
+
+
+@pytest.mark.slow
+def test_buckets_stay_at_home_and_move_once_if_an_executor_dies(cluster: Cluster) -> None:
+    cluster.shop.feed(EPOCH_ROWS * EPOCHS)
+    job = cluster.make_job()
+    process = job.start()
+    eventually(lambda: newest(job) >= EPOCHS // 2, RUN_SECONDS_MAX)
+    cluster.stack.workers[1].kill()
+    killed = newest(job)
+    output, _ = process.communicate(timeout=RUN_SECONDS_MAX)
+    assert process.returncode == 0, output
+    must_be_exact(job, cluster.shop)
 
     epochs = [row for row in job.epochs() if row.kind == "data"]
     for row in epochs:
@@ -79,21 +105,31 @@ def test_buckets_stay_at_home_and_move_once_if_an_executor_dies(
     assert moved > 0, "nobody had the state of the buckets of the dead"
 
 
+@pytest.mark.faults
+def test_executors_that_die_and_come_back_lose_and_repeat_nothing(cluster: Cluster) -> None:
+    """Deduplication and the fold have homes, and both move."""
+    cluster.shop.feed(EPOCH_ROWS * 4 * DEATHS)
+    job = cluster.make_job(primary_key=["id"], dedupe="pk")
+    process, dice = job.start(), random.Random(3)
+    for death in range(DEATHS):
+        eventually(lambda: newest(job) >= 3 * death + SETTLED, RUN_SECONDS_MAX)  # noqa: B023
+        worker = dice.choice(cluster.stack.workers)
+        worker.kill()
+        dead_for = newest(job) + dice.randrange(3)
+        eventually(lambda: newest(job) >= dead_for, RUN_SECONDS_MAX)  # noqa: B023
+        worker.start()
+    output, _ = process.communicate(timeout=RUN_SECONDS_MAX)
+    assert process.returncode == 0, output
+    must_be_exact(job, cluster.shop)
+    counts = [row.counts for row in job.epochs()]
+    placed, at_home = (sum(getattr(each, name) for each in counts) for name in TASKS)
+    print(f"{at_home} of {placed} tasks at home over {DEATHS} deaths")
+    assert at_home >= 0.5 * placed > 0
+
+
 def _work(row: EpochRow) -> tuple[int, int, int, int]:
     counts = row.counts
     return counts.tasks_placed, counts.tasks_at_home, counts.rows_folded, counts.rows_caught_up
-
-
-def make_job(broker: Broker, shop: Shop, home: Path, master: str) -> RunningJob:
-    spec: dict[str, Any] = {
-        "name": "homes",
-        "source": {"topic": shop.topic},
-        "columns": COLUMN_TYPES,
-        "query": QUERY,
-        "minibatch": {"size": 1, "max_rows": EPOCH_ROWS},
-        "sink": {"topic": f"{shop.topic}-changes"},
-    }
-    return RunningJob(spec, home, broker.address, ("--master", master))
 
 
 def newest(job: RunningJob) -> int:
