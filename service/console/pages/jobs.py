@@ -56,6 +56,8 @@ _COUNTERS = {
     "dropped_retractions": "retractions dropped",
     "unmatched_retractions": "retractions before their rows, or of rows never inserted",
     "rows_caught_up": "rows of state read again: tasks of another host had written them",
+    "tasks_placed": "tasks with a home executor",
+    "tasks_at_home": "tasks that ran at home",
     "source_repeats": "places where the source repeats itself",
     "misfits": "results out of the range of their type",
     "expired": "groups expired",
@@ -264,7 +266,7 @@ def _draw_dataflow(job: JobView, spec: JobSpec) -> Dataflow | None:
 
 
 def _list_counters(totals: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return the counters of exceptional rows and messages that are not zero."""
+    """Return the counters of tasks, and of exceptional rows and messages, that are not zero."""
     return [(label, totals[name]) for name, label in _COUNTERS.items() if totals.get(name)]
 
 
