@@ -1,5 +1,7 @@
 """How the rate grows with executors: 1, 2 and 4 of one slot, each with a share of a core.
 
+Also the rate of a join, whose sides have homes too.
+
 a full topic ──► for each number of executors: a new job ──► rate, epochs, phases, processor time
 
 The limit makes more executors really more processor, as long as they leave enough of the machine to
@@ -12,11 +14,13 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.cluster import Cluster
 from bench.frame import Bench, Figure, Loaded
 from bench.generator import Shape
+from bench.joins.jobs import Filled, check_result, fill_tables, make_job
+from bench.joins.orders import OrdersShape
 from bench.outcome import BenchFailed
 from bench.process_tree import command_line, cpu_ticks_with_ended, descendants
 from bench.product import RetallyJob
@@ -26,6 +30,9 @@ from schemas.table.epoch import EpochRow
 
 TITLE = "executors"
 SHAPE = Shape(changes=1_500_000, live_rows=300_000, groups=100_000)
+# As many messages: one for each customer is before the changes.
+_CUSTOMERS = 50_000
+ORDERS = OrdersShape(SHAPE.changes - _CUSTOMERS, live_orders=250_000, customers=_CUSTOMERS)
 # Shares of the topic: without a limit up to the first one, because the first epochs compile. Some
 # epochs later the measurement begins.
 LIMITED_FROM, MEASURED_FROM, MEASURED_TO = 0.15, 0.35, 0.95
@@ -42,18 +49,19 @@ _MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Workers, the slots of each, the share of a core of each (None: no limit), and the epochs."""
+    """Workers, the slots of each, the share of a core of each (None: no limit), and the job."""
 
     workers: int
     share: float | None
     slots: int = 1
     epoch_rows: int = 100_000
+    joins: bool = False
 
     @property
     def name(self) -> str:
         if self.share is None:
             return f"{self.workers * self.slots} slots on the same cores"
-        return f"{self.workers} of {self.share:g} core"
+        return f"{'join, ' if self.joins else ''}{self.workers} of {self.share:g} core"
 
 
 SETUPS = (
@@ -61,6 +69,7 @@ SETUPS = (
     Setup(2, None, 1, 250_000),
     Setup(2, None, 8, 250_000),
     *(Setup(workers, 0.5) for workers in (1, 2, 4)),
+    *(Setup(workers, BOUNDED_SHARE, joins=True) for workers in (1, 2, 4)),
 )
 
 
@@ -71,23 +80,19 @@ def run(bench: Bench) -> None:
     if reason is not None:
         bench.say(f"executors: NOT MEASURED: {reason}")
         return
-    loaded = bench.load(SHAPE)
-    rates: dict[int, float] = {}  # by the number of executors
+    loaded, filled = bench.load(SHAPE), fill_tables(bench, ORDERS)
+    one = 0.0  # the rate of one executor
     for number, setup in enumerate(SETUPS, 1):
         with bench.measuring(f"retally: {setup.name}"):
-            figures = _measure(bench, loaded, setup, f"executors{number}")
-            if setup.share == BOUNDED_SHARE:
-                rates[setup.workers] = figures[0][1]
-                figures += _times_of_one(rates, setup.workers)
+            figures = _measure(bench, loaded, filled, setup, f"executors{number}")
+            one = figures[0][1] if setup.workers == 1 else one
+            if setup.share == BOUNDED_SHARE and setup.workers > 1:
+                figures.append((_TIMES, figures[0][1] / one, "times"))
             for what, value, unit in figures:
                 bound, holds = _find_bound(what, value, setup)
                 name = f"{setup.name}: {what}"
                 bench.add(Figure(TITLE, "retally", name, value, unit, bound, holds))
                 bench.say(f"{name} {value:,.2f} {unit}")
-
-
-def _times_of_one(rates: dict[int, float], workers: int) -> list[tuple[str, float, str]]:
-    return [(_TIMES, rates[workers] / rates[1], "times")] if workers > 1 and 1 in rates else []
 
 
 def _find_bound(what: str, value: float, setup: Setup) -> tuple[str, bool | None]:
@@ -100,13 +105,15 @@ def _find_bound(what: str, value: float, setup: Setup) -> tuple[str, bool | None
     return "", None
 
 
-def _measure(bench: Bench, loaded: Loaded, setup: Setup, name: str) -> list[tuple[str, float, str]]:
+def _measure(
+    bench: Bench, loaded: Loaded, filled: Filled, setup: Setup, name: str
+) -> list[tuple[str, float, str]]:
     directory = bench.directory / name
+    plain = RetallyJob(name, bench.brokers, loaded.topic, directory)
     with Cluster(directory / "cluster", setup.workers, setup.slots) as cluster:
-        job = RetallyJob(
+        job = replace(
+            make_job(bench, filled) if setup.joins else plain,
             name=name,
-            brokers=bench.brokers,
-            topic=loaded.topic,
             directory=directory,
             minibatch={"size": 5_000, "latency": "1s", "max_rows": setup.epoch_rows},
             flags=("--master", cluster.master),
@@ -122,7 +129,10 @@ def _measure(bench: Bench, loaded: Loaded, setup: Setup, name: str) -> list[tupl
             spent = {name: ms - before[name] for name, ms in _spent(process.pid, cluster).items()}
             _wait(job, 1.0)
         rows = epoch_rows(job.table, live_files(open_table(job.table)))
-    bench.check_retally(job, loaded)
+    if setup.joins:
+        check_result(bench, job, filled)
+    else:
+        bench.check_retally(job, loaded)
     return _figures([row for row in rows if first <= row.epoch <= last], spent)
 
 
