@@ -1,7 +1,7 @@
 """Report a job that its cluster gives no cores, and end it after a while.
 
-ExecutorWatch ──► 30 s: waiting.json, a line in the log ──► 120 s: NoExecutors, which is retryable
-              └─► cores again: the file is deleted
+no cores ──► 30 s: waiting.json, a line in the log ──► 120 s: NoExecutors, which is retryable
+         └─► cores again: the file is deleted
 
 It has a thread of its own: an epoch without executors never ends, and the driver waits for epochs.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from jobs.edge.spark.executors import ClusterStatus, ExecutorWatch, NoExecutors, read_cluster_status
+from jobs.edge.spark.executors import NoExecutors, find_missing
 from schemas.directory.documents import write_document
 from schemas.directory.reports import Waiting
 from schemas.limits import EXECUTORS_MISSING_REPORTED_SECONDS, EXECUTORS_MISSING_SECONDS_MAX
@@ -41,11 +41,12 @@ class ExecutorMonitor:
 
     def __init__(
         self,
-        read_status: Callable[[], ClusterStatus],
+        find_missing: Callable[[], str | None],
         waiting: Path,
         on_missing: Callable[[NoExecutors], None],
     ) -> None:
-        self._watch = ExecutorWatch(read_status)
+        self._find_missing = find_missing
+        self._since: float | None = None  # something is missing
         self._waiting = waiting
         self._on_missing = on_missing
         self._reported = False
@@ -64,15 +65,19 @@ class ExecutorMonitor:
 
     def check(self, now: float) -> None:
         """Report missing cores; raise NoExecutors once they are missing for too long."""
-        seconds = self._watch.observe(now)
-        if self._watch.missing is None:
+        missing = self._find_missing()
+        if missing is None:
+            self._since = None
             if self._reported:
                 log.info("the cluster runs the job's tasks again")
                 self._withdraw()
-        elif seconds >= EXECUTORS_MISSING_SECONDS_MAX:
-            raise NoExecutors(f"{self._watch.missing} for {seconds:.0f} s; {_ADVICE}")
-        elif seconds >= EXECUTORS_MISSING_REPORTED_SECONDS and not self._reported:
-            self._report(self._watch.missing, seconds)
+            return
+        self._since = now if self._since is None else self._since
+        seconds = now - self._since
+        if seconds >= EXECUTORS_MISSING_SECONDS_MAX:
+            raise NoExecutors(f"{missing} for {seconds:.0f} s; {_ADVICE}")
+        if seconds >= EXECUTORS_MISSING_REPORTED_SECONDS and not self._reported:
+            self._report(missing, seconds)
 
     def _run(self) -> None:
         while not self._closed.wait(_CHECK_SECONDS):
@@ -109,7 +114,7 @@ def watch_executors(
         failures.append(failure)
         spark.sparkContext.cancelAllJobs()
 
-    monitor = ExecutorMonitor(lambda: read_cluster_status(spark), waiting, fail).start()
+    monitor = ExecutorMonitor(lambda: find_missing(spark), waiting, fail).start()
     try:
         yield
     except Exception as failure:
