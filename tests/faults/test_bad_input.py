@@ -31,7 +31,7 @@ from jobs.core.job.job_plan import plan_of
 from jobs.core.values import json_text
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Records
-from jobs.edge.rows.weighted_rows import WEIGHT, parcelling_of, sort_parcels, unpack_parcels
+from jobs.edge.rows.weighted_rows import WEIGHT, parcelling_of, unpack_parcels
 from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks import decode as decode_task
 from jobs.edge.tasks.decode import DecodeTask
@@ -44,6 +44,7 @@ from schemas.spec.file import load_spec
 from tests.support.faults.bad_messages import COLUMNS, good_message, kinds
 from tests.support.faults.tally import FaultTally
 from tests.support.jobs.epochs_by_hand import ByHand
+from tests.support.jobs.parcels import sort_parcels
 
 SPEC = {
     "name": "items",

@@ -156,28 +156,22 @@ def report_parcel(payload: bytes) -> Parcel:
     return Parcel(None, 0, 0, payload)
 
 
-def take_parcels(parcels: Iterable[Parcel], bytes_max: int) -> list[Parcel] | None:
-    """Return the parcels, or None if their rows have too many bytes together.
+def take_parcels(
+    parcels: Iterable[Parcel], bytes_max: int
+) -> dict[int | None, list[Parcel]] | None:
+    """Return the parcels by their reader, or None if their rows have too many bytes together.
 
     All parcels are taken from Spark in either case, because its writer waits for that.
     """
-    found: list[Parcel] = []
+    found: dict[int | None, list[Parcel]] = {}
     size = 0
     for parcel in parcels:
         size += parcel.size
         if size > bytes_max:
             found.clear()
         else:
-            found.append(parcel)
+            found.setdefault(parcel.reader, []).append(parcel)
     return found if size <= bytes_max else None
-
-
-def sort_parcels(parcels: Iterable[Parcel]) -> dict[int | None, list[Parcel]]:
-    """Return the parcels by their reader."""
-    found: dict[int | None, list[Parcel]] = {}
-    for parcel in parcels:
-        found.setdefault(parcel.reader, []).append(parcel)
-    return found
 
 
 def unpack_parcels(parcels: Iterable[Parcel]) -> pa.Table:

@@ -59,7 +59,6 @@ from jobs.edge.rows.weighted_rows import (
     Parcel,
     image_schema,
     report_parcel,
-    sort_parcels,
     take_parcels,
     unpack_parcels,
 )
@@ -128,10 +127,10 @@ class DedupeTask:
     def run(self, given: Parcels) -> Parcels:
         """Yield the parcels for the fold tasks, and the reports."""
         failpoint("dedupe_task")
-        found = take_parcels(given, self.attempt.bytes_max)
-        if found is None:
+        parcels = take_parcels(given, self.attempt.bytes_max)
+        if parcels is None:
             yield report_parcel(msgspec.json.encode(DedupeReport(too_large=True)))
-        parcels = sort_parcels(found or ())
+            return
         own, truncations = (parcels.pop(key, ()) for key in (self.number, ~self.number))
         yield from chain.from_iterable(parcels.values())
         if not own and not truncations:

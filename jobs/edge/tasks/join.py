@@ -37,7 +37,6 @@ from jobs.edge.rows.weighted_rows import (
     WEIGHT,
     Parcel,
     report_parcel,
-    sort_parcels,
     take_parcels,
     unpack_parcels,
 )
@@ -94,10 +93,10 @@ class JoinTask:
     def run(self, given: Iterator[Parcel]) -> Iterator[Parcel]:
         """Yield the parcels for the readers and for others, and the reports."""
         failpoint("join_task")
-        found = take_parcels(given, self.attempt.bytes_max)
-        if found is None:
+        parcels = take_parcels(given, self.attempt.bytes_max)
+        if parcels is None:
             yield _report(JoinReport(too_large=True))
-        parcels = sort_parcels(found or ())
+            return
         left, right = (parcels.pop(side.number, ()) for side in (self.left, self.right))
         yield from chain.from_iterable(parcels.values())
         if not left and not right:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.rows.weighted_rows import Parcel, sort_parcels, take_parcels
+from jobs.edge.rows.weighted_rows import Parcel, take_parcels
 from jobs.edge.tasks.body import task_body
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
@@ -53,11 +53,10 @@ class ViewsFold:
 
     def run(self, given: Iterable[Parcel]) -> Iterator[bytes]:
         """Yield the reports, of this task and of those before it."""
-        found = take_parcels(given, self.folds[0].attempt.bytes_max)
-        if found is None:
+        parcels = take_parcels(given, self.folds[0].attempt.bytes_max)
+        if parcels is None:
             yield msgspec.json.encode(FoldReport(too_large=True))
             return
-        parcels = sort_parcels(found)
         yield from (report.content for report in parcels.get(None, ()))
         for fold in self.folds:
             failpoint("fold_task")  # also between two views

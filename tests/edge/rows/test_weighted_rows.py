@@ -26,13 +26,13 @@ from jobs.edge.rows.weighted_rows import (
     pack_rows,
     parcelling_of,
     report_parcel,
-    sort_parcels,
     take_parcels,
     unpack_parcels,
 )
 from schemas.types.arrow_values import from_arrow, to_arrow
 from schemas.types.sql_types import SqlType
 from tests.support.bucket_values import BUCKETS, VALUES
+from tests.support.jobs.parcels import sort_parcels
 
 TYPES = {f"c{i}": SqlType.parse(name) for i, name in enumerate(VALUES)}
 COLUMNS = [to_arrow(values, TYPES[f"c{i}"]) for i, values in enumerate(VALUES.values())]

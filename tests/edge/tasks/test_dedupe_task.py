@@ -33,7 +33,6 @@ from jobs.edge.rows.weighted_rows import (
     image_parcels,
     image_schema,
     parcelling_of,
-    sort_parcels,
     unpack_parcels,
 )
 from jobs.edge.state import hot_state
@@ -59,6 +58,7 @@ from tests.support.histories.keyed_table import (
     read,
     shipped,
 )
+from tests.support.jobs.parcels import sort_parcels
 
 BUCKETS = 4
 VIEW = ViewInputs(

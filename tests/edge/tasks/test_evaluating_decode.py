@@ -27,7 +27,7 @@ from jobs.edge.kafka.records import Records
 from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.late_rows import LATE, deadline_of, read_late
 from jobs.edge.rows.range_rows import RangeRows
-from jobs.edge.rows.weighted_rows import BUCKET, parcelling_of, sort_parcels, unpack_parcels
+from jobs.edge.rows.weighted_rows import BUCKET, parcelling_of, unpack_parcels
 from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks import decode
 from jobs.edge.tasks.decode import DecodeTask
@@ -35,6 +35,7 @@ from jobs.edge.tasks.decode_inputs import SourceRules, ViewInputs
 from jobs.edge.tasks.range_report import RangeReport
 from schemas.spec.file import load_spec
 from schemas.types.arrow_values import from_arrow, to_arrow
+from tests.support.jobs.parcels import sort_parcels
 
 COLUMNS = {"id": "BIGINT", "sort": "STRING", "cnt": "INT", "at": "TIMESTAMP(3)"}
 RANGE = OffsetRange("items", 0, 0, 4)

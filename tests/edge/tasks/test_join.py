@@ -29,7 +29,6 @@ from jobs.edge.rows.weighted_rows import (
     WEIGHT,
     Parcel,
     parcelling_of,
-    sort_parcels,
     unpack_parcels,
 )
 from jobs.edge.state import arrangement_state
@@ -47,6 +46,7 @@ from schemas import limits
 from schemas.types.arrow_values import from_arrow, rows_to_arrow
 from schemas.types.sql_types import SqlType
 from tests.support.epoch_rows import epoch_row
+from tests.support.jobs.parcels import sort_parcels
 
 BUCKETS = 2
 VIEW, LEFT, RIGHT = range(3)  # readers of parcels
