@@ -28,6 +28,7 @@ from service.limits.bounded_protocol import BoundedProtocol
 from service.limits.capacity import determine_capacity
 from service.live.reader_process import ReaderSpawner
 from service.paths import ServicePaths
+from service.postgres.server import PostgresServer
 from service.request_ids import JsonFormat, TextFormat
 from service.runtime import Runtime
 from service.settings import Settings
@@ -85,6 +86,9 @@ def serve(settings: Settings, *, verbose: bool = False, log_format: str = "text"
             log.error("no token in %s is valid: all requests are refused", settings.paths.tokens)
         else:
             log.info("requests require a token")
+        postgres = None
+        if settings.postgres_port is not None:
+            postgres = _listen(settings.host, settings.postgres_port, "--pg-port")
         server = _Server(
             uvicorn.Config(
                 gated,
@@ -99,10 +103,11 @@ def serve(settings: Settings, *, verbose: bool = False, log_format: str = "text"
                 ws="none",
             ),
             application.state.runtime,
+            postgres,
         )
         listener = _listen(settings.host, settings.port)
-        host, port = listener.getsockname()[:2]
-        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        port = listener.getsockname()[1]
+        address = _make_address("http", listener)
         note_address(address)
         if first_token is not None:
             log.warning(
@@ -117,7 +122,8 @@ def serve(settings: Settings, *, verbose: bool = False, log_format: str = "text"
         # requests for a tenth of a second.
         gc.collect()
         gc.freeze()
-        print(f"ready {address}", flush=True)
+        others = "" if postgres is None else f" {_make_address('postgresql', postgres)}"
+        print(f"ready {address}{others}", flush=True)
         server.run(sockets=[listener])
 
 
@@ -127,12 +133,22 @@ class _Server(uvicorn.Server):
     uvicorn's own server waits for streams and raises the signal again.
     """
 
-    def __init__(self, config: uvicorn.Config, runtime: Runtime) -> None:
+    def __init__(
+        self, config: uvicorn.Config, runtime: Runtime, postgres: socket.socket | None
+    ) -> None:
         super().__init__(config)
         self._runtime = runtime
+        self._postgres = None if postgres is None else PostgresServer(runtime, postgres)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._postgres is not None and not self.should_exit:
+            await self._postgres.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._runtime.end_streams()
+        if self._postgres is not None:
+            self._postgres.close()
         await super().shutdown(sockets)
 
     @contextmanager
@@ -148,7 +164,7 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
     """Return a listening socket, so that the service is ready when it prints `ready`."""
     try:
         # With an explicit protocol. Otherwise asyncio does not recognize TCP and leaves Nagle's
@@ -162,11 +178,16 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.bind(address)
         listener.listen(1024)
     except OSError as error:
-        advice = "; name another port with --port (0: a free one)"
+        advice = f"; name another port with {option} (0: a free one)"
         advice = advice if error.errno in (errno.EADDRINUSE, errno.EACCES) else ""
         reason = f"cannot listen on {host}:{port}: {error.strerror or error}{advice}"
         raise CannotServe(reason) from None
     return listener
+
+
+def _make_address(scheme: str, listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _limit_stalls(listener: socket.socket) -> None:

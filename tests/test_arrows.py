@@ -58,7 +58,7 @@ LAYERS = [
             request_counts attempts access limits sql settings table supervision live answers
             runtime routes middleware console.formatting console.rows console.asset_files
             console.visitor console.page console.job_view console.pictures console.explanations
-            console.editor console.pages console.routes app serving""",
+            console.editor console.pages console.routes app postgres serving""",
     }.items()
     for name in names.split()
 ]

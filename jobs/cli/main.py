@@ -189,6 +189,8 @@ def _add_running(commands: Commands) -> None:
     serve.data().brokers().master().tables().idle_after().jobs_per_driver()
     serve.option("--host", None, host, default="127.0.0.1")
     serve.option("--port", None, "0: a free port (8080)", type=parse_port, default=8080)
+    postgres = "also answer PostgreSQL's clients, on this port (5433 is usual)"
+    serve.option("--pg-port", None, postgres, type=parse_port)
     running = f"the maximum number of running jobs ({JOBS_RUNNING_MAX})"
     serve.option(
         "--log-format", None, "of the log (text)", choices=("text", "json"), default="text"

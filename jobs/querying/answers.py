@@ -12,6 +12,7 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -61,12 +62,7 @@ class Answer:
 
     def write(self, form: AnswerForm) -> list[bytes]:
         """Return the answer in pieces; raise StatementRefused if it is too large or unwritable."""
-        try:
-            return _hold_pieces(self._pieces(form))
-        except StatementRefused:
-            raise
-        except (ValueError, OverflowError, RecursionError):
-            raise StatementRefused(_UNWRITABLE) from None
+        return hold_pieces(self._pieces(form))
 
     def _pieces(self, form: AnswerForm) -> Iterator[bytes]:
         match form:
@@ -123,12 +119,8 @@ def answer_statement(
 
     A thread calls `abandon` if DuckDB cannot be interrupted in time; see the engine.
     """
-    if len(sql) > limits.QUERY_CHARACTERS_MAX:
-        raise StatementRefused(
-            f"the statement has {len(sql)} characters; use at most {limits.QUERY_CHARACTERS_MAX}"
-        )
     try:
-        return _answer(data, sql, abandon, database)
+        return answer_at_position(data, sql, partial(answer, abandon=abandon, database=database))
     except StatementRefused as error:
         if error.position is None:
             raise StatementRefused(str(error)[: limits.REASON_CHARACTERS_MAX]) from None
@@ -137,24 +129,32 @@ def answer_statement(
         raise StatementRefused(reason + place) from None
 
 
-def _answer(
-    data: Path, sql: str, abandon: Callable[[], None], database: DuckDBPyConnection | None
+def answer_at_position(
+    data: Path,
+    sql: str,
+    run: Callable[[str, Mapping[str, pa.Table]], pa.Table],
+    lists_tables: bool = False,
 ) -> Answer:
+    """Answer a statement; raise StatementRefused with the position in it of what is wrong."""
+    if len(sql) > limits.QUERY_CHARACTERS_MAX:
+        raise StatementRefused(
+            f"the statement has {len(sql)} characters; use at most {limits.QUERY_CHARACTERS_MAX}",
+            code="54001",
+        )
     jobs = list_tables(data)
     statement = read_statement(sql, jobs)
     read = {name: _read(data, *place) for name, place in statement.tables.items()}
     held = {name: found.rows for name, found in read.items()}
-    if statement.reads_catalog:
+    if statement.reads_catalog or lists_tables:
         held |= {name: make_empty(data, name) for name in jobs if name not in held}
     try:
-        rows = answer(statement.sql, held, abandon=abandon, database=database)
+        rows = run(statement.sql, held)
     except StatementRefused as error:
         reason = str(error)
         if isinstance(error, MissingTable):
             reason += f"; the jobs are {name_jobs(jobs)}"
-        if error.position is None:
-            raise StatementRefused(reason) from None
-        raise StatementRefused(reason, statement.find_written(error.position)) from None
+        position = error.position and statement.find_written(error.position)
+        raise StatementRefused(reason, position, error.code) from None
     rows = rows.rename_columns(distinct_names(rows.column_names))
     return Answer({name: found.epoch for name, found in read.items()}, rows)
 
@@ -163,7 +163,7 @@ def _read(data: Path, job: str, moment: Moment) -> JobResults:
     try:
         return read_job(data, job, moment)
     except StatementRefused as error:
-        raise StatementRefused(str(error), moment.position) from None
+        raise StatementRefused(str(error), moment.position, error.code) from None
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
@@ -183,15 +183,20 @@ def distinct_names(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _hold_pieces(pieces: Iterable[bytes]) -> list[bytes]:
-    """Return the pieces of an answer; raise StatementRefused as soon as they are too large."""
+def hold_pieces(pieces: Iterable[bytes]) -> list[bytes]:
+    """Return the pieces of an answer; raise StatementRefused if that is not possible."""
     held: list[bytes] = []
     size = 0
-    for piece in pieces:
-        held.append(piece)
-        size += len(piece)
-        if size > limits.SQL_ANSWER_BYTES_MAX:
-            raise StatementRefused(ANSWER_TOO_LARGE)
+    try:
+        for piece in pieces:
+            held.append(piece)
+            size += len(piece)
+            if size > limits.SQL_ANSWER_BYTES_MAX:
+                raise StatementRefused(ANSWER_TOO_LARGE, code="54000")
+    except StatementRefused:
+        raise
+    except (ValueError, OverflowError, RecursionError):
+        raise StatementRefused(_UNWRITABLE, code="22008") from None
     return held
 
 

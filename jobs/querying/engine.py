@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import resource
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import duckdb
@@ -40,6 +40,19 @@ _CONFIG = {
 # Types whose values in Arrow are others: -1 for 2^128 - 1, a time without its zone.
 _NOT_IN_ARROW = ("UHUGEINT", "BIGNUM", "BIT", "TIME WITH TIME ZONE")
 _NO_SCHEMA = re.compile(r'Table with name "(.+)" does not exist because schema')
+_PUBLIC = re.compile(r"\bpublic\b", re.IGNORECASE)
+# The states that PostgreSQL has for an error of DuckDB.
+_CODES = {
+    "Parser Error": "42601",
+    "Syntax Error": "42601",
+    "Binder Error": "42703",
+    "Catalog Error": "42883",
+    "Conversion Error": "22P02",
+    "Out of Range Error": "22003",
+    "Invalid Input Error": "22023",
+    "Not implemented Error": "0A000",
+    "Permission Error": "42501",
+}
 _LOCKS = (
     "SET TimeZone = 'UTC'",  # not that of the machine
     "SET enable_external_access = false",
@@ -72,8 +85,14 @@ def answer(
     seconds_max: float = limits.SQL_SECONDS_MAX,
     abandon: Callable[[], None] = lambda: None,
     database: duckdb.DuckDBPyConnection | None = None,
+    parameters: Sequence[object] = (),
+    definitions: Sequence[str] = (),
+    describes: bool = False,
 ) -> pa.Table:
     """Return the rows of a SELECT; raise StatementRefused with the reason if there are none.
+
+    `definitions` are executed before it, in the schemas pg and info. With `describes` there are
+    columns, and no rows.
 
     DuckDB does not notice an interrupt inside one call of a function. If it is still at work
     SQL_GRACE_SECONDS after its time, a thread calls `abandon`, which may end the process.
@@ -82,6 +101,7 @@ def answer(
     with database or open_database() as connection:
         for name, table in tables.items():
             connection.register(name, table)
+        _define(connection, sql, tables, definitions)
         for lock in _LOCKS:
             connection.execute(lock)
         timers = (
@@ -92,19 +112,36 @@ def answer(
             timer.daemon = True
             timer.start()
         try:
-            return _run(connection, sql)
+            return _run(connection, sql, list(parameters), describes)
         except duckdb.InterruptException:
-            raise StatementRefused(describe_lateness(seconds_max)) from None
+            raise StatementRefused(describe_lateness(seconds_max), code="57014") from None
         except duckdb.OutOfMemoryException:
             size = limits.SQL_MEMORY_BYTES_MAX // 2**20
             raise StatementRefused(
-                f"the answer needs more than {size} MiB of memory; ask for less"
+                f"the answer needs more than {size} MiB of memory; ask for less", code="53200"
             ) from None
         except duckdb.Error as error:
             raise _refuse(sql, str(error).strip()) from None
         finally:
             for timer in timers:
                 timer.cancel()
+
+
+def _define(
+    connection: duckdb.DuckDBPyConnection,
+    sql: str,
+    tables: Mapping[str, pa.Table],
+    definitions: Sequence[str],
+) -> None:
+    """Define what a statement needs beside its tables; `public.items` is the table of a job."""
+    if definitions:
+        connection.execute("CREATE SCHEMA pg; CREATE SCHEMA info; SET search_path = 'pg'")
+        for definition in definitions:
+            connection.execute(definition)
+    if _PUBLIC.search(sql) is not None:
+        connection.execute("CREATE SCHEMA public")
+        for name in tables:
+            connection.execute(f'CREATE VIEW public."{name}" AS FROM temp.main."{name}"')
 
 
 def describe_lateness(seconds_max: float = limits.SQL_SECONDS_MAX) -> str:
@@ -153,10 +190,10 @@ def _refuse(sql: str, text: str) -> StatementRefused:
         position = len(written[: int(error.position)].decode("utf-8", "ignore"))
     message = error.exception_message.strip()
     if (missing := _NO_SCHEMA.match(message)) is not None:
-        return MissingTable(f"there is no view {missing[1]!r}", position)
+        return MissingTable(f"there is no view {missing[1]!r}", position, "42P01")
     if error.error_subtype == "MISSING_ENTRY" and error.type == "Table":
-        return MissingTable(f"there is no job {error.name!r}", position)
-    return StatementRefused(f"{kind}: {message}", position)
+        return MissingTable(f"there is no job {error.name!r}", position, "42P01")
+    return StatementRefused(f"{kind}: {message}", position, _CODES.get(kind, "42000"))
 
 
 def _kind_of(statement: duckdb.Statement) -> str:
@@ -166,7 +203,9 @@ def _kind_of(statement: duckdb.Statement) -> str:
         return "this statement"
 
 
-def _run(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+def _run(
+    connection: duckdb.DuckDBPyConnection, sql: str, parameters: list[object], describes: bool
+) -> pa.Table:
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise StatementRefused(f"there are {len(statements)} statements; write one SELECT")
@@ -174,16 +213,19 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     if kind == "MULTI":
         raise StatementRefused("PIVOT needs its values here: PIVOT ... ON column IN ('a', 'b')")
     if kind not in _ALLOWED:
-        raise StatementRefused(f"{kind} is not possible; results can only be read, with SELECT")
+        reason = f"{kind} is not possible; results can only be read, with SELECT"
+        raise StatementRefused(reason, code="25006")
     if kind == "EXPLAIN":
         _check_explained(connection, sql)
     try:
-        relation = connection.sql(statements[0].query)
+        relation = connection.sql(statements[0].query, params=parameters or None)
     except (duckdb.InterruptException, duckdb.OutOfMemoryException):
         raise
     except duckdb.Error:
-        connection.execute(statements[0].query)  # the same error, but with its position
+        connection.execute(sql, parameters)  # the same error, but with its position
         raise
+    if describes:
+        relation = relation.limit(0)
     for name, of_column in zip(relation.columns, map(str, relation.types), strict=True):
         if any(each in of_column for each in _NOT_IN_ARROW):
             raise StatementRefused(
@@ -212,7 +254,8 @@ def collect_answer(reader: pa.RecordBatchReader) -> pa.Table:
         if rows > limits.SQL_ROWS_MAX:
             raise StatementRefused(
                 f"the answer has more than {limits.SQL_ROWS_MAX} rows; add LIMIT, or page through "
-                "the results"
+                "the results",
+                code="54000",
             )
         if size > limits.SQL_ANSWER_BYTES_MAX:
             raise StatementRefused(ANSWER_TOO_LARGE)

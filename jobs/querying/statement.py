@@ -29,6 +29,8 @@ _AT = re.compile(r"\s+AT\s+(?:(EPOCH)\s+([0-9]{1,18})|(TIME)\s+'([^']{1,40})')",
 _WRONG_AT = re.compile(r"\s+AT\s+(?:(EPOCH|TIME(?!\s+ZONE))\b\s*|(?=[0-9'(]))", re.IGNORECASE)
 _UNKNOWN = re.compile(r"\"?([\w.-]{1,100})\"?\s+AT\s+(?:EPOCH|TIME(?!\s+ZONE))\b", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_PUBLIC = re.compile(r"(?:public|\"public\")\s*\.\s*", re.IGNORECASE)  # of PostgreSQL's clients
+_QUOTED = re.compile(r'"([^"]*)"')
 _VIEW = re.compile(r"\.\"?([A-Za-z][A-Za-z0-9_-]*)\"?")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")  # needs no quotes in SQL
 # What lists tables and columns: DuckDB's, the standard's and PostgreSQL's.
@@ -55,9 +57,10 @@ _BEFORE_TABLE = (
 class StatementRefused(ValueError):
     """The statement cannot be answered; the message says why, the position in it where."""
 
-    def __init__(self, message: str, position: int | None = None) -> None:
+    def __init__(self, message: str, position: int | None = None, code: str = "42000") -> None:
         super().__init__(message)
         self.position = position
+        self.code = code  # the SQLSTATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +138,17 @@ def read_statement(written: str, jobs: Collection[str]) -> Statement:
             if found is None:
                 _require_known(sql, before, token, jobs)
                 continue
-            job, after = found
+            job, begin, after = found
             moment, stop = _find_moment(sql, after)
         except StatementRefused as error:
-            raise StatementRefused(str(error), len(explain) + (error.position or 0)) from None
+            position = len(explain) + (error.position or 0)
+            raise StatementRefused(str(error), position, error.code) from None
         name = job + moment.text
-        tables[name] = (job, replace(moment, position=len(explain) + token.start))
-        if stop == after and after == token.end + 1:
+        tables[name] = (job, replace(moment, position=len(explain) + begin))
+        if stop == after and _is_one_name(sql[begin:after]):
             continue  # DuckDB reads the name as it is
         alias = "" if stop == after or _has_alias(tokens, stop) else f' AS "{job}"'
-        pieces += [sql[end : token.start], f'"{name}"{alias}']
+        pieces += [sql[end:begin], f'"{name}"{alias}']
         kept.append((sum(map(len, pieces)), len(explain) + stop))
         end = stop
     pieces.append(sql[end:])
@@ -169,22 +173,27 @@ def _tokenize(sql: str) -> list[Token]:
 
 def _find_job(
     sql: str, before: Token | None, token: Token, jobs: Collection[str]
-) -> tuple[str, int] | None:
-    """Return the job that a token begins to name where a table stands, and where it ends."""
+) -> tuple[str, int, int] | None:
+    """Return the job that a token begins to name where a table stands, and the name's bounds."""
     if before is None or before.token_type not in _BEFORE_TABLE:
         return None
-    if token.token_type is TokenType.IDENTIFIER:  # quoted
-        name, after = token.text, token.end + 1
-    else:
-        named = _NAME.match(sql, token.start)
-        if named is None:
-            return None
+    schema = _PUBLIC.match(sql, token.start)
+    begin = token.start if schema is None else schema.end()
+    if (quoted := _QUOTED.match(sql, begin)) is not None:
+        name, after = quoted[1], quoted.end()
+    elif (named := _NAME.match(sql, begin)) is not None:
         name, after = named[0].lower(), named.end()
+    else:
+        return None
     view = _VIEW.match(sql, after)
     if view is not None and f"{name}.{view[1].lower()}" in jobs:
-        return f"{name}.{view[1].lower()}", view.end()
+        return f"{name}.{view[1].lower()}", begin, view.end()
     is_column = sql[after : after + 1] == "."
-    return (name, after) if name in jobs and not is_column else None
+    return (name, begin, after) if name in jobs and not is_column else None
+
+
+def _is_one_name(written: str) -> bool:
+    return _PLAIN.fullmatch(written.lower()) is not None or _QUOTED.fullmatch(written) is not None
 
 
 def _require_known(sql: str, before: Token | None, token: Token, jobs: Collection[str]) -> None:

@@ -32,10 +32,11 @@ from duckdb import DuckDBPyConnection
 
 from jobs.querying.answers import Answer, answer_statement
 from jobs.querying.engine import describe_lateness, limit_process, open_database
+from jobs.querying.postgres.answer import answer_postgres
 from jobs.querying.statement import StatementRefused, read_statement
 from schemas import limits
 from schemas.process.kernel import read_process_memory
-from schemas.process.statements import READY, SIZE, StatementReply, StatementRequest, pack
+from schemas.process.statements import READY, SIZE, StatementReply, WorkerRequest, pack
 
 _NICENESS = 5  # jobs and the service's other responses come first
 _NO_MEMORY = StatementReply(
@@ -72,15 +73,20 @@ class Worker:
             database = open_database()
 
     def _answer(
-        self, request: StatementRequest, database: DuckDBPyConnection
+        self, request: WorkerRequest, database: DuckDBPyConnection
     ) -> tuple[StatementReply, list[bytes]]:
         abandon = partial(self._abandon, self._number)
         try:
             with limit_process():
+                if request.postgres is not None:
+                    return answer_postgres(
+                        self._data, request.sql, request.postgres, abandon, database
+                    )
                 found = answer_statement(self._data, request.sql, abandon, database)
                 pieces = found.write(request.format)
         except StatementRefused as error:
-            return StatementReply("refused", str(error)), []
+            reason = str(error)[: limits.REASON_CHARACTERS_MAX]
+            return StatementReply("refused", reason, code=error.code, position=error.position), []
         except MemoryError:
             return _NO_MEMORY, []
         except Exception:
@@ -94,11 +100,11 @@ class Worker:
         memory = read_process_memory()
         return memory is not None and memory.resident > limits.SQL_WORKER_BYTES_MAX
 
-    def _receive(self) -> StatementRequest | None:
+    def _receive(self) -> WorkerRequest | None:
         """Wait for a statement; None if the service has left."""
         head = self._read(SIZE.size)
         body = self._read(SIZE.unpack(head)[0]) if head else b""
-        return msgspec.json.decode(body, type=StatementRequest) if body else None
+        return msgspec.json.decode(body, type=WorkerRequest) if body else None
 
     def _read(self, size: int) -> bytes:
         read = b""

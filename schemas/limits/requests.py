@@ -97,6 +97,26 @@ SQL_WORKER_BYTES_MAX = 512 * 1024 * 1024
 SQL_WARM_AFTER_SECONDS = 2.0
 SQL_START_SECONDS_MAX = 15.0  # of a worker, and of the spawner before it
 
+# Connections of PostgreSQL clients. A pool of a dashboard has some ten. More are refused, and a
+# token leaves half of them to others. Of those that have not signed in, the oldest gives way.
+POSTGRES_CONNECTIONS_MAX = 100
+POSTGRES_CONNECTIONS_OF_TOKEN_MAX = 50
+POSTGRES_WAITING_MAX = 50
+POSTGRES_STARTUP_BYTES_MAX = 10_000  # as PostgreSQL has it
+POSTGRES_STARTUP_SECONDS_MAX = 10.0
+# A message has a statement of QUERY_CHARACTERS_MAX or its parameters, and arrives in one go.
+POSTGRES_MESSAGE_BYTES_MAX = 1024 * 1024
+POSTGRES_MESSAGE_SECONDS_MAX = 30.0
+POSTGRES_IDLE_SECONDS_MAX = 3600.0
+POSTGRES_STALL_SECONDS_MAX = 60.0  # of a client that takes nothing of its answer
+# pgjdbc keeps 256 prepared statements.
+POSTGRES_STATEMENTS_MAX = 300
+POSTGRES_PORTALS_MAX = 32
+POSTGRES_SETTINGS_MAX = 100
+# Answers that clients have not read yet, of all connections.
+POSTGRES_HELD_BYTES_MAX = 256 * 1024 * 1024
+POSTGRES_COLUMNS_MAX = 1_664  # as PostgreSQL has it
+
 # Concurrent reads of tables for requests (as_of, explain, diff, changes that are no longer in
 # memory): each may hold a whole state.
 TABLE_READS_MAX = 4

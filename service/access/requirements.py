@@ -19,7 +19,7 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from fastapi import Request
@@ -134,10 +134,18 @@ class Access:
 
         A stream calls it again and again, because it outlives the check of its request.
         """
-        token: str | None = request.state.token
+        return partial(self.is_admitted, request.state.token)
+
+    def is_admitted(self, token: str | None) -> bool:
+        """Return whether the token with this hash is valid; None is valid on an open service."""
         if token is None:
-            return self.admits_everybody
-        return lambda: self._tokens.find_role_by_hash(token) is not None
+            return self.admits_everybody()
+        return self._tokens.find_role_by_hash(token) is not None
+
+    def find_token(self, token: str) -> tuple[str, Role, str] | None:
+        """Return name, role and hash of a token; None if it is not valid."""
+        known = self._tokens.find_role(token)
+        return None if known is None else (*known, hash_secret(token))
 
     # --- browsers -------------------------------------------------------------------------------
 

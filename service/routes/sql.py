@@ -8,7 +8,7 @@ import json
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from schemas.process.statements import StatementRequest
+from schemas.process.statements import StatementReply, StatementRequest
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.answers.event_stream import wait_for_disconnect
@@ -16,7 +16,7 @@ from service.documents import SqlAnswer
 from service.routes.answering import parse_body
 from service.routes.examples import SQL_ANSWER, describe_body, describe_responses
 from service.runtime import runtime_of
-from service.sql.workers import SqlAnswered, make_refusal
+from service.sql.workers import StatementProblem
 
 router = APIRouter(prefix="/v1", tags=["results"])
 
@@ -52,13 +52,15 @@ async def answer_sql(request: Request) -> Response:
     """
     request.state.reads = ()  # a refused statement read no table
     statement = await parse_body(request, StatementRequest)
-    body, epochs = await _answer_while_wanted(request, statement)
-    request.state.reads = tuple(epochs)
-    headers = {"Retally-Epochs": json.dumps(epochs)}
+    reply, body = await _answer_while_wanted(request, statement)
+    request.state.reads = tuple(reply.epochs)
+    headers = {"Retally-Epochs": json.dumps(reply.epochs)}
     return Response(body, media_type=_MEDIA[statement.format], headers=headers)
 
 
-async def _answer_while_wanted(request: Request, statement: StatementRequest) -> SqlAnswered:
+async def _answer_while_wanted(
+    request: Request, statement: StatementRequest
+) -> tuple[StatementReply, bytes]:
     """Return the answer of a statement; give it up if the client closes the connection."""
     left = asyncio.create_task(wait_for_disconnect(request.receive))
     work = asyncio.create_task(_answer_when_free(request, statement))
@@ -71,10 +73,12 @@ async def _answer_while_wanted(request: Request, statement: StatementRequest) ->
     try:
         return await work
     except asyncio.CancelledError:
-        raise make_refusal("the client has closed the connection") from None
+        raise StatementProblem("the client has closed the connection", "57014") from None
 
 
-async def _answer_when_free(request: Request, statement: StatementRequest) -> SqlAnswered:
-    runtime = runtime_of(request)
-    async with runtime.sql_queue.hold(request):
+async def _answer_when_free(
+    request: Request, statement: StatementRequest
+) -> tuple[StatementReply, bytes]:
+    runtime, state = runtime_of(request), request.state
+    async with runtime.sql_queue.hold(state.who, state.role, state.by == "loopback"):
         return await runtime.sql_workers.answer(statement)

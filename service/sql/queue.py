@@ -15,8 +15,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from fastapi import Request
-
 from schemas import limits
 from schemas.limits import SQL_AT_ONCE_MAX, SQL_AT_ONCE_OF_ADMINS
 from service.access.tokens import Role
@@ -41,10 +39,12 @@ class SqlQueue:
         self._waiting: dict[str, deque[_Client]] = {}  # by name; its next turn comes first
 
     @asynccontextmanager
-    async def hold(self, request: Request) -> AsyncIterator[None]:
-        """Hold a slot within a with statement; raise a Problem if there is none for too long."""
-        state = request.state
-        client = _Client(state.who, state.role >= Role.ADMIN, state.by == "loopback")
+    async def hold(self, name: str, role: Role, shared: bool) -> AsyncIterator[None]:
+        """Hold a slot within a with statement; raise a Problem if there is none for too long.
+
+        `shared` means that other clients have the same name.
+        """
+        client = _Client(name, role >= Role.ADMIN, shared)
         if self._may_start(client):
             self._held[client.name] += 1
         else:

@@ -16,10 +16,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -42,11 +40,14 @@ _ENDED = "the statement took more time or memory than it may; ask for less"
 _FAILED = "the statement cannot be answered; the log of the service says why"
 
 
-class SqlAnswered(NamedTuple):
-    """An answer in its format, and the epoch of each table that it read."""
+class StatementProblem(Problem):
+    """A statement has no answer; `sqlstate` and `position` are for PostgreSQL's clients."""
 
-    body: bytes
-    epochs: Mapping[str, int]
+    def __init__(self, detail: str, sqlstate: str, position: int | None = None) -> None:
+        errors = [{"path": "sql", "message": detail}]
+        super().__init__("sql-refused", 422, detail, errors=errors)
+        self.sqlstate = sqlstate
+        self.position = position
 
 
 class WorkerEnded(Exception):
@@ -107,8 +108,8 @@ class SqlWorkers:
         """Start the first worker soon, unless a statement starts it before."""
         asyncio.get_running_loop().call_later(limits.SQL_WARM_AFTER_SECONDS, self._keep_one_idle)
 
-    async def answer(self, request: StatementRequest) -> SqlAnswered:
-        """Return the answer of a statement; raise a Problem if there is none.
+    async def answer(self, request: StatementRequest) -> tuple[StatementReply, bytes]:
+        """Return the answer of a statement; raise a StatementProblem if there is none.
 
         If it is cancelled, its worker ends. The caller bounds how many run at once.
         """
@@ -118,9 +119,10 @@ class SqlWorkers:
             async with asyncio.timeout(_SECONDS_MAX):
                 reply, body = await worker.query(request)
         except WorkerEnded:
-            raise make_refusal(_ENDED) from None
+            raise StatementProblem(_ENDED, "53000") from None
         except TimeoutError:
-            raise make_refusal(f"no answer in {_SECONDS_MAX:g} s; ask for less") from None
+            late = f"no answer in {_SECONDS_MAX:g} s; ask for less"
+            raise StatementProblem(late, "57014") from None
         else:
             if reply.last:
                 worker.close()
@@ -128,10 +130,10 @@ class SqlWorkers:
             self._give_back(worker)
         if reply.outcome == "failed":
             log.error("a statement failed: %s", reply.reason)
-            raise make_refusal(_FAILED)
+            raise StatementProblem(_FAILED, "XX000")
         if reply.outcome == "refused":
-            raise make_refusal(reply.reason)
-        return SqlAnswered(body, reply.epochs)
+            raise StatementProblem(reply.reason, reply.code, reply.position)
+        return reply, body
 
     def close(self) -> None:
         """End the spawner; the workers end when the service does."""
@@ -156,7 +158,7 @@ class SqlWorkers:
         except (WorkerEnded, OSError) as error:
             self._count -= 1
             log.error("no SQL worker has started: %s", error)
-            raise make_refusal(_FAILED) from None
+            raise StatementProblem(_FAILED, "XX000") from None
         except BaseException:
             self._count -= 1
             raise
@@ -229,9 +231,3 @@ class SqlWorkers:
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONUTF8": "1"},
             )
-
-
-def make_refusal(detail: str) -> Problem:
-    """Return the problem of a statement that has no answer."""
-    errors = [{"path": "sql", "message": detail}]
-    return Problem("sql-refused", 422, detail[: limits.REASON_CHARACTERS_MAX], errors=errors)

@@ -202,7 +202,7 @@ def commit(repository: Path, subject: str) -> None:
 def clone_of(upstream: Path, target: Path) -> Path:
     """Clone it, and set what the reader sets: free ports."""
     _git(upstream, "clone", "--quiet", ".", str(target))
-    for name in ("SERVICE_PORT", "SPARK_UI_PORT", "KAFKA_PORT"):
+    for name in ("SERVICE_PORT", "POSTGRES_PORT", "SPARK_UI_PORT", "KAFKA_PORT"):
         change_setting(target, name, str(free_port()))
     return target
 

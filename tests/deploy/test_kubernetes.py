@@ -121,8 +121,9 @@ def test_the_service_finds_the_pod_and_there_is_one() -> None:
     labels = SET["spec"]["template"]["metadata"]["labels"]
     assert OBJECTS["Service"]["spec"]["selector"] == labels
     assert SET["spec"]["selector"]["matchLabels"] == labels
-    (port,) = OBJECTS["Service"]["spec"]["ports"]
-    assert (port["port"], port["targetPort"]) == (options().port, CONTAINER["ports"][0]["name"])
+    ports = [(port["port"], port["targetPort"]) for port in OBJECTS["Service"]["spec"]["ports"]]
+    names = [port["name"] for port in CONTAINER["ports"]]
+    assert ports == list(zip((options().port, options().pg_port), names, strict=True))
     assert SET["spec"]["replicas"] == 1
     assert SET["spec"]["serviceName"] == OBJECTS["Service"]["metadata"]["name"]
 

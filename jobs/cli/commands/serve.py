@@ -56,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
         connections=load_connections(options.connections, options.brokers),
         host=options.host,
         port=options.port,
+        postgres_port=options.pg_port,
         master=options.master,
         brokers=options.brokers,
         connections_file=options.connections,

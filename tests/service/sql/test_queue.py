@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from starlette.requests import Request
 
 from schemas import limits
 from service.access.tokens import Role
@@ -15,8 +14,8 @@ from service.problems import Problem
 from service.sql.queue import SqlQueue
 
 
-def of(who: str, role: Role = Role.VIEWER, by: str = "token") -> Request:
-    return Request({"type": "http", "state": {"who": who, "role": role, "by": by}})
+def of(who: str, role: Role = Role.VIEWER, by: str = "token") -> tuple[str, Role, bool]:
+    return who, role, by == "loopback"
 
 
 @pytest.fixture(autouse=True)
@@ -25,9 +24,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def refused(queue: SqlQueue, request: Request, reason: str) -> AsyncIterator[None]:
+async def refused(
+    queue: SqlQueue, client: tuple[str, Role, bool], reason: str
+) -> AsyncIterator[None]:
     with pytest.raises(Problem, match=reason):
-        async with queue.hold(request):
+        async with queue.hold(*client):
             pass
     yield
 
@@ -36,14 +37,14 @@ def test_a_token_holds_one_slot_and_others_leave_one_for_admins() -> None:
     async def check() -> None:
         queue = SqlQueue()
         async with AsyncExitStack() as held:
-            await held.enter_async_context(queue.hold(of("ana")))
+            await held.enter_async_context(queue.hold(*of("ana")))
             async with refused(queue, of("ana"), "other statements are being answered"):
-                await held.enter_async_context(queue.hold(of("ben", Role.OPERATOR)))
+                await held.enter_async_context(queue.hold(*of("ben", Role.OPERATOR)))
             async with refused(queue, of("eva"), "for 0.05 s"):
-                await held.enter_async_context(queue.hold(of("root", Role.ADMIN)))
+                await held.enter_async_context(queue.hold(*of("root", Role.ADMIN)))
             async with refused(queue, of("root2", Role.ADMIN), "for 0.05 s"):
                 pass
-        async with queue.hold(of("ana")):
+        async with queue.hold(*of("ana")):
             pass
 
     asyncio.run(check())
@@ -55,7 +56,7 @@ def test_on_an_open_service_each_client_may_use_all_slots() -> None:
         local = of("local", Role.ADMIN, "loopback")
         async with AsyncExitStack() as held:
             for _ in range(3):
-                await held.enter_async_context(queue.hold(local))
+                await held.enter_async_context(queue.hold(*local))
             async with refused(queue, local, "other statements"):
                 pass
 
@@ -67,20 +68,20 @@ def test_who_waits_is_answered_in_turn_with_the_tokens(monkeypatch: pytest.Monke
     order: list[str] = []
 
     async def ask(queue: SqlQueue, who: str) -> None:
-        async with queue.hold(of(who)):
+        async with queue.hold(*of(who)):
             order.append(who)
             await asyncio.sleep(0)
 
     async def check() -> None:
         queue = SqlQueue()
-        async with queue.hold(of("x")), queue.hold(of("y")):
+        async with queue.hold(*of("x")), queue.hold(*of("y")):
             asked = [asyncio.create_task(ask(queue, who)) for who in ("a", "a", "a", "b", "c")]
             await asyncio.sleep(0.01)
             assert not order
             asked[1].cancel()  # the client has left
         await asyncio.gather(*asked, return_exceptions=True)
         assert sorted(order) == ["a", "a", "b", "c"] and order[-1] == "a"
-        async with queue.hold(of("a")), queue.hold(of("b")):  # all slots are free again
+        async with queue.hold(*of("a")), queue.hold(*of("b")):  # all slots are free again
             pass
 
     asyncio.run(check())
@@ -90,8 +91,8 @@ def test_a_slot_that_arrives_with_the_end_of_its_client_is_free_again() -> None:
     async def check() -> None:
         queue = SqlQueue()
         for _ in range(3):
-            async with queue.hold(of("a")), queue.hold(of("b")):
-                waiting = asyncio.create_task(queue.hold(of("c")).__aenter__())
+            async with queue.hold(*of("a")), queue.hold(*of("b")):
+                waiting = asyncio.create_task(queue.hold(*of("c")).__aenter__())
                 await asyncio.sleep(0)
             waiting.cancel()  # after it was given the slot
             with pytest.raises(asyncio.CancelledError):
@@ -106,8 +107,8 @@ def test_no_more_wait_than_can_be_answered(monkeypatch: pytest.MonkeyPatch) -> N
 
     async def check() -> None:
         queue = SqlQueue()
-        async with queue.hold(of("a")):
-            asked = [asyncio.create_task(queue.hold(of("a")).__aenter__()) for _ in range(2)]
+        async with queue.hold(*of("a")):
+            asked = [asyncio.create_task(queue.hold(*of("a")).__aenter__()) for _ in range(2)]
             await asyncio.sleep(0)
             async with refused(queue, of("a"), "2 statements of this token are waiting"):
                 pass

@@ -54,6 +54,7 @@ class Served:
     address: str
     token: str | None = None
     pids: list[int] = field(default_factory=list)
+    postgres: str = ""  # the address for PostgreSQL's clients, with --pg-port
 
     @classmethod
     def start(
@@ -77,7 +78,8 @@ class Served:
         with open(output) as stdout:
             line = stdout.readline()
         assert line.startswith("ready "), line
-        return cls(data, process, line.split()[1], token)
+        _, address, *others = line.split()
+        return cls(data, process, address, token, postgres=others[0] if others else "")
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,1 @@
+"""SQL over results as PostgreSQL's clients ask and read it."""

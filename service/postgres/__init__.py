@@ -1,0 +1,1 @@
+"""PostgreSQL's protocol: results for every tool that reads from a PostgreSQL server."""
