@@ -14,18 +14,17 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from kafka import KafkaConsumer, TopicPartition
 
 from jobs.core.publish.protocol import EpochToPublish, Progress
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.publisher.handle import Publisher
 from schemas.table.changelog import progress_topic
-from tests.support.publisher_configuration import PARTITIONS
+from tests.support.publisher_configuration import PARTITIONS, configuration
 from tests.support.tables.kafka_partition import partition_of
+from tests.support.topics import committed_records
 
 WAIT_SECONDS = 60
 Row = dict[str, Any]
-Start = Callable[..., Publisher]
 
 
 # --- epochs of a small table ------------------------------------------------------------------
@@ -115,36 +114,15 @@ class Seen:
     seq: int
 
 
-def settled(address: str, topic: str) -> bool:
-    """Commits are answered a moment before the last partition knows of them."""
-    with KafkaAdmin({"bootstrap_servers": [address]}) as admin:
-        return admin.end_offsets(topic) == admin.end_offsets(topic, read_committed=False)
-
-
 def records(address: str, topic: str, *, while_open: bool = False) -> list[Seen]:
     """All committed records, partition by partition in order of their offsets."""
     if not while_open:
-        wait_until(lambda: settled(address, topic))
-    consumer = KafkaConsumer(
-        bootstrap_servers=[address],
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-    )
-    try:
-        numbers = sorted(consumer.partitions_for_topic(topic) or ())
-        places = [TopicPartition(topic, number) for number in numbers]
-        consumer.assign(places)
-        consumer.seek_to_beginning(*places)
-        ends = consumer.end_offsets(places)
-        found = []
-        deadline = time.monotonic() + WAIT_SECONDS
-        while any(consumer.position(place) < ends[place] for place in places):
-            assert time.monotonic() < deadline
-            for batch in consumer.poll(timeout_ms=200).values():
-                found += [seen(record) for record in batch]
-    finally:
-        consumer.close()
+        with KafkaAdmin({"bootstrap_servers": [address]}) as admin:
+            # Commits are answered a moment before the last partition knows of them.
+            wait_until(
+                lambda: admin.end_offsets(topic) == admin.end_offsets(topic, read_committed=False)
+            )
+    found = map(seen, committed_records(address, topic))
     return sorted(found, key=lambda record: (record.partition, record.offset))
 
 
@@ -155,34 +133,50 @@ def seen(record: Any) -> Seen:
     return Seen(record.partition, record.offset, record.key, value, epoch, seq)
 
 
-def progress_of(address: str, topic: str) -> list[Progress]:
-    return [
-        msgspec.convert(record.value, Progress)
-        for record in records(address, progress_topic(topic))
-    ]
+@dataclass
+class Publishing:
+    """Publishers of a small table, and the topic to which they publish."""
 
+    address: str
+    topic: str
+    table: SmallTable
+    started: list[Publisher] = field(default_factory=list)
 
-def assert_exactly_the_changelog(address: str, topic: str, table: SmallTable) -> None:
-    """Every row once, in its key's partition, in order there, -U directly before its +U."""
-    found = records(address, topic)
-    in_order = sorted(found, key=lambda record: (record.epoch, record.seq))
-    rows = [
-        (record.epoch, record.seq, record.value["op"], record.value["row"]) for record in in_order
-    ]
-    assert rows == table.expected()
-    for record in found:
-        assert record.key == msgspec.json.encode({"name": record.value["row"]["name"]})
-        assert record.partition == partition_of(record.key, PARTITIONS)
-        assert (record.value["epoch"], record.value["seq"]) == (record.epoch, record.seq)
-    for before, after in pairwise(found):
-        if before.partition == after.partition:
-            assert (before.epoch, before.seq) < (after.epoch, after.seq)
-        if before.value["op"] == "-U":
-            assert (after.partition, after.key, after.value["op"]) == (
-                before.partition,
-                before.key,
-                "+U",
-            )
+    def start(self, **changed: Any) -> Publisher:
+        """Start a publisher, which the fixture ends if the test does not."""
+        self.started.append(Publisher(configuration(self.address, self.topic, **changed)))
+        self.started[-1].start(WAIT_SECONDS)
+        return self.started[-1]
+
+    def records(self, topic: str | None = None) -> list[Seen]:
+        return records(self.address, topic or self.topic)
+
+    def progress(self) -> list[Progress]:
+        found = self.records(progress_topic(self.topic))
+        return [msgspec.convert(record.value, Progress) for record in found]
+
+    def must_be_exact(self, topic: str | None = None) -> None:
+        """Every row once, in its key's partition, in order there, -U directly before its +U."""
+        found = self.records(topic)
+        in_order = sorted(found, key=lambda record: (record.epoch, record.seq))
+        rows = [
+            (record.epoch, record.seq, record.value["op"], record.value["row"])
+            for record in in_order
+        ]
+        assert rows == self.table.expected()
+        for record in found:
+            assert record.key == msgspec.json.encode({"name": record.value["row"]["name"]})
+            assert record.partition == partition_of(record.key, PARTITIONS)
+            assert (record.value["epoch"], record.value["seq"]) == (record.epoch, record.seq)
+        for before, after in pairwise(found):
+            if before.partition == after.partition:
+                assert (before.epoch, before.seq) < (after.epoch, after.seq)
+            if before.value["op"] == "-U":
+                assert (after.partition, after.key, after.value["op"]) == (
+                    before.partition,
+                    before.key,
+                    "+U",
+                )
 
 
 def publish(publisher: Publisher, *epochs: EpochToPublish) -> None:

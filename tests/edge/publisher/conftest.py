@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from jobs.edge.process.broker import Broker
-from jobs.edge.publisher.handle import Publisher
-from tests.support.published_changelog import WAIT_SECONDS, SmallTable, Start
-from tests.support.publisher_configuration import configuration
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> SmallTable:
-    return SmallTable(tmp_path)
+from tests.support.published_changelog import Publishing, SmallTable
 
 
 @pytest.fixture
@@ -29,16 +21,8 @@ def marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def start(broker: Broker, topic: str) -> Iterator[Start]:
-    """Starts publishers, and lets none of them outlive the test."""
-    started: list[Publisher] = []
-
-    def run(**changed: Any) -> Publisher:
-        publisher = Publisher(configuration(broker.address, topic, **changed))
-        started.append(publisher)
-        publisher.start(WAIT_SECONDS)
-        return publisher
-
-    yield run
-    for publisher in started:
+def made(broker: Broker, topic: str, tmp_path: Path) -> Iterator[Publishing]:
+    made = Publishing(broker.address, topic, SmallTable(tmp_path))
+    yield made
+    for publisher in made.started:
         publisher.kill()

@@ -30,15 +30,12 @@ from schemas import limits
 from schemas.table.changelog import SinkFormat, progress_topic
 from tests.support.published_changelog import (
     WAIT_SECONDS,
+    Publishing,
     Row,
     Seen,
     SmallTable,
-    Start,
-    assert_exactly_the_changelog,
     failed_with,
-    progress_of,
     publish,
-    records,
     wait_until,
 )
 from tests.support.publisher_configuration import PARTITIONS, configuration, sink_topic
@@ -51,14 +48,12 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 # --- the formats ------------------------------------------------------------------------------
 
 
-def test_the_changelog_arrives_once_in_order_with_updates_together(
-    broker: Broker, topic: str, start: Start, table: SmallTable
-) -> None:
-    publisher = start()
-    publish(publisher, *(table.commit(size) for size in (300, 1, 0, 200)))
+def test_the_changelog_arrives_once_in_order_with_updates_together(made: Publishing) -> None:
+    publisher = made.start()
+    publish(publisher, *(made.table.commit(size) for size in (300, 1, 0, 200)))
     assert publisher.published == 4
     publisher.stop()
-    assert_exactly_the_changelog(broker.address, topic, table)
+    made.must_be_exact()
 
 
 def latest(image: dict[bytes, Row], record: Seen) -> None:
@@ -93,31 +88,30 @@ def latest(image: dict[bytes, Row], record: Seen) -> None:
 
 
 @pytest.mark.parametrize("name", quick(get_args(SinkFormat), ["changelog-json", "upsert-json"]))
-def test_the_folded_topic_is_the_table(
-    broker: Broker, topic: str, start: Start, table: SmallTable, name: SinkFormat
-) -> None:
-    publish(start(sinks=[sink_topic(topic, format=name)]), *(table.commit(100) for _ in range(4)))
+def test_the_folded_topic_is_the_table(made: Publishing, name: SinkFormat) -> None:
+    publish(
+        made.start(sinks=[sink_topic(made.topic, format=name)]),
+        *(made.table.commit(100) for _ in range(4)),
+    )
     image: dict[bytes, Row] = {}
-    for record in records(broker.address, topic):
+    for record in made.records():
         latest(image, record)
-    assert sorted(row["name"] for row in image.values()) == sorted(table.rows)
-    assert {row["name"]: row["n"] for row in image.values()} == table.rows
+    assert sorted(row["name"] for row in image.values()) == sorted(made.table.rows)
+    assert {row["name"]: row["n"] for row in image.values()} == made.table.rows
 
 
-def test_topics_are_created_as_their_contents_need(
-    broker: Broker, topic: str, start: Start
-) -> None:
-    start(sinks=[sink_topic(topic, format="upsert-json")])
-    with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
-        changelog, progress = admin.topic(topic), admin.topic(progress_topic(topic))
+def test_topics_are_created_as_their_contents_need(made: Publishing) -> None:
+    made.start(sinks=[sink_topic(made.topic, format="upsert-json")])
+    with KafkaAdmin({"bootstrap_servers": [made.address]}) as admin:
+        changelog, progress = admin.topic(made.topic), admin.topic(progress_topic(made.topic))
     assert changelog is not None
     assert progress is not None
     assert (changelog.partitions, progress.partitions) == (PARTITIONS, 1)
-    assert policies(broker, topic, progress_topic(topic)) == ["compact", "compact"]
+    assert policies(made.address, made.topic, progress_topic(made.topic)) == ["compact", "compact"]
 
 
-def policies(broker: Broker, *topics: str) -> list[str]:
-    client = KafkaAdminClient(bootstrap_servers=[broker.address])
+def policies(address: str, *topics: str) -> list[str]:
+    client = KafkaAdminClient(bootstrap_servers=[address])
     try:
         found = client.describe_configs([ConfigResource("topic", name) for name in topics])
         return [found["topic"][name]["cleanup.policy"]["value"] for name in topics]
@@ -128,11 +122,9 @@ def policies(broker: Broker, *topics: str) -> list[str]:
 # --- progress ---------------------------------------------------------------------------------
 
 
-def test_the_watermark_of_an_epoch_follows_after_all_its_rows(
-    broker: Broker, topic: str, start: Start, table: SmallTable
-) -> None:
-    publish(start(transaction_records=100), table.commit(20), table.commit(200))
-    progress = progress_of(broker.address, topic)
+def test_the_watermark_of_an_epoch_follows_after_all_its_rows(made: Publishing) -> None:
+    publish(made.start(transaction_records=100), made.table.commit(20), made.table.commit(200))
+    progress = made.progress()
     assert [each.complete for each in progress[-3:]] == [False, False, True]
     assert [each.watermark for each in progress[-3:]] == [1_000, 1_000, 2_000]
     assert [each.epoch for each in progress[-3:]] == [2, 2, 2]
@@ -141,12 +133,12 @@ def test_the_watermark_of_an_epoch_follows_after_all_its_rows(
 
 
 def test_the_progress_has_for_each_epoch_when_it_was_appended_committed_and_published(
-    broker: Broker, topic: str, start: Start, table: SmallTable
+    made: Publishing,
 ) -> None:
     began = int(time.time() * 1_000)
-    publisher = start()
-    publish(publisher, *(table.commit(5) for _ in range(6)))  # several in one transaction
-    found = [times for each in progress_of(broker.address, topic) for times in each.times]
+    publisher = made.start()
+    publish(publisher, *(made.table.commit(5) for _ in range(6)))  # several in one transaction
+    found = [times for each in made.progress() for times in each.times]
     assert [times.epoch for times in found] == [1, 2, 3, 4, 5, 6]
     assert [times.appended_ms for times in found] == [4_000 * n for n in range(1, 7)]
     assert [times.committed_ms for times in found] == [5_000 * n for n in range(1, 7)]
@@ -158,40 +150,38 @@ def test_the_progress_has_for_each_epoch_when_it_was_appended_committed_and_publ
     assert publisher.take_latencies() == {}
 
 
-def test_an_epoch_without_records_has_no_latency(
-    broker: Broker, topic: str, start: Start, table: SmallTable
-) -> None:
-    publisher = start()
-    publish(publisher, msgspec.structs.replace(table.commit(5), appended_ms=None))
-    (times,) = progress_of(broker.address, topic)[-1].times
+def test_an_epoch_without_records_has_no_latency(made: Publishing) -> None:
+    publisher = made.start()
+    publish(publisher, msgspec.structs.replace(made.table.commit(5), appended_ms=None))
+    (times,) = made.progress()[-1].times
     assert (times.appended_ms, times.latency_ms) == (None, None)
     assert publisher.take_latencies() == {}
 
 
-def test_an_epoch_that_would_leave_a_gap_is_refused(start: Start, table: SmallTable) -> None:
-    publisher = start()
-    epochs = [table.commit(5) for _ in range(3)]
+def test_an_epoch_that_would_leave_a_gap_is_refused(made: Publishing) -> None:
+    publisher = made.start()
+    epochs = [made.table.commit(5) for _ in range(3)]
     publish(publisher, epochs[0])
     publisher.send(epochs[2])
     failed_with(publisher, "gap")
 
 
 def test_epochs_that_wait_together_share_a_transaction(
-    broker: Broker, topic: str, start: Start, table: SmallTable, monkeypatch: pytest.MonkeyPatch
+    made: Publishing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RETALLY_FAILPOINTS", "publish_produced=stall:1@1")
-    publish(start(), *(table.commit(5) for _ in range(12)))
-    assert_exactly_the_changelog(broker.address, topic, table)
-    assert len(progress_of(broker.address, topic)) <= 1 + 4
+    publish(made.start(), *(made.table.commit(5) for _ in range(12)))
+    made.must_be_exact()
+    assert len(made.progress()) <= 1 + 4
 
 
 def test_a_full_backlog_makes_the_driver_wait(
-    start: Start, table: SmallTable, monkeypatch: pytest.MonkeyPatch
+    made: Publishing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PUBLISH_BACKLOG_EPOCHS_MAX", 2)
     monkeypatch.setenv("RETALLY_FAILPOINTS", "publish_produced=stall:0.5@1")
-    publisher = start()
-    epochs = [table.commit(5) for _ in range(3)]
+    publisher = made.start()
+    epochs = [made.table.commit(5) for _ in range(3)]
     started = time.monotonic()
     for epoch in epochs[:2]:
         publisher.send(epoch)
@@ -205,26 +195,26 @@ def test_a_full_backlog_makes_the_driver_wait(
 
 
 def test_at_least_once_repeats_only_what_can_be_recognised(
-    broker: Broker, topic: str, start: Start, table: SmallTable, monkeypatch: pytest.MonkeyPatch
+    made: Publishing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delivery: Literal["at_least_once"] = "at_least_once"
-    publish(start(delivery=delivery), table.commit(300))
+    publish(made.start(delivery=delivery), made.table.commit(300))
     monkeypatch.setenv("RETALLY_FAILPOINTS", "publish_flushed=kill@2")  # @1 is the claim's
-    publisher = start(delivery=delivery)
-    publisher.send(table.commit(300))
+    publisher = made.start(delivery=delivery)
+    publisher.send(made.table.commit(300))
     failed_with(publisher, "died")
     monkeypatch.delenv("RETALLY_FAILPOINTS")
-    publish(start(delivery=delivery), table.epochs[1])
-    found = records(broker.address, topic)
-    assert len(found) > len(table.expected())
+    publish(made.start(delivery=delivery), made.table.epochs[1])
+    found = made.records()
+    assert len(found) > len(made.table.expected())
     once = {(record.epoch, record.seq): record.value for record in found}
     rows = [(*place, value["op"], value["row"]) for place, value in sorted(once.items())]
-    assert rows == table.expected()
+    assert rows == made.table.expected()
 
 
-def test_the_publisher_ends_with_its_driver(broker: Broker, topic: str, table: SmallTable) -> None:
+def test_the_publisher_ends_with_its_driver(made: Publishing) -> None:
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, broker.address, topic],
+        [sys.executable, "-c", PARENT, made.address, made.topic],
         cwd=CHECKOUT,
         stdout=subprocess.PIPE,
         text=True,
@@ -272,7 +262,7 @@ def test_the_publisher_survives_a_broker_that_is_killed(tmp_path: Path, topic: s
             publish(publisher, table.commit(100))
         finally:
             publisher.kill()
-        assert_exactly_the_changelog(own.address, topic, table)
+        Publishing(own.address, topic, table).must_be_exact()
 
 
 # --- the sink's identity ----------------------------------------------------------------------
@@ -292,46 +282,46 @@ def recreate(client: KafkaAdminClient, topic: str) -> None:
 
 
 def test_a_topic_that_is_made_again_stops_a_running_publisher(
-    broker: Broker, topic: str, start: Start, table: SmallTable, client: KafkaAdminClient
+    made: Publishing, client: KafkaAdminClient
 ) -> None:
-    publisher = start()
-    publish(publisher, table.commit(5))
-    recreate(client, topic)
-    publisher.send(table.commit(5))
+    publisher = made.start()
+    publish(publisher, made.table.commit(5))
+    recreate(client, made.topic)
+    publisher.send(made.table.commit(5))
     failed_with(publisher, "sink_changed")
-    assert records(broker.address, topic) == []
+    assert made.records() == []
 
 
 def test_a_start_refuses_a_topic_that_is_not_the_one_it_knew(
-    topic: str, start: Start, client: KafkaAdminClient
+    made: Publishing, client: KafkaAdminClient
 ) -> None:
-    start().stop()
-    known = client.describe_topics([topic])[0]["topic_id"]
-    recreate(client, topic)
+    made.start().stop()
+    known = client.describe_topics([made.topic])[0]["topic_id"]
+    recreate(client, made.topic)
     with pytest.raises(PublisherFailed, match="deleted and created again"):
-        start(sinks=[sink_topic(topic, topic_id=str(known))])
+        made.start(sinks=[sink_topic(made.topic, topic_id=str(known))])
 
 
 def test_a_start_does_not_create_a_topic_that_was_deleted(
-    topic: str, start: Start, client: KafkaAdminClient
+    made: Publishing, client: KafkaAdminClient
 ) -> None:
-    start().stop()
-    known = client.describe_topics([topic])[0]["topic_id"]
-    client.delete_topics([topic])
+    made.start().stop()
+    known = client.describe_topics([made.topic])[0]["topic_id"]
+    client.delete_topics([made.topic])
     with pytest.raises(PublisherFailed, match="deleted"):
-        start(sinks=[sink_topic(topic, topic_id=str(known))])
+        made.start(sinks=[sink_topic(made.topic, topic_id=str(known))])
 
 
 def test_more_partitions_stop_the_publisher_before_a_key_moves(
-    broker: Broker, topic: str, start: Start, table: SmallTable, client: KafkaAdminClient
+    made: Publishing, client: KafkaAdminClient
 ) -> None:
-    publisher = start()
-    publish(publisher, table.commit(20))
-    client.create_partitions({topic: PARTITIONS + 1})
-    wait_until(lambda: len(client.describe_topics([topic])[0]["partitions"]) > PARTITIONS)
-    publisher.send(table.commit(20))
+    publisher = made.start()
+    publish(publisher, made.table.commit(20))
+    client.create_partitions({made.topic: PARTITIONS + 1})
+    wait_until(lambda: len(client.describe_topics([made.topic])[0]["partitions"]) > PARTITIONS)
+    publisher.send(made.table.commit(20))
     failed_with(publisher, "sink_changed")
-    assert {record.epoch for record in records(broker.address, topic)} == {1}
+    assert {record.epoch for record in made.records()} == {1}
 
 
 def test_an_unreachable_broker_is_told_in_time() -> None:
