@@ -18,11 +18,17 @@ from tests.support.faults.tally import FaultTally
 
 pytestmark = pytest.mark.costly("hundreds of histories with faults, for one view and for several")
 
-SEEDS = 300
+SEEDS = 150
 CONTROL_SEEDS = 1_000
 
 
-@pytest.mark.parametrize("job", [SINGLE, SEVERAL], ids=["one query", "views"])
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(SINGLE, id="one query"),
+        pytest.param(SEVERAL, id="views", marks=pytest.mark.slow),
+    ],
+)
 def test_seeds_that_failed_once_hold(job: SimulatedJob) -> None:
     tally = FaultTally("simulation, known seeds", unit="turns")
     run_seeds(known_seeds(), tally, job)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import pytest
 
 from schemas.types.sql_types import SqlType
+from tests.support.examples import scale
 from tests.support.histories import aggregates as histories
 from tests.support.histories.aggregate_checks import DUCKDB, check_definitions, check_duckdb
 
-SAMPLE = 25
+SAMPLE = scale(50)
 
 
 @pytest.mark.parametrize("type_name", histories.WILD)

@@ -95,6 +95,7 @@ def test_a_start_that_another_writer_has_overtaken_is_fenced(
 
 
 @pytest.mark.broker
+@pytest.mark.slow
 def test_a_topic_inside_an_epoch_that_the_table_lacks_is_refused(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:

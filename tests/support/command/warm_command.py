@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from schemas import limits
 from tests.support.command.waiting import wait_readable
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
@@ -130,6 +131,8 @@ def serve(channel: socket.socket) -> None:
     """Fork a process for each command, until the tests have ended."""
     for name in _IMPORTED:
         import_module(name)
+    # Most services here answer no SQL; the first statement of one starts its workers.
+    limits.SQL_WARM_AFTER_SECONDS = 3_600.0
     # Those of native libraries (OpenBLAS, jemalloc) begin anew in a fork; ours would be missing.
     assert threading.active_count() == 1, threading.enumerate()
     gc.freeze()

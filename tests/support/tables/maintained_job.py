@@ -83,7 +83,7 @@ class MaintainedJob:
         while not done():
             assert time.monotonic() < end, "it took too long"
             self.maintenance.work(published)
-            time.sleep(0.01)
+            time.sleep(0.05)
 
     def merged(self, part: str) -> bool:
         return any(file.tier == 1 for file in self.live(part))
