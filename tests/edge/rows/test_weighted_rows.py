@@ -5,6 +5,7 @@ rows of all types ──► parcels, one value a fold task ──► unpacked: e
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from jobs.core.plan.bucket import bucket_of
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import WeightedRows, plain_indexes
 from jobs.core.sql.select import parse_query
+from jobs.core.values.change import Value
 from jobs.edge.rows import weighted_rows
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.weighted_rows import (
@@ -31,8 +33,27 @@ from jobs.edge.rows.weighted_rows import (
 )
 from schemas.types.arrow_values import from_arrow, to_arrow
 from schemas.types.sql_types import SqlType
-from tests.support.bucket_values import BUCKETS, VALUES
 from tests.support.jobs.parcels import sort_parcels
+
+BUCKETS = 4_096
+VALUES: dict[str, list[Value]] = {
+    "STRING": ["a", "", "é\u0000b", None],
+    "BOOLEAN": [True, False, None, True],
+    "TINYINT": [-128, 127, 0, None],
+    "BIGINT": [-(2**63), 2**63 - 1, 0, None],
+    "DECIMAL(10, 2)": [150, -5, 0, None],
+    "DECIMAL(38, 20)": [10**38 - 1, -1, 0, None],
+    "DECIMAL(38, 0)": [-(10**38) + 1, 10, 0, None],
+    "FLOAT": [0.10000000149011612, math.nan, -math.inf, 2.0**-149],
+    "DOUBLE": [0.1, 5e-324, 0.0, -1.7976931348623157e308],
+    "DATE": [18_395, -719_162, 0, None],
+    "TIME": ["12:38:35", "00:00:00", None, "23:59:59"],
+    "TIMESTAMP(3)": [1_589_373_515_477_000, -1_000, 0, None],
+    "TIMESTAMP_LTZ(6)": [1_589_373_515_477_001, -1, 0, None],
+    "TIMESTAMP(9)": ["2020-05-13 12:38:35.123456789", None, None, None],
+    "BINARY": [b"\x00\xff", b"", b"\x01", None],
+}
+
 
 TYPES = {f"c{i}": SqlType.parse(name) for i, name in enumerate(VALUES)}
 COLUMNS = [to_arrow(values, TYPES[f"c{i}"]) for i, values in enumerate(VALUES.values())]
