@@ -15,15 +15,15 @@ from fastapi.responses import Response
 
 from schemas.spec.file import spec_text
 from schemas.spec.job import JobSpec
+from schemas.types.json_types import JsonObject
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.documents import Job, Operation
 from service.problems import Problem
 from service.routes.answering import answer
-from service.routes.examples import JOB, describe_responses
+from service.routes.examples import describe_responses
 from service.routes.jobs import describe_job_status
 from service.routes.operations import (
-    OPERATION,
     RequestKey,
     answer_accepted,
     find_repeated,
@@ -37,16 +37,19 @@ from service.supervision.register import Actual, Desired, JobRecord
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
 State = Literal["keep", "replay", "drop"]
-_EVOLVE = {**OPERATION, "kind": "evolve", "arguments": {"state": "keep"}}
-_EVOLVE["result"] = {"job": "items", "epoch": 42, "changelog_rows": 26}
+_EVOLVE: JsonObject = {
+    "kind": "evolve",
+    "arguments": {"state": "keep"},
+    "result": {"job": "items", "epoch": 42, "changelog_rows": 26},
+}
 
 
 @router.post(
     "/jobs/{name}/approve",
     dependencies=[Depends(require_role(Role.ADMIN))],
     responses={
-        **describe_responses(Job, JOB, 404, 409, 412, 429),
-        **describe_responses(Operation, _EVOLVE, 404, 409, 412, 429, status=202),
+        **describe_responses(Job, 404, 409, 412, 429),
+        **describe_responses(Operation, 404, 409, 412, 429, status=202, **_EVOLVE),
     },
 )
 async def approve_spec(

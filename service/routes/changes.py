@@ -30,7 +30,7 @@ from service.documents import ChangePage
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges
 from service.live.table import LiveTable
 from service.problems import Problem
-from service.routes.examples import ROW, describe_responses
+from service.routes.examples import describe_responses
 from service.routes.views import open_view
 from service.runtime import runtime_of
 
@@ -38,14 +38,6 @@ router = APIRouter(
     prefix="/v1/jobs/{name}", tags=["changes"], dependencies=[Depends(require_role(Role.VIEWER))]
 )
 
-_CHANGE = {"op": "+U", "epoch": 41, "seq": 12884901889, "row": ROW}
-_PAGE = {
-    "changes": [_CHANGE],
-    "next": "41:9007199254740991:5f0c2e71",
-    "complete": True,
-    "epoch": 41,
-    "watermark": 1769860799999,
-}
 _NO_STORE = {"Cache-Control": "no-store"}
 _STREAM = (
     'event: change\nid: 41:12884901889:5f0c2e71\ndata: {"op":"+I","epoch":41,"row":{}}\n\n'
@@ -75,7 +67,7 @@ _MEDIA: dict[str, str | None] = {Media.EVENTS: _STREAM, Media.NDJSON: "{}\n", Me
 
 @router.get(
     "/changes",
-    responses=describe_responses(ChangePage, _PAGE, 404, 406, 409, 410, 422, 429, media=_MEDIA),
+    responses=describe_responses(ChangePage, 404, 406, 409, 410, 422, 429, media=_MEDIA),
 )
 async def read_changes(
     request: Request,

@@ -1,84 +1,29 @@
-"""The responses of routes in the OpenAPI document, with examples."""
+"""Bodies and responses of routes in the OpenAPI document: schemas and examples from structs.
+
+struct ──► schema
+      └──► fields ──► the values in examples.yaml ──► example
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
+import msgspec.yaml
+from msgspec import inspect
 
 from schemas.types.json_types import JsonObject
 from service.documents import Problem, make_reference
 
-SPEC_DOCUMENT = {
-    "name": "items",
-    "source": {"topic": "shop.product"},
-    "columns": {"id": "BIGINT", "name": "STRING", "cnt": "INT"},
-    "query": "SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name",
-    "sink": {"topic": "items-changes"},
-}
-VIEWS = {
-    "views": [
-        {
-            "name": "by-region",
-            "query": "SELECT region, MAX(cnt) AS top FROM product GROUP BY region",
-            "columns": ["region", "top"],
-            "sink": "shop-by-region",
-            "epoch": 41,
-            "groups": 5,
-        }
-    ]
-}
-ROW = {"name": "bolt", "sum_cnt": 36120, "top": 998, "n": 71}
-_JOB = {
-    "name": "items",
-    "revision": 1,
-    "desired": "RUNNING",
-    "actual": "RUNNING",
-    "since": "2026-01-31T12:00:00.000Z",
-    "reason": None,
-    "failure": None,
-    "failures": 0,
-    "retry_at": None,
-    "restart_needed": False,
-    "epoch": 41,
-    "watermark": 1769860799999,
-    "groups": 13,
-    "rates": {"read_per_second": 750.0, "changes_per_second": 310.0, "epochs_per_second": 1.0},
-}
-JOB = {**_JOB, "spec": {"name": "items", "source": {"topic": "shop.product"}}}
-JOBS = {"jobs": [_JOB], "next_cursor": None}
-VALID = {
-    "valid": True,
-    "columns": [{"name": "name", "type": "STRING"}],
-    "views": {"top": [{"name": "top", "type": "INT"}]},
-    "notes": [],
-    "spec": {"name": "items"},
-}
-SQL_ANSWER = {
-    "epochs": {"items": 41},
-    "columns": [{"name": "name", "type": "STRING"}],
-    "rows": [{"name": "bolt"}],
-}
-PLAN = {
-    "nodes": [
-        {
-            "id": "sink",
-            "type": "Sink",
-            "predecessors": ["table"],
-            "attributes": {"topic": "items-changes", "format": "changelog-json"},
-        }
-    ],
-    "views": {},
-}
-LOGS = {
-    "lines": [
-        {"time": "2026-01-31 12:00:00.000", "level": "INFO", "message": "epoch 41: 750 messages"}
-    ]
-}
+_VALUES = msgspec.yaml.decode(Path(__file__).with_suffix(".yaml").read_bytes())
+SPEC_DOCUMENT: JsonObject = _VALUES["structs"]["Job"]["spec"]
 _STATUS = {
     400: "The request cannot be parsed",
+    401: "No valid token",
+    403: "The role of the token is too low",
     404: "Not found",
     406: "Unsupported media type",
     409: "The job's state does not allow it",
@@ -91,49 +36,75 @@ _STATUS = {
     502: "The brokers advertise an address that is not allowed",
     503: "Temporarily unavailable",
 }
-
-
-def describe_responses(
-    document: type[msgspec.Struct] | None,
-    example: Any,
-    *problems: int,
-    status: int = 200,
-    media: Mapping[str, Any] = MappingProxyType({}),
-) -> dict[int | str, Any]:
-    """Return the responses of a route: success with an example, and the possible problems.
-
-    `media` are other media types of the response with their examples, None for binary data.
-    """
-    content: JsonObject = {}
-    if document is not None:
-        content["application/json"] = {"schema": make_reference(document), "example": example}
-    for name, shown in media.items():
-        schema = {"schema": {"type": "string", "format": "binary"}}
-        content[str(name)] = schema if shown is None else {"example": shown}
-    found: dict[int | str, Any] = {}
-    found[status] = {"description": "Success"} | ({"content": content} if content else {})
-    for each in sorted({401, 403, 422, *problems}):
-        descriptions = {401: "No valid token", 403: "The role of the token is too low"}
-        found[each] = {
-            "description": {**_STATUS, **descriptions}[each],
-            "content": {"application/problem+json": {"schema": make_reference(Problem)}},
-        }
-    return found
-
-
 # The response to a client that has the newest epoch already, without a body.
 NOT_MODIFIED: dict[int | str, Any] = {304: {"description": "Nothing newer than If-None-Match"}}
 
 
-def describe_body(
-    properties: JsonObject, example: JsonObject, required: list[str] | None = None
-) -> JsonObject:
-    """Return the schema of a body: a JSON object with these properties only."""
-    schema: JsonObject = {"type": "object", "properties": properties}
-    schema |= {"additionalProperties": False, "required": required or []}
+def describe_responses(
+    document: type[msgspec.Struct] | None,
+    *problems: int,
+    status: int = 200,
+    media: Mapping[str, Any] = MappingProxyType({}),
+    **shown: Any,
+) -> dict[int | str, Any]:
+    """Return the responses of a route: success with an example, and the possible problems.
+
+    `media` are other media types of the response with their examples, None for binary data. `shown`
+    are fields of the example that differ from those of other routes.
+    """
+    content: JsonObject = {}
+    if document is not None:
+        example = make_example(document) | shown
+        content["application/json"] = {"schema": make_reference(document), "example": example}
+    for name, text in media.items():
+        schema = {"schema": {"type": "string", "format": "binary"}}
+        content[str(name)] = schema if text is None else {"example": text}
+    found: dict[int | str, Any] = {}
+    found[status] = {"description": "Success"} | ({"content": content} if content else {})
+    for each in sorted({401, 403, 422, *problems}):
+        problem = {"application/problem+json": {"schema": make_reference(Problem)}}
+        found[each] = {"description": _STATUS[each], "content": problem}
+    return found
+
+
+def describe_body(form: type[msgspec.Struct]) -> JsonObject:
+    """Return the schema of a body, with an example."""
+    _, schemas = msgspec.json.schema_components((form,))
+    schema = schemas[form.__name__]
+    del schema["title"]  # generated clients name a body by its route
+    content = {"application/json": {"schema": schema, "example": make_example(form)}}
+    return {"requestBody": {"required": bool(schema["required"]), "content": content}}
+
+
+def make_example(document: type[msgspec.Struct]) -> JsonObject:
+    """Return an example of a document."""
+    known = inspect.type_info(document)
+    assert isinstance(known, inspect.StructType)
+    own, common = _VALUES["structs"].get(document.__name__, {}), _VALUES["fields"]
     return {
-        "requestBody": {
-            "required": bool(required),
-            "content": {"application/json": {"schema": schema, "example": example}},
-        }
+        name: own[name] if name in own else common[name] if name in common else _of_type(field.type)
+        for field in known.fields
+        for name in [field.encode_name]
+        if field.required or name in own
     }
+
+
+def _of_type(kind: inspect.Type) -> Any:
+    """Return a value of a type; None if that is one."""
+    match kind:
+        case inspect.StructType(cls):
+            return make_example(cls)
+        case inspect.ListType(inspect.StructType(cls)):
+            return [make_example(cls)]
+        case inspect.ListType():
+            return []
+        case inspect.LiteralType(values):
+            return values[0]
+        case inspect.BoolType():
+            return False
+        case inspect.IntType():
+            return 0
+        case inspect.DictType():
+            return {}
+    assert isinstance(kind, inspect.AnyType | inspect.UnionType), "add a value to examples.yaml"
+    return None

@@ -19,7 +19,7 @@ from service.access.tokens import Role
 from service.documents import Job, JobPlan, Jobs, Level, Logs, ResultColumn, Valid
 from service.problems import Problem, describe_spec_problem
 from service.routes.answering import answer
-from service.routes.examples import JOB, JOBS, LOGS, PLAN, SPEC_DOCUMENT, VALID, describe_responses
+from service.routes.examples import SPEC_DOCUMENT, describe_responses
 from service.routes.views import find_view_record, require_whole_job
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
@@ -68,7 +68,7 @@ async def describe_job_status(runtime: Runtime, record: JobRecord) -> dict[str, 
     "/jobs:validate",
     dependencies=[_viewer],
     openapi_extra=_SPEC_BODY,
-    responses=describe_responses(Valid, VALID, 413, 422, 429),
+    responses=describe_responses(Valid, 413, 422, 429),
 )
 async def validate_spec(request: Request) -> Response:
     """Check a spec; every error has its line and column.
@@ -95,7 +95,7 @@ async def validate_spec(request: Request) -> Response:
 @router.get(
     "/schema",
     dependencies=[_viewer],
-    responses=describe_responses(None, None, media={"application/json": _SCHEMA_EXAMPLE}),
+    responses=describe_responses(None, media={"application/json": _SCHEMA_EXAMPLE}),
     tags=["service"],
 )
 async def get_schema() -> JsonObject:
@@ -103,7 +103,7 @@ async def get_schema() -> JsonObject:
     return spec_schema()
 
 
-@router.get("/jobs", dependencies=[_viewer], responses=describe_responses(Jobs, JOBS))
+@router.get("/jobs", dependencies=[_viewer], responses=describe_responses(Jobs))
 async def list_jobs(
     request: Request,
     state: Annotated[str | None, Query(description="only jobs in this actual state")] = None,
@@ -131,8 +131,8 @@ async def list_jobs(
     dependencies=[_admin],
     openapi_extra=_SPEC_BODY,
     responses={
-        **describe_responses(Job, JOB, 409, 412, 413, 422),
-        **describe_responses(Job, JOB, status=201),
+        **describe_responses(Job, 409, 412, 413, 422),
+        **describe_responses(Job, status=201),
     },
 )
 async def put_job(
@@ -163,7 +163,7 @@ async def put_job(
     return answer(await describe_job_status(runtime, record), 201 if created else 200, headers)
 
 
-@router.get("/jobs/{name}", dependencies=[_viewer], responses=describe_responses(Job, JOB, 404))
+@router.get("/jobs/{name}", dependencies=[_viewer], responses=describe_responses(Job, 404))
 async def get_job(request: Request, name: str) -> Response:
     """Return a job: its desired and actual state with the reason, epoch, watermark and lag."""
     runtime = runtime_of(request)
@@ -173,9 +173,7 @@ async def get_job(request: Request, name: str) -> Response:
     return answer(await describe_job_status(runtime, record), headers={"ETag": make_etag(record)})
 
 
-@router.get(
-    "/jobs/{name}/plan", dependencies=[_viewer], responses=describe_responses(JobPlan, PLAN, 404)
-)
+@router.get("/jobs/{name}/plan", dependencies=[_viewer], responses=describe_responses(JobPlan, 404))
 async def get_plan(request: Request, name: str) -> Response:
     """Return the operators of the job's current spec, in the order of the data flow.
 
@@ -195,7 +193,7 @@ async def get_plan(request: Request, name: str) -> Response:
     dependencies=[_admin],
     status_code=204,
     response_class=Response,
-    responses=describe_responses(None, None, 404, 409, 412, 422),
+    responses=describe_responses(None, 404, 409, 412, 422),
 )
 async def delete_job(
     request: Request,
@@ -236,7 +234,7 @@ def _add_action(action: str, desired: Desired, summary: str) -> None:
         description=f"{summary} The request is stored and carried out soon; it is idempotent.",
         dependencies=[_operator],
         status_code=202,
-        responses=describe_responses(Job, JOB, 404, 409, 429, status=202),
+        responses=describe_responses(Job, 404, 409, 429, status=202),
     )
 
 
@@ -247,9 +245,7 @@ _add_action("pause", Desired.PAUSED, "Stop the job after its current epoch, unti
 _add_action("stop", Desired.STOPPED, "Stop the job after its current epoch.")
 
 
-@router.get(
-    "/jobs/{name}/logs", dependencies=[_operator], responses=describe_responses(Logs, LOGS, 404)
-)
+@router.get("/jobs/{name}/logs", dependencies=[_operator], responses=describe_responses(Logs, 404))
 async def get_logs(
     request: Request,
     name: str,

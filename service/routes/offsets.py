@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import Response
 
 from schemas.table.epoch import EpochRow, Offsets
+from schemas.types.json_types import JsonObject
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.documents import JobOffsets, Operation, PartitionOffsets
@@ -21,7 +22,6 @@ from service.problems import Problem
 from service.routes.answering import answer, make_body_problem, parse_body, require_newest
 from service.routes.examples import describe_body, describe_responses
 from service.routes.operations import (
-    OPERATION,
     RequestKey,
     answer_accepted,
     find_repeated,
@@ -35,26 +35,10 @@ router = APIRouter(prefix="/v1", tags=["jobs"])
 _viewer = Depends(require_role(Role.VIEWER))
 _admin = Depends(require_role(Role.ADMIN))
 
-_OFFSETS = {
-    "epoch": 41,
-    "moved": None,
-    "topics": {"shop.product": {"0": {"next": 131, "end": 140, "lag": 9}}},
-    "lag": {"records": 9},
-}
-_MOVED = {
-    **OPERATION,
+_MOVED: JsonObject = {
     "kind": "offsets",
     "arguments": {"epoch": 41, "offsets": {"shop.product": {"0": 12}}},
     "result": {"job": "items", "epoch": 42, "changed": True, "moved": 42},
-}
-_BODY = {
-    "offsets": {
-        "type": "object",
-        "additionalProperties": {
-            "type": "object",
-            "additionalProperties": {"type": "integer", "minimum": 0},
-        },
-    }
 }
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _OFFSET_MAX = 10**18 - 1
@@ -62,14 +46,14 @@ _OFFSET_MAX = 10**18 - 1
 IfMatch = Annotated[str | None, Header(description="the ETag of GET: the epoch of the offsets")]
 
 
-class _OffsetsBody(msgspec.Struct, forbid_unknown_fields=True):
+class OffsetsBody(msgspec.Struct, forbid_unknown_fields=True):
     offsets: Offsets
 
 
 @router.get(
     "/jobs/{name}/offsets",
     dependencies=[_viewer],
-    responses=describe_responses(JobOffsets, _OFFSETS, 404, 409),
+    responses=describe_responses(JobOffsets, 404, 409),
 )
 async def get_offsets(request: Request, name: str) -> Response:
     """Return the next offset of each partition, and its lag if the brokers respond."""
@@ -101,8 +85,8 @@ def _describe_partition(at: int, end: int | None) -> PartitionOffsets:
     "/jobs/{name}/offsets",
     dependencies=[_admin],
     status_code=202,
-    openapi_extra=describe_body(_BODY, {"offsets": {"shop.product": {"0": 12}}}, ["offsets"]),
-    responses=describe_responses(Operation, _MOVED, 404, 409, 412, 422, 429, status=202),
+    openapi_extra=describe_body(OffsetsBody),
+    responses=describe_responses(Operation, 404, 409, 412, 422, 429, status=202, **_MOVED),
 )
 async def move_offsets(
     request: Request, name: str, if_match: IfMatch = None, idempotency_key: RequestKey = None
@@ -117,7 +101,7 @@ async def move_offsets(
     newest = require_newest(await runtime.wait_until_ready(name))
     if (known := find_repeated(runtime, name, "offsets", idempotency_key)) is not None:
         return answer_accepted(known)
-    wanted = (await parse_body(request, _OffsetsBody)).offsets
+    wanted = (await parse_body(request, OffsetsBody)).offsets
     _check_offsets(wanted, runtime.find_live_table(name).spec.topics)
     arguments = {"epoch": _fence(runtime, name, newest, if_match), "offsets": wanted}
     return await submit_operation(request, name, "offsets", arguments, idempotency_key, alone=True)
@@ -127,7 +111,7 @@ async def move_offsets(
     "/jobs/{name}/offsets",
     dependencies=[_admin],
     status_code=202,
-    responses=describe_responses(Operation, _MOVED, 404, 409, 412, 429, status=202),
+    responses=describe_responses(Operation, 404, 409, 412, 429, status=202, **_MOVED),
 )
 async def reset_offsets(
     request: Request, name: str, if_match: IfMatch = None, idempotency_key: RequestKey = None

@@ -42,21 +42,6 @@ _viewer = Depends(require_role(Role.VIEWER))
 _operator = Depends(require_role(Role.OPERATOR))
 _admin = Depends(require_role(Role.ADMIN))
 
-OPERATION = {
-    "id": "0f3a",
-    "job": "items",
-    "kind": "audit",
-    "state": "DONE",
-    "arguments": {},
-    "asked_by": "ci",
-    "created_at": "2026-01-31T12:00:00.000Z",
-    "began_at": "2026-01-31T12:00:00.000Z",
-    "ended_at": "2026-01-31T12:00:20.000Z",
-    "result": {"verdict": "equal", "epoch": 41, "groups": 13, "differing": 0},
-    "reason": None,
-}
-_TO = {"type": ["string", "integer", "null"]}
-
 RequestKey = Annotated[
     str | None, Header(alias="Idempotency-Key", max_length=REQUEST_KEY_CHARACTERS_MAX, min_length=1)
 ]
@@ -143,7 +128,7 @@ def _parse_goal(to: str | int) -> str:
     "/jobs/{name}/audit",
     dependencies=[_operator],
     status_code=202,
-    responses=describe_responses(Operation, OPERATION, 404, 409, 429, status=202),
+    responses=describe_responses(Operation, 404, 409, 429, status=202),
 )
 async def audit_job(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Recompute the results of a job or a view from the topic, and compare them with the table.
@@ -162,10 +147,8 @@ async def audit_job(request: Request, name: str, idempotency_key: RequestKey = N
     "/jobs/{name}/rewind",
     dependencies=[_admin],
     status_code=202,
-    openapi_extra=describe_body(
-        {"to": {"type": ["string", "integer"]}}, {"to": "before-import"}, ["to"]
-    ),
-    responses=describe_responses(Operation, OPERATION, 404, 409, 422, 429, status=202),
+    openapi_extra=describe_body(RewindBody),
+    responses=describe_responses(Operation, 404, 409, 422, 429, status=202),
 )
 async def rewind_job(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Restore a stopped job to a savepoint or an epoch, in a new epoch.
@@ -186,12 +169,8 @@ async def rewind_job(request: Request, name: str, idempotency_key: RequestKey = 
     "/jobs/{name}/clone",
     dependencies=[_admin],
     status_code=202,
-    openapi_extra=describe_body(
-        {"name": {"type": "string"}, "to": _TO, "spec": {"type": ["object", "null"]}},
-        {"name": "items-trial", "to": "before-import"},
-        ["name"],
-    ),
-    responses=describe_responses(Operation, OPERATION, 404, 409, 422, 429, status=202),
+    openapi_extra=describe_body(CloneBody),
+    responses=describe_responses(Operation, 404, 409, 422, 429, status=202),
 )
 async def clone_job(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Create a stopped job with the state of this job, now or at the savepoint or epoch `to`.
@@ -234,15 +213,8 @@ def _make_clone_spec(runtime: Runtime, name: str, body: CloneBody) -> bytes:
     "/jobs/{name}/quarantine/{id}/replay",
     dependencies=[_admin],
     status_code=202,
-    openapi_extra=describe_body(
-        {
-            "message": {"type": ["string", "null"]},
-            "message_base64": {"type": ["string", "null"]},
-            "again": {"type": "boolean"},
-        },
-        {"message": '{"type": "INSERT", "data": [{"id": "1", "name": "bolt", "cnt": "3"}]}'},
-    ),
-    responses=describe_responses(Operation, OPERATION, 404, 409, 422, 429, status=202),
+    openapi_extra=describe_body(ReplayBody),
+    responses=describe_responses(Operation, 404, 409, 422, 429, status=202),
 )
 async def replay_message(
     request: Request, name: str, id: str, idempotency_key: RequestKey = None
@@ -279,12 +251,8 @@ async def replay_message(
     "/jobs/{name}/quarantine/replay",
     dependencies=[_admin],
     status_code=202,
-    openapi_extra=describe_body(
-        {"ids": {"type": "array", "items": {"type": "string"}}, "again": {"type": "boolean"}},
-        {"ids": ["41-shop.product-0-1234", "41-shop.product-0-1240"]},
-        ["ids"],
-    ),
-    responses=describe_responses(Operation, OPERATION, 404, 409, 422, 429, status=202),
+    openapi_extra=describe_body(ReplayAllBody),
+    responses=describe_responses(Operation, 404, 409, 422, 429, status=202),
 )
 async def replay_messages(
     request: Request, name: str, idempotency_key: RequestKey = None
@@ -331,7 +299,7 @@ def _parse_message(body: ReplayBody) -> bytes | None:
 @router.get(
     "/operations/{id}",
     dependencies=[_viewer],
-    responses=describe_responses(Operation, OPERATION, 404),
+    responses=describe_responses(Operation, 404),
 )
 async def get_operation(request: Request, id: str) -> Response:
     """Return an operation with its state and result; operations are kept forever."""
@@ -344,7 +312,7 @@ async def get_operation(request: Request, id: str) -> Response:
 @router.get(
     "/jobs/{name}/operations",
     dependencies=[_viewer],
-    responses=describe_responses(Operations, {"operations": [OPERATION]}, 404),
+    responses=describe_responses(Operations, 404),
 )
 async def list_operations(
     request: Request,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
@@ -26,25 +28,11 @@ _viewer = Depends(require_role(Role.VIEWER))
 _operator = Depends(require_role(Role.OPERATOR))
 _admin = Depends(require_role(Role.ADMIN))
 
-_SAVEPOINT = {
-    "name": "before-import",
-    "epoch": 41,
-    "committed_at": "2026-01-31T12:00:00.000Z",
-    "groups": 13,
-    "offsets": {"shop.product": {"0": 131}},
-}
-_WATERMARKS = {
-    "epoch": 41,
-    "combined": 1769860799999,
-    "status": "active",
-    "held_by": [],
-    "topics": {"shop.product": {"partitions": {"0": {"watermark": 1769860799999}}}},
-}
 NAME_PATTERN = "^[A-Za-z0-9]*[A-Za-z][A-Za-z0-9._-]{0,30}$"
 
 
 class SavepointBody(msgspec.Struct, forbid_unknown_fields=True):
-    name: str | None = None
+    name: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": NAME_PATTERN})] | None = None
 
 
 # --- watermarks ---------------------------------------------------------------------------------
@@ -54,7 +42,7 @@ class SavepointBody(msgspec.Struct, forbid_unknown_fields=True):
     "/jobs/{name}/watermarks",
     tags=["time"],
     dependencies=[_viewer],
-    responses=describe_responses(Watermarks, _WATERMARKS, 404, 409),
+    responses=describe_responses(Watermarks, 404, 409),
 )
 async def get_watermarks(request: Request, name: str) -> Response:
     """Return the watermarks of the job and its partitions, as of the newest epoch."""
@@ -71,7 +59,7 @@ async def get_watermarks(request: Request, name: str) -> Response:
     "/jobs/{name}/savepoints",
     tags=["savepoints"],
     dependencies=[_viewer],
-    responses=describe_responses(Savepoints, {"savepoints": [_SAVEPOINT]}, 404),
+    responses=describe_responses(Savepoints, 404),
 )
 async def list_savepoints(request: Request, name: str) -> Response:
     """Return the savepoints of a job, oldest first."""
@@ -92,10 +80,8 @@ def list_job_savepoints(runtime: Runtime, name: str) -> list[Savepoint]:
     tags=["savepoints"],
     dependencies=[_operator],
     status_code=201,
-    openapi_extra=describe_body(
-        {"name": {"type": ["string", "null"], "pattern": NAME_PATTERN}}, {"name": "before-import"}
-    ),
-    responses=describe_responses(Savepoint, _SAVEPOINT, 404, 409, 422, status=201),
+    openapi_extra=describe_body(SavepointBody),
+    responses=describe_responses(Savepoint, 404, 409, 422, status=201),
 )
 async def make_savepoint(request: Request, name: str) -> Response:
     """Create a savepoint of the newest epoch; its default name is `epoch-N`."""
@@ -126,7 +112,7 @@ async def make_savepoint(request: Request, name: str) -> Response:
     dependencies=[_admin],
     status_code=204,
     response_class=Response,
-    responses=describe_responses(None, None, 404, 409),
+    responses=describe_responses(None, 404, 409),
 )
 async def delete_savepoint(request: Request, name: str, savepoint: str) -> Response:
     """Delete a savepoint; files that only it uses are removed later."""

@@ -24,7 +24,7 @@ from service.documents import Listings, Result
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.answering import make_epoch_headers, parse_key
-from service.routes.examples import NOT_MODIFIED, ROW, describe_responses
+from service.routes.examples import NOT_MODIFIED, describe_responses
 from service.routes.views import find_live_tables, open_view, read_views
 from service.runtime import runtime_of
 
@@ -49,7 +49,6 @@ Wait = Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX, description="maximum se
 IfNoneMatch = Annotated[str | None, Header()]
 
 _RECORD = re.compile(r"(?:([A-Za-z0-9._-]{1,249})/)?([0-9]{1,9}):([0-9]{1,18})", re.ASCII)
-_LISTING = {"epoch": 41, "rows": [ROW], "next_cursor": None}
 
 
 async def wait_for_data(
@@ -140,7 +139,7 @@ _STATUSES = (404, 406, 409, 410, 412, 422, 429, 503)
 
 @router.get(
     "/results",
-    responses=describe_responses(Listings, _LISTING, *_STATUSES, media=_MEDIA) | NOT_MODIFIED,
+    responses=describe_responses(Listings, *_STATUSES, media=_MEDIA) | NOT_MODIFIED,
 )
 async def list_results(
     request: Request,
@@ -246,8 +245,7 @@ def _encode(
 
 @router.get(
     "/results/{key}",
-    responses=describe_responses(Result, {"epoch": 41, "row": ROW}, 404, 409, 410, 412, 422, 429)
-    | NOT_MODIFIED,
+    responses=describe_responses(Result, 404, 409, 410, 412, 422, 429) | NOT_MODIFIED,
 )
 async def get_result(
     request: Request,

@@ -24,15 +24,6 @@ router = APIRouter(prefix="/v1", tags=["service"])
 
 _viewer = Depends(require_role(Role.VIEWER))
 _admin = Depends(require_role(Role.ADMIN))
-_SESSION = {"who": "ci", "role": "operator", "csrf": "5f0c...", "login": True}
-_LINE = {
-    "at": "2026-01-31T12:00:00.000Z",
-    "who": "ci",
-    "from": "10.1.2.3",
-    "method": "POST",
-    "path": "/v1/jobs/items/start",
-    "status": 202,
-}
 
 
 class LoginBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,8 +37,8 @@ class TicketBody(msgspec.Struct, forbid_unknown_fields=True):
 @router.post(
     "/session",
     status_code=201,
-    openapi_extra=describe_body({"token": {"type": "string"}}, {"token": "rt_..."}, ["token"]),
-    responses=describe_responses(Session, _SESSION, status=201),
+    openapi_extra=describe_body(LoginBody),
+    responses=describe_responses(Session, status=201),
 )
 async def login(request: Request) -> Response:
     """Start a browser session with a token.
@@ -68,7 +59,7 @@ async def login(request: Request) -> Response:
     return answer(document | {"login": True}, 201, headers)
 
 
-@router.get("/session", dependencies=[_viewer], responses=describe_responses(Session, _SESSION))
+@router.get("/session", dependencies=[_viewer], responses=describe_responses(Session))
 async def get_session(request: Request) -> Response:
     """Return the user and role; `csrf` in a browser session, `login` if tokens exist."""
     access = runtime_of(request).access
@@ -83,7 +74,7 @@ async def get_session(request: Request) -> Response:
     dependencies=[_viewer],
     status_code=204,
     response_class=Response,
-    responses=describe_responses(None, None),
+    responses=describe_responses(None),
 )
 async def logout(request: Request) -> Response:
     """End the browser's session."""
@@ -98,8 +89,8 @@ async def logout(request: Request) -> Response:
     "/tickets",
     dependencies=[_viewer],
     status_code=201,
-    openapi_extra=describe_body({"job": {"type": "string"}}, {"job": "items"}, ["job"]),
-    responses=describe_responses(Ticket, {"ticket": "Yx3...", "seconds": 30}, 404, 429, status=201),
+    openapi_extra=describe_body(TicketBody),
+    responses=describe_responses(Ticket, 404, 429, status=201),
 )
 async def create_ticket(request: Request) -> Response:
     """Issue a ticket for EventSource, which cannot send a token.
@@ -117,7 +108,7 @@ async def create_ticket(request: Request) -> Response:
     return answer({"ticket": issued, "seconds": int(TICKET_SECONDS_MAX)}, 201)
 
 
-_LINES = describe_responses(AuditLogLines, {"lines": [_LINE]})
+_LINES = describe_responses(AuditLogLines)
 
 
 @router.get("/audit-log", dependencies=[_admin], responses=_LINES)

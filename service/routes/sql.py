@@ -14,7 +14,7 @@ from service.access.tokens import Role
 from service.answers.event_stream import wait_for_disconnect
 from service.documents import SqlAnswer
 from service.routes.answering import parse_body
-from service.routes.examples import SQL_ANSWER, describe_body, describe_responses
+from service.routes.examples import describe_body, describe_responses
 from service.runtime import runtime_of
 from service.sql.workers import StatementProblem
 
@@ -30,14 +30,9 @@ _MEDIA = {
 @router.post(
     "/sql",
     dependencies=[Depends(require_role(Role.VIEWER))],
-    openapi_extra=describe_body(
-        {"sql": {"type": "string"}, "format": {"enum": list(_MEDIA)}},
-        {"sql": "SELECT * FROM items AT EPOCH 41", "format": "json"},
-        ["sql"],
-    ),
+    openapi_extra=describe_body(StatementRequest),
     responses=describe_responses(
         SqlAnswer,
-        SQL_ANSWER,
         413,
         422,
         429,

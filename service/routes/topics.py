@@ -19,28 +19,10 @@ from service.runtime import runtime_of
 
 router = APIRouter(prefix="/v1", tags=["topics"], dependencies=[Depends(require_role(Role.ADMIN))])
 
-_TOPICS = {
-    "connection": "default",
-    "known": 1,
-    "topics": [
-        {
-            "name": "shop.product",
-            "records": 140,
-            "rate": 12.5,
-            "partitions": {"0": {"first": 0, "next": 140, "rate": 12.5}},
-        }
-    ],
-}
-_SUGGESTED = {
-    "topic": "shop.product",
-    "connection": "default",
-    "spec": "name: shop-product\nsource:\n  topic: shop.product\n  ...",
-}
-
 ConnectionName = Annotated[str, Query(description="a connection of the service")]
 
 
-@router.get("/topics", responses=describe_responses(Topics, _TOPICS, 404, 502, 503))
+@router.get("/topics", responses=describe_responses(Topics, 404, 502, 503))
 async def list_topics(
     request: Request, connection: ConnectionName = connections.DEFAULT
 ) -> Response:
@@ -55,7 +37,7 @@ async def list_topics(
 
 @router.get(
     "/topics/{topic}/suggestion",
-    responses=describe_responses(SuggestedSpec, _SUGGESTED, 404, 409, 422, 429, 501, 502, 503),
+    responses=describe_responses(SuggestedSpec, 404, 409, 422, 429, 501, 502, 503),
 )
 async def suggest_spec(
     request: Request, topic: str, connection: ConnectionName = connections.DEFAULT

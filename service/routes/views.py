@@ -23,7 +23,7 @@ from service.documents import View, Views
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.answering import answer
-from service.routes.examples import VIEWS, describe_responses
+from service.routes.examples import describe_responses
 from service.runtime import Runtime, runtime_of, view_name
 from service.supervision.register import JobRecord
 
@@ -32,7 +32,7 @@ router = APIRouter(
 )
 
 
-@router.get("/views", responses=describe_responses(Views, VIEWS, 404))
+@router.get("/views", responses=describe_responses(Views, 404))
 async def list_views(request: Request, name: str) -> Response:
     """Return the views of a job, with how far each is; a job with one query has none."""
     runtime = runtime_of(request)

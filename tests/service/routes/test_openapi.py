@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from schemas.spec.connections import load_connections
+from schemas.table.explanation import Explained
+from service import documents
+from service.routes.examples import make_example
 from service.settings import Settings
 from tests.support.service.application import create_application
 from tests.support.service.served import Served
@@ -21,6 +26,16 @@ from tests.support.service.tables import WatchedTable
 def needs(package: str) -> pytest.MarkDecorator:
     missing = importlib.util.find_spec(package) is None
     return pytest.mark.skipif(missing, reason=f"{package} is not installed; make setup brings it")
+
+
+def test_every_response_has_an_example_that_fits_its_struct(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, load_connections(None, "127.0.0.1:9"))
+    application, _ = create_application(settings)
+    named = set(re.findall(r"#/components/schemas/(\w+)", str(application.openapi()["paths"])))
+    structs = [getattr(documents, name, Explained) for name in named - {"Health", "Problem"}]
+    assert len(structs) > 20
+    for struct in structs:
+        msgspec.convert(make_example(struct), struct)
 
 
 @needs("openapi_spec_validator")
