@@ -13,7 +13,7 @@ import msgspec
 
 from schemas.directory.quarantine import Quarantined
 from schemas.spec.plan_node import PlanNode
-from schemas.table.explanation import Change, Explained
+from schemas.table.explanation import Change, DifferingGroup, Explained
 from schemas.types.json_types import JsonObject
 
 Row = JsonObject
@@ -217,12 +217,6 @@ class History(msgspec.Struct, frozen=True):
     group: Row
     changes: list[Change]
     complete: bool
-
-
-class DifferingGroup(msgspec.Struct, frozen=True):
-    key: Row
-    before: Row | None
-    after: Row | None
 
 
 class Difference(msgspec.Struct, frozen=True, rename={"first": "from"}):

@@ -20,7 +20,7 @@ import msgspec
 
 from schemas.directory.quarantine import Quarantined
 from schemas.spec.plan_node import PlanNode
-from schemas.table.explanation import Change, Explained
+from schemas.table.explanation import Change, DifferingGroup, Explained
 from service import documents
 
 PACKAGE = Path(__file__).resolve().parents[1] / "client" / "retally"
@@ -29,7 +29,7 @@ _HEAD = '"""Made by setup/client_types.py; do not change it by hand."""\n\n'
 ANSWERS: tuple[type[msgspec.Struct], ...] = (
     *(documents.Job, documents.Valid, documents.JobOffsets, documents.Watermarks),
     *(documents.LogLine, PlanNode, documents.View, documents.Result, documents.Listing),
-    *(Explained, Change, documents.History, documents.DifferingGroup, documents.Savepoint),
+    *(Explained, Change, documents.History, DifferingGroup, documents.Savepoint),
     *(Quarantined, documents.Operation, documents.AuditLogLine, documents.Topics),
 )
 _TWINS = {

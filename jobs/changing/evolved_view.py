@@ -162,7 +162,7 @@ class ReplayedState:
 
     def write(self, view: ViewWriter) -> list[AddedFile]:
         shadow = self._shadow
-        self.results = dict(shadow.results().rows)
+        self.results = shadow.results()
         name_of_view = shadow.paths.view
         self.refused = 0 if name_of_view else count_own(shadow)
         files: list[AddedFile] = []
@@ -248,7 +248,7 @@ class ViewWriter:
     def write(self, state: State) -> WrittenView:
         """Write all files of the view; nothing of it is live before the commit."""
         before = self._before
-        old = {} if before is None or self._begins else dict(before.results().rows)
+        old = {} if before is None or self._begins else before.results()
         files = state.write(self)
         quarantined = state.refused
         if self._name:

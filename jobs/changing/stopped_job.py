@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.reading import HistoryGone, TableReader, open_views
+from jobs.edge.table.reading import TableReader, open_views
 from jobs.running.views import sum_views
 from jobs.table.files import files_of_view
+from jobs.table.history import HistoryGone
 from jobs.table.savepoints import Savepoint
 from schemas.directory.paths import JobDirectory
 from schemas.table.epoch import VIEWS, EpochRow

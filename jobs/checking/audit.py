@@ -126,7 +126,7 @@ def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> A
     if reader.spec.state.ttl_ms:
         raise CannotAudit("groups of this job expire (state.ttl), and the topic does not say when")
     starts, ends = _find_range(admin, reader, first, newest)
-    stored = dict(reader.results().rows)
+    stored = reader.results()
     try:
         found = _read_rows(source, reader, starts, ends)
         signed = exclude_late(source.spark, reader, found.rows, MESSAGE)

@@ -15,10 +15,9 @@ from jobs.cli.answers import Results, Wanted
 from jobs.cli.errors import CommandFailed
 from jobs.cli.group_key import parse_group_key
 from jobs.cli.spec_reading import load_job
-from jobs.core.fold.state import Key
-from jobs.core.values.change import Row
 from jobs.edge.process.job_directory import JobDirectory, find_job, find_view
 from jobs.edge.table.reading import TableReader, read_with_retries
+from jobs.table.difference import compare_epochs
 from jobs.table.listing import select_items
 from jobs.table.parts import QUARANTINE
 from jobs.table.savepoints import delete_savepoint, savepoints
@@ -72,7 +71,13 @@ class Directory:
 
     def compare_epochs(self, first: int, last: int | None) -> tuple[int, list[JsonObject]]:
         """Return the later epoch, and each group that differs between the two."""
-        return read_with_retries(self._job, lambda table: _compare_epochs(table, first, last))
+
+        def compare(table: TableReader) -> tuple[int, list[JsonObject]]:
+            to = table.newest.epoch if last is None else last
+            found = compare_epochs(table, table.shape, first, to)
+            return to, [msgspec.to_builtins(each) for _, each in found]
+
+        return read_with_retries(self._job, compare)
 
     # --- quarantine -------------------------------------------------------------------------------
 
@@ -200,30 +205,13 @@ def _read_results(table: TableReader, wanted: Wanted) -> Results:
     shape, moved = table.shape, table.newest.moved
     conditions, order = wanted.parse_listing(shape.columns)
     epoch = wanted.epoch if wanted.time_ms is None else table.find_epoch(wanted.time_ms * 1_000)
+    at = table.newest.epoch if epoch is None else epoch
     found = table.results(epoch, group)
-    rows = (((*key, *result), (key, result)) for key, result in found.rows)
+    rows = (((*key, *result), (key, result)) for key, result in found.items())
     kept = select_items(shape.columns, rows, conditions, order, wanted.limit)
     return Results(
-        found.epoch,
+        at,
         [(name, kind.numeric) for name, kind in shape.types.items()],
         [shape.row(*row) for row in kept],
-        moved if moved is not None and moved <= found.epoch else None,
+        moved if moved is not None and moved <= at else None,
     )
-
-
-def _compare_epochs(
-    table: TableReader, first: int, last: int | None
-) -> tuple[int, list[JsonObject]]:
-    to = table.newest.epoch if last is None else last
-    before, after = (dict(table.results(epoch).rows) for epoch in (first, to))
-    shape = table.shape
-
-    def row(results: dict[Key, Row], key: Key) -> JsonObject | None:
-        return shape.row(key, results[key]) if key in results else None
-
-    keys = sorted(before.keys() | after.keys(), key=shape.key_bytes)
-    return to, [
-        {"key": shape.key(key), "before": row(before, key), "after": row(after, key)}
-        for key in keys
-        if before.get(key) != after.get(key)
-    ]

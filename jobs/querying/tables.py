@@ -25,8 +25,9 @@ from jobs.edge.process.job_directory import (
     list_jobs,
     list_views,
 )
-from jobs.edge.table.reading import HistoryGone, TableReader, read_with_retries
+from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.querying.statement import Moment, StatementRefused, quote_name
+from jobs.table.history import HistoryGone
 from jobs.table.row_shape import RowShape
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec
@@ -50,19 +51,20 @@ def read_job(data: Path, job: str, moment: Moment) -> JobResults:
         if moment.time_us is not None:
             epoch = table.find_epoch(moment.time_us)
         found = table.results(epoch)
-        if len(found.rows) > limits.SQL_GROUPS_MAX:
+        if len(found) > limits.SQL_GROUPS_MAX:
             raise StatementRefused(
-                f"job {quote_name(job)} has {len(found.rows)} groups, and a statement reads at "
+                f"job {quote_name(job)} has {len(found)} groups, and a statement reads at "
                 f"most {limits.SQL_GROUPS_MAX}; read its table with another engine"
             )
-        rows = [table.shape.values(*row) for row in found.rows]
-        return JobResults(found.epoch, _make_table(table.shape, rows))
+        rows = [table.shape.values(*row) for row in found.items()]
+        at = table.newest.epoch if epoch is None else epoch
+        return JobResults(at, _make_table(table.shape, rows))
 
     try:
         name, _, view = job.partition(".")
         return read_with_retries(find_view(find_job(data, name), view), read)
     except HistoryGone as error:
-        raise StatementRefused(str(error)) from None
+        raise StatementRefused(f"job {quote_name(job)}: {error}") from None
     except UnknownJob:
         raise StatementRefused(f"job {quote_name(job)} has been deleted") from None
     except SpecError as error:

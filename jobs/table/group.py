@@ -71,6 +71,7 @@ class GroupReader:
         self._key = key
         self._bucket = bucket_of_group(shape.plan, key, buckets)
         self._program = Program(shape.plan)
+        self._searchable = searchable_values(shape, key)
 
     def explain(self, job: str) -> Explained:
         """Return the explanation of the group of a job; raise UnknownGroup without one."""
@@ -84,7 +85,7 @@ class GroupReader:
         if state is not None and not state["tombstone"][0].as_py():
             row = self._shape.row(self._key, self._result(state))
         stored = self.read_stored(state)
-        late = (row for table in self._rows(LATE, self._filter()) for row in table.to_pylist())
+        late = (row for table in self._rows(LATE, self._searchable) for row in table.to_pylist())
         explained = Explained(
             job=job,
             epoch=newest.epoch,
@@ -166,7 +167,7 @@ class GroupReader:
         for files in some_at_once(_newest_first(self._table.of_part(CHANGELOG))):
             if limit is not None and len(found) == limit and _is_older(files[0], found[0]):
                 break
-            for rows in self._scan([file.path for file in files], self._filter()):
+            for rows in self._scan([file.path for file in files], self._searchable):
                 found += self._changes_of(rows)
             found.sort(key=_position)
             found = found if limit is None else found[-limit:]
@@ -206,15 +207,7 @@ class GroupReader:
 
     def _of_bucket(self) -> Wanted:
         """Return what rows of the state have, which have buckets."""
-        return {"bucket": self._bucket, **self._filter()}
-
-    def _filter(self) -> Wanted:
-        """Return the values that files can be searched for; `_mine` compares the others."""
-        return {
-            name: value
-            for (name, kind), value in zip(self._shape.group, self._key, strict=True)
-            if value is None or kind.integer or kind.kind in (Kind.STRING, Kind.BOOLEAN)
-        }
+        return {"bucket": self._bucket, **self._searchable}
 
     def _mine(self, table: pa.Table) -> pa.Table:
         wanted = self._shape.key_bytes(self._key)
@@ -276,6 +269,15 @@ class GroupReader:
                 newest[name] = entry
         found = [(e.argument, e.value, e.multiplicity) for e in newest.values() if e.multiplicity]
         return sorted(found, key=lambda entry: (entry[0], rank(entry[1])))
+
+
+def searchable_values(shape: RowShape, key: Key) -> Wanted:
+    """Return the values of a key that files can be searched for; rows may differ in others."""
+    return {
+        name: value
+        for (name, kind), value in zip(shape.group, key, strict=True)
+        if value is None or kind.integer or kind.kind in (Kind.STRING, Kind.BOOLEAN)
+    }
 
 
 def _newest_first(files: Iterable[LiveFile]) -> list[LiveFile]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,13 +42,6 @@ class PartSize:
     files: int
     rows: int
     size: int  # bytes
-
-
-class HistoryGap(NamedTuple):
-    """The oldest epoch to which the changelog leads back from the newest."""
-
-    epoch: int
-    regrouped: bool = False  # the epoch has other columns of groups, so history starts with it
 
 
 class TableVersion:
@@ -147,26 +140,6 @@ class TableVersion:
             return None
         table = pa.concat_tables(pieces)
         return table.sort_by([("epoch", "ascending"), ("seq", "ascending")])
-
-    def find_gap(
-        self, rows: Sequence[EpochRow], after: int, *, results: bool = False
-    ) -> HistoryGap | None:
-        """Return the gap in the changelog after epoch `after`; None if it is complete.
-
-        `rows` are the version's epochs. With `results`, an epoch in which groups expired without a
-        changelog row is a gap, too.
-        """
-        counts = self.count_changelog(after)
-        for row in reversed(rows):
-            if row.epoch <= after:
-                break
-            if counts.get(row.epoch, 0) != row.counts.changelog_rows:
-                return HistoryGap(row.epoch)
-            if row.begins:
-                return HistoryGap(row.epoch, regrouped=True)
-            if results and row.counts.expired_silently:
-                return HistoryGap(row.epoch)
-        return None
 
     def read_tombstones(self, epoch: int) -> pa.Table | None:
         """Return the accumulator tombstones of an epoch that no merge has dropped yet."""

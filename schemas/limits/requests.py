@@ -164,17 +164,11 @@ INDEX_CACHE_KIB = 32 * 1024
 # Pages in SQLite's log before a checkpoint, 64 MiB: a page of several epochs is copied once.
 INDEX_CHECKPOINT_PAGES = 16_000
 
-# Rows of the table that a refill of the index reads at once.
-INDEX_SLICE_ROWS = 20_000
-
 # Changelog rows that a reader holds while the index catches up.
 INDEX_CATCH_UP_ROWS_MAX = 200_000
 
 # Results of past epochs that stay in memory for the next page of the same listing.
 PAST_RESULTS_KEPT_MAX = 4
-
-# Changelog rows that are undone at once on the way back to a past epoch; they are in memory.
-PAST_RESULTS_STEP_ROWS_MAX = 200_000
 
 # Changelog rows between two epochs that are compared: they are in memory, with both rows of each
 # changed group, until the page is made.

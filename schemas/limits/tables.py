@@ -90,6 +90,8 @@ OBJECT_WHOLE_BYTES_MAX = 8 * 1024 * 1024
 
 # Concurrent requests of one process to object storage, when it needs many objects.
 OBJECT_REQUESTS_AT_ONCE = 16
+# Rows of a table that a reader of its results holds at once.
+TABLE_BATCH_ROWS = 20_000
 # Changelog rows that `retally changes` converts to Python objects at once.
 CHANGES_SLICE_ROWS = 8_192
 # Attempts to read the newest version of a table, while the job deletes files of older versions.

@@ -18,6 +18,12 @@ class Change(msgspec.Struct, frozen=True):
     row: JsonObject
 
 
+class DifferingGroup(msgspec.Struct, frozen=True):
+    key: JsonObject
+    before: JsonObject | None
+    after: JsonObject | None
+
+
 class GroupChange(msgspec.Struct, frozen=True):
     op: OpText
     row: JsonObject

@@ -18,16 +18,11 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
+from jobs.table.history import describe_gap, list_later_epochs, require_known_epoch
 from jobs.table.version import TABLE_TAG_CHARACTERS, TableVersion, at_newest
 from schemas.limits import PAGE_ROWS_MAX
 from schemas.table.epoch import EpochRow
-from service.answers.history import (
-    list_complete_epochs,
-    make_gone_problem,
-    make_restarted_problem,
-    require_known_epoch,
-    require_same_table,
-)
+from service.answers.history import raise_problems, require_same_table
 from service.answers.results import TableReads
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges, render_epoch
 from service.live.results_index import make_no_epoch_problem
@@ -78,12 +73,13 @@ def require_table(live_table: LiveTable, at: ChangePosition) -> None:
 def check_position(live_table: LiveTable, at: ChangePosition, reads: TableReads) -> None:
     """Raise a Problem if a stream cannot start at a position."""
     newest = _find_newest(live_table)
-    require_known_epoch(at.epoch, newest)
+    with raise_problems():
+        require_known_epoch(at.epoch, newest)
     first = at.epoch + 1 if at.is_epoch_end else at.epoch
     if first > newest or live_table.recent.find_epoch(first) is not None:
         return
     with reads.limit():
-        at_newest(live_table.paths.table, lambda table: list_complete_epochs(table, first - 1))
+        at_newest(live_table.paths.table, lambda table: list_later_epochs(table, first - 1))
 
 
 def has_next(live_table: LiveTable, at: ChangePosition) -> bool:
@@ -129,26 +125,17 @@ def _read_from_table(
     live_table: LiveTable, table: TableVersion, at: ChangePosition, first: int
 ) -> list[EpochChanges]:
     require_same_table(at.table, table.tag)
-    rows = table.epochs(first - 1)
-    if not rows or rows[0].epoch != first:
-        raise make_gone_problem(table, first - 1, rows[0].epoch if rows else table.newest.epoch)
-    counts = table.count_changelog(first - 1)
+    rows, counts = table.epochs(first - 1), table.count_changelog(first - 1)
     piece: list[EpochRow] = []
     total = 0
-    for row in rows:
-        expected = row.counts.changelog_rows
-        if counts.get(row.epoch, 0) != expected:
-            if not piece:
-                list_complete_epochs(table, first - 1)  # raises a Problem with the oldest epoch
-            break
-        if row.begins:
-            if not piece:
-                raise make_restarted_problem(table, first - 1, row.epoch)
-            break
-        total += expected
-        if piece and total > PAGE_ROWS_MAX:
+    for number, row in enumerate(rows, first):
+        total += row.counts.changelog_rows
+        if row.epoch != number or describe_gap(row, counts) or (piece and total > PAGE_ROWS_MAX):
             break
         piece.append(row)
+    if not piece:
+        list_later_epochs(table, first - 1)  # raises HistoryGone with the oldest epoch
+        return []
     changelog = table.changelog(first - 1, piece[-1].epoch)
     found = []
     for row in piece:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from jobs.core.explain.extreme_changes import MultisetHistory
-from jobs.table.group import GroupReader, ReadFiles, UnknownGroup
+from jobs.table.group import GroupReader, ReadFiles
 from jobs.table.version import Key, TableVersion
 from schemas.directory.paths import JobDirectory
 from schemas.limits import GROUP_SNAPSHOTS_KEPT
@@ -22,7 +22,6 @@ from schemas.table.epoch import EpochRow
 from schemas.table.explanation import Explained
 from service.answers.results import TableReads
 from service.live.table import LiveTable
-from service.problems import Problem
 from service.table.row_shape import RowShape
 
 _PAUSE_FACTOR = 4.0  # a snapshot is not read again for this many times its reading time
@@ -92,17 +91,9 @@ def take_snapshot(
     read_files: ReadFiles | None = None,
     paths: JobDirectory | None = None,
 ) -> GroupSnapshot:
-    """Read one group from a table; raise a Problem if the group never existed."""
+    """Read one group from a table; raise UnknownGroup if it never existed."""
     known = {} if read_files is None else read_files
     reader = GroupReader(table, shape, key, buckets, known, paths)
-    document = explain_group(reader, "")
+    document = reader.explain("")
     rows = {row.epoch: row for row in reader.epochs}
     return GroupSnapshot(document, reader.multisets, rows, known)
-
-
-def explain_group(reader: GroupReader, job: str) -> Explained:
-    """Return the explanation of a group; raise a Problem if it never existed."""
-    try:
-        return reader.explain(job)
-    except UnknownGroup as error:
-        raise Problem("group-unknown", 404, str(error)) from None

@@ -6,9 +6,9 @@ import threading
 import time
 from weakref import WeakKeyDictionary
 
+from jobs.table.history import find_complete_since
 from jobs.table.version import at_newest
 from schemas.limits import LOOKBACK_SECONDS
-from service.answers.history import find_complete_since
 from service.live.table import LiveTable
 
 

@@ -1,7 +1,7 @@
 """Past results: a job's results as of an epoch that the index no longer has, from the table.
 
-    current state ──► undo the later changes of the changelog ──► results of epoch N
-                                                                   └─ cached for the next pages
+    state, later changes ──► results of epoch N (jobs.table.results)
+                              └─ cached for the next pages
 
 They are in a temporary row store of SQLite, so that conditions, orders and pages work as for
 current results.
@@ -13,12 +13,12 @@ import sqlite3
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import Any
 
+from jobs.table.history import list_later_epochs
 from jobs.table.version import TableVersion, at_newest
 from schemas import limits
-from service.answers.history import list_complete_epochs, require_same_table
+from service.answers.history import require_same_table
 from service.live.results_index import make_slow_query_problem
 from service.live.row_store import RowStore
 from service.live.select import Select
@@ -34,16 +34,14 @@ class PastEpoch:
 
     @classmethod
     def read(cls, table: TableVersion, shape: RowShape, epoch: int) -> PastEpoch:
-        """Fill a store from a table; raise a Problem if the history is incomplete."""
+        """Fill a store from a table; raise HistoryGone if its history is incomplete."""
         connection = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         connection.execute("PRAGMA synchronous = OFF")
         store = RowStore(connection, shape)
         store.create_tables()
-        later = list_complete_epochs(table, epoch, results=True)
+        list_later_epochs(table, epoch, results=True)
         connection.execute("BEGIN")
-        store.fill(table, 0)
-        for first, last in _split_backwards(later):
-            store.undo(table.changelog(first - 1, last))
+        store.fill(table, 0, epoch)
         connection.execute("COMMIT")
         return cls(connection)
 
@@ -63,20 +61,6 @@ class PastEpoch:
     def close(self) -> None:
         with self._lock:
             self._connection.close()
-
-
-def _split_backwards(epochs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges of epochs with a bounded number of changelog rows, newest first."""
-    pieces: list[tuple[int, int]] = []
-    count = 0
-    for epoch, rows in reversed(epochs):
-        if pieces and count + rows <= limits.PAST_RESULTS_STEP_ROWS_MAX:
-            pieces[-1] = (epoch, pieces[-1][1])
-            count += rows
-        else:
-            pieces.append((epoch, epoch))
-            count = rows
-    return pieces
 
 
 class PastResults:

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from jobs.table.history import require_known_epoch
 from jobs.table.version import TableVersion, at_newest
 from schemas.limits import TABLE_READS_MAX
 from schemas.types.moments import parse_instant
-from service.answers.history import require_known_epoch
+from service.answers.history import raise_problems
 from service.answers.listing import Listing
 from service.answers.past_results import PastResults
 from service.live.results_index import IndexSnapshot
@@ -61,13 +62,17 @@ class TableReads:
 
     @contextmanager
     def limit(self) -> Iterator[None]:
-        """Count one read; raise TableReadsBusy if too many are running."""
+        """Count one read; raise TableReadsBusy if too many are running.
+
+        What the reader refuses becomes a Problem.
+        """
         if not self._free.acquire(blocking=False):
             detail = f"{TABLE_READS_MAX} requests are reading tables; try again"
             headers = {"Retry-After": "1"}
             raise TableReadsBusy("too-many-requests", 429, detail, headers=headers)
         try:
-            yield
+            with raise_problems():
+                yield
         finally:
             self._free.release()
 
@@ -143,7 +148,8 @@ def resolve_epoch(snapshot: IndexSnapshot, as_of: str | None) -> int:
         epoch = _parse_number(text)
         if epoch < 0:
             raise _make_problem("an epoch is 0 or greater")
-        require_known_epoch(epoch, snapshot.epoch)
+        with raise_problems():
+            require_known_epoch(epoch, snapshot.epoch)
         return epoch
     if kind == "time":
         at = snapshot.find_epoch_at_time(_parse_instant(text))

@@ -1,8 +1,7 @@
 """The row store: a job's results as rows of SQLite, with their old versions for some time.
 
-    accumulators ──fill──► rows of one epoch
-    changelog    ──apply─► replaces rows, and moves the old versions to `ended`; one epoch at a time
-                 ──undo──► the rows of an earlier epoch (only in a store of one epoch)
+    table      ──fill──► rows of one epoch (jobs.table.results)
+    changelog  ──apply─► replaces rows, and moves the old versions to `ended`; one epoch at a time
 
     rows as of an earlier epoch: rows older than it, and rows in `ended` that ended after it
 
@@ -21,10 +20,8 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.table.json_columns import encode_texts
-from jobs.table.parts import ACCUMULATORS
+from jobs.table.results import RankedRows, rank_rows
 from jobs.table.version import TableVersion
-from schemas.limits import INDEX_SLICE_ROWS
-from schemas.types.arrow_values import to_list
 from service.live.recent_changes import EpochChanges
 from service.table.row_shape import RowShape
 
@@ -65,47 +62,49 @@ class RowStore:
 
     # --- writing; the caller has started a transaction ------------------------------------------
 
-    def fill(self, table: TableVersion, epoch: int) -> None:
-        """Replace all rows by the results of a table version, whose newest epoch is `epoch`."""
+    def fill(self, table: TableVersion, since: int, after: int | None = None) -> None:
+        """Replace all rows by the results of a table version, or by those at epoch `after`.
+
+        `since` is the epoch at which their versions start.
+        """
         names = ", ".join(self._columns)
         self.connection.execute("DROP TABLE IF EXISTS temp.fresh")
         self.connection.execute(
-            "CREATE TEMP TABLE fresh (key BLOB PRIMARY KEY, epoch INTEGER, tombstone INTEGER, "
-            f"document BLOB, {names}) WITHOUT ROWID"
+            "CREATE TEMP TABLE fresh (key BLOB PRIMARY KEY, rank INTEGER, turn INTEGER, "
+            f"gone INTEGER, document BLOB, {names}) WITHOUT ROWID"
         )
-        marks = ", ".join("?" for _ in range(len(self._columns) + 4))
-        for file in table.of_part(ACCUMULATORS):
-            wanted = ["epoch", "tombstone", *self.shape.columns]
-            for state in table.batches(file, wanted, INDEX_SLICE_ROWS):
-                self.connection.executemany(
-                    f"INSERT INTO fresh VALUES ({marks}) ON CONFLICT (key) DO UPDATE SET "  # noqa: S608
-                    "epoch = excluded.epoch, tombstone = excluded.tombstone, "
-                    "document = excluded.document, "
-                    + ", ".join(f"{name} = excluded.{name}" for name in self._columns)
-                    + " WHERE excluded.epoch >= epoch",
-                    self._make_upserts(state),
-                )
+        marks = ", ".join("?" for _ in range(len(self._columns) + 5))
+        stored = ", ".join(
+            f"{name} = excluded.{name}"
+            for name in ("rank", "turn", "gone", "document", *self._columns)
+        )
+        for batch in rank_rows(table, self.shape, after):
+            self.connection.executemany(
+                f"INSERT INTO fresh VALUES ({marks}) ON CONFLICT (key) DO UPDATE SET {stored} "  # noqa: S608
+                "WHERE (excluded.rank, excluded.turn) > (rank, turn)",
+                self._make_upserts(batch),
+            )
         for version in ("rows", "ended"):
             self.connection.execute(f"DELETE FROM {version}")  # noqa: S608 - named here
         self.connection.execute(
             f"INSERT INTO rows SELECT key, ?, document, {names} FROM fresh "  # noqa: S608
-            "WHERE NOT tombstone ORDER BY key",
-            [epoch],
+            "WHERE NOT gone ORDER BY key",
+            [since],
         )
         self.connection.execute("DROP TABLE fresh")
 
-    def _make_upserts(self, state: pa.Table) -> Iterator[tuple[Any, ...]]:
+    def _make_upserts(self, batch: RankedRows) -> Iterator[tuple[Any, ...]]:
         empty = (b"",) * (len(self._columns) + 1)
         rows = zip(
-            to_list(state["epoch"]),
-            to_list(state["tombstone"]),
-            self.shape.encode_keys(state),
-            encode_texts(self.shape.render_rows(state)),
-            self.shape.encode_sortable(state),
+            batch.keys,
+            batch.ranks,
+            batch.gone,
+            encode_texts(self.shape.render_rows(batch.rows)),
+            self.shape.encode_sortable(batch.rows),
             strict=True,
         )
-        for epoch, dead, key, document, ordered in rows:
-            yield (key, epoch, 1, *empty) if dead else (key, epoch, 0, document, *ordered)
+        for key, rank, gone, document, ordered in rows:
+            yield (key, *rank, 1, *empty) if gone else (key, *rank, 0, document, *ordered)
 
     def apply(
         self, changes: EpochChanges, changelog: pa.Table | None, expired: Sequence[bytes] = ()
@@ -133,30 +132,6 @@ class RowStore:
                     alive, self.shape.encode_sortable(_take_rows(changelog, positions)), strict=True
                 )
             ),
-        )
-
-    def undo(self, changelog: pa.Table | None) -> None:
-        """Restore the rows before these changes: the first change of each group has the old row.
-
-        Only for a store of one epoch, whose versions start at 0.
-        """
-        if changelog is None:
-            return
-        first: dict[bytes, int] = {}
-        for at, key in enumerate(self.shape.encode_keys(changelog)):
-            first.setdefault(key, at)
-        self.connection.executemany("DELETE FROM rows WHERE key = ?", ((key,) for key in first))
-        ops = to_list(changelog["op"])
-        existed = {key: at for key, at in first.items() if ops[at] != "+I"}
-        before = _take_rows(changelog, list(existed.values()))
-        rows = zip(
-            existed,
-            encode_texts(self.shape.render_rows(before)),
-            self.shape.encode_sortable(before),
-            strict=True,
-        )
-        self.connection.executemany(
-            self._replace_sql, ((key, 0, document, *ordered) for key, document, ordered in rows)
         )
 
     def delete_ended(self, until: int) -> None:

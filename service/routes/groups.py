@@ -15,7 +15,6 @@ from schemas.table.explanation import Explained
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.answers.difference import read_difference_page
-from service.answers.group_snapshots import explain_group
 from service.documents import Difference, History, Quarantine
 from service.routes.answering import answer, make_epoch_headers, parse_key
 from service.routes.examples import describe_responses
@@ -45,7 +44,7 @@ async def explain_result(request: Request, name: str, key: str) -> Response:
     def read(table: TableVersion) -> Explained:
         buckets, paths = live_table.spec.state.buckets, live_table.paths
         reader = GroupReader(table, live_table.shape, group, buckets, paths=paths)
-        return explain_group(reader, name)
+        return reader.explain(name)
 
     explained = await runtime.read_table(live_table, read)
     return answer(explained, headers=make_epoch_headers(live_table, explained.epoch))

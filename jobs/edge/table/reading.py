@@ -1,9 +1,7 @@
 """Read results, changes and groups from a job's table at one version.
 
-    accumulators ──newest row of a key wins──► current results
-                                                    │ undo later changes of the changelog
-    changelog ──────────────────────────────────────┴─► results as of epoch N
-              └──► changes since an epoch
+    accumulators ──┬──► results, current or as of epoch N (jobs.table.results)
+    changelog ─────┴──► changes since an epoch
 
 One reader reads one version of the table, so all it returns belongs to one epoch. It reads the
 files with Arrow, without Spark or a JVM. (Do not convert a list to an Arrow array here, or an
@@ -13,9 +11,8 @@ Arrow array to NumPy: either imports pandas, which takes longer than the rest of
 from __future__ import annotations
 
 import time
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -29,16 +26,17 @@ from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.bucket import bucket_of_group
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Op, Row
-from jobs.core.values.order_key import encoder
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.job_specs import resolve_next_spec
 from jobs.table.epoch_rows import drop_undone
 from jobs.table.files import LiveFile, open_table
-from jobs.table.group import GroupReader
+from jobs.table.group import GroupReader, searchable_values
+from jobs.table.history import HistoryGone, list_later_epochs
 from jobs.table.parts import ACCUMULATORS
+from jobs.table.results import read_results
 from jobs.table.row_shape import RowShape
-from jobs.table.version import HistoryGap, TableVersion, read_again
+from jobs.table.version import TableVersion, read_again
 from schemas.limits import CHANGES_SLICE_ROWS, OBJECT_POLL_SECONDS
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
@@ -57,10 +55,6 @@ class ViewRequired(LookupError):
     """The job has only views, and the caller has named none."""
 
 
-class HistoryGone(LookupError):
-    """The table has no such epoch, or retention has removed the history needed."""
-
-
 class ChangeRow(NamedTuple):
     """A row of the changelog with its epoch and its number in the epoch."""
 
@@ -69,14 +63,6 @@ class ChangeRow(NamedTuple):
     seq: int
     key: Key
     result: Row
-
-
-@dataclass(frozen=True, slots=True)
-class EpochResults:
-    """The groups of a job with their results, in group order."""
-
-    epoch: int
-    rows: list[tuple[Key, Row]]
 
 
 class TableReader(TableVersion):
@@ -89,7 +75,6 @@ class TableReader(TableVersion):
         self.plan = plan
         self.layout = TableLayout(Program(plan))
         self.shape = RowShape(plan)
-        self._types = [kind for _, kind in self.layout.group]
 
     @classmethod
     def open(cls, paths: JobDirectory, version: int | None = None) -> TableReader:
@@ -149,20 +134,17 @@ class TableReader(TableVersion):
         reader = GroupReader(self, self.shape, key, self.spec.state.buckets, paths=self.paths)
         return reader.explain(self.paths.name)
 
-    def results(self, epoch: int | None = None, key: Key | None = None) -> EpochResults:
+    def results(self, epoch: int | None = None, key: Key | None = None) -> dict[Key, Row]:
         """Return the results as of `epoch`, or the current results; with `key`, of one group."""
-        at = self.newest.epoch if epoch is None else epoch
         if epoch is not None:
-            self._require_epoch(epoch)
-        results = self._current(self.files, key)
-        if at < self.newest.epoch:
-            _undo(results, self._changes_after(at, key))
-        order = encoder(tuple(self._types))
-        return EpochResults(at, sorted(results.items(), key=lambda row: order(row[0])))
+            list_later_epochs(self, epoch, results=True)
+        wanted = None if key is None else searchable_values(self.shape, key)
+        found = read_results(self, self.shape, epoch, wanted=wanted)
+        return found if key is None else {key: found[key]} if key in found else {}
 
     def results_in(self, files: Sequence[LiveFile]) -> dict[Key, Row]:
         """Return the results in these state files, which may be no longer live."""
-        return self._current(files, None)
+        return read_results(self, self.shape, files=files)
 
     def is_in_own_buckets(self, files: Sequence[LiveFile]) -> bool:
         """Return whether each group of these state files is in its bucket, by the reader's spec."""
@@ -176,48 +158,13 @@ class TableReader(TableVersion):
                     return False
         return True
 
-    def _changes_after(self, epoch: int, key: Key | None) -> Iterable[ChangeRow]:
-        self._require_complete(epoch)
-        silent = [row.epoch for row in self.kept_epochs if row.counts.expired_silently]
-        if silent and silent[-1] > epoch:
-            raise HistoryGone(
-                f"groups of job {self.paths.name!r} expired without a changelog row up to epoch "
-                f"{silent[-1]} (state.emit_expired: false); ask for epoch {silent[-1]} or later"
-            )
-        rows = self._change_rows(epoch)
-        return rows if key is None else (row for row in rows if row.key == key)
-
-    def _require_epoch(self, epoch: int) -> None:
-        oldest, newest = self.kept_epochs[0].epoch, self.newest.epoch
-        if not oldest <= epoch <= newest:
-            raise HistoryGone(
-                f"job {self.paths.name!r} has no epoch {epoch}; its epochs are {oldest} to {newest}"
-            )
-
-    def _require_complete(self, after: int) -> None:
-        """Raise HistoryGone unless the changelog has all rows after epoch `after`."""
-        gap, oldest = self.find_gap(self.kept_epochs, after), self.kept_epochs[0].epoch
-        if gap is None and after < oldest - 1:  # whole epochs are gone, with their rows
-            gap = HistoryGap(oldest)
-        if gap is None:
-            return
-        if gap.regrouped:
-            raise HistoryGone(
-                f"the history starts with epoch {gap.epoch}, in which the columns of groups "
-                "changed or the view was added; it is the oldest epoch that can be read"
-            )
-        raise HistoryGone(
-            f"retention has removed part of the changelog after epoch {after}; the oldest "
-            f"epoch that can be read is {gap.epoch}"
-        )
-
     # --- changelog ----------------------------------------------------------------------------
 
     def changes(self, since: int | None = None) -> Iterator[ChangeRow]:
         """Return the changelog after epoch `since` (default: all), in the order of (epoch, seq)."""
         if since is None:
             return self._change_rows(self.kept_epochs[0].epoch - 1)
-        self._require_complete(since)
+        list_later_epochs(self, since)
         return self._change_rows(since)
 
     def follow(self, since: int | None = None) -> Iterator[ChangeRow]:
@@ -278,41 +225,6 @@ class TableReader(TableVersion):
     def tables(self, part: str) -> list[pa.Table]:
         return [self.read(file) for file in self.of_part(part)]
 
-    def _current(self, files: Sequence[LiveFile], key: Key | None) -> dict[Key, Row]:
-        """Return the result of each live group: its row with the newest epoch."""
-        newest: dict[Key, tuple[int, Row | None]] = {}
-        for table in self._state(files, ACCUMULATORS, key):
-            rows = zip(
-                to_list(table["epoch"]),
-                to_list(table["tombstone"]),
-                self.layout.keys(table),
-                self.layout.result_rows(table),
-                strict=True,
-            )
-            for epoch, dead, group, result in rows:
-                known = newest.get(group)
-                if known is None or epoch >= known[0]:
-                    newest[group] = (epoch, None if dead else result)
-        return {group: row for group, (_, row) in newest.items() if row is not None}
-
-    def _state(self, files: Sequence[LiveFile], part: str, key: Key | None) -> Iterator[pa.Table]:
-        """Yield the tables of a state part, oldest epoch first; with `key`, only its rows.
-
-        Files are sorted by bucket, so a read of one key skips most rows.
-        """
-        for file in files:
-            if file.part != part:
-                continue
-            table = self.read(file)
-            if key is not None:
-                bucket = bucket_of_group(self.plan, key, self.spec.state.buckets)
-                buckets = to_list(table["bucket"])
-                start, end = bisect_left(buckets, bucket), bisect_right(buckets, bucket)
-                table = table.slice(start, end - start)
-                mine = [i for i, each in enumerate(self.layout.keys(table)) if each == key]
-                table = pa.concat_tables([table.slice(index, 1) for index in mine] or [table[:0]])
-            yield table
-
 
 def open_views(paths: JobDirectory) -> dict[str, TableReader]:
     """Open every view of a job at one version; the job's own query is the view ""."""
@@ -330,16 +242,3 @@ def read_with_retries(paths: JobDirectory, read: Callable[[TableReader], Read]) 
     table is opened and read again.
     """
     return read_again(lambda: TableReader.open(paths), read)
-
-
-def _undo(results: dict[Key, Row], later: Iterable[ChangeRow]) -> None:
-    """Undo `later` changes: the first change of each group has the result before it."""
-    seen: set[Key] = set()
-    for change in later:
-        if change.key in seen:
-            continue
-        seen.add(change.key)
-        if change.op is Op.INSERT:
-            results.pop(change.key, None)
-        else:
-            results[change.key] = change.result

@@ -13,17 +13,16 @@ from fastapi.responses import Response
 
 from jobs.core.explain.extreme_changes import extreme_columns
 from jobs.table.files import NoTable
+from jobs.table.history import EpochUnknown, find_complete_since
 from jobs.table.version import at_newest
 from schemas.limits import CONSOLE_CHANGES_BEFORE
 from schemas.table.parquet_file import TableDamaged
 from schemas.types.json_types import JsonObject
-from service.answers.history import find_complete_since
 from service.console.job_view import find_followed_job
 from service.console.page import PageRoute, render_page
 from service.console.rows import find_numeric_columns, label_key, list_group_columns
 from service.console.visitor import require_visitor
 from service.live.table import LiveTable
-from service.problems import Problem
 
 log = logging.getLogger(__name__)
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -87,7 +86,7 @@ def _find_start(live_table: LiveTable) -> int:
     try:
         # The history of a view that came later starts with it.
         return at_newest(live_table.paths.table, lambda table: find_complete_since(table, start))
-    except Problem:  # the table has no epoch yet, or not this one
+    except EpochUnknown:  # another table has replaced it
         return start
     except (NoTable, TableDamaged, DeltaError, OSError) as error:
         log.warning("cannot read the table of job %s: %s", live_table.paths.name, error)

@@ -18,6 +18,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from jobs.table.version import TableVersion
 from schemas.limits import CONDITIONS_MAX, CONSOLE_RESULT_ROWS, PAGE_ROWS_MAX
+from schemas.table.explanation import DifferingGroup
 from schemas.types.sql_types import Kind
 from service.answers.arrow import encode_batches
 from service.answers.difference import read_difference_page
@@ -38,7 +39,7 @@ from service.console.rows import (
     make_row,
 )
 from service.console.visitor import require_visitor
-from service.documents import Difference, DifferingGroup
+from service.documents import Difference
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.runtime import Runtime, runtime_of

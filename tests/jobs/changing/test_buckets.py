@@ -59,7 +59,7 @@ def test_the_state_of_one_query_says_itself_in_which_buckets_it_is(tmp_path: Pat
     table.epoch({}, views={"": share})
     spec, other = load_spec(table.place.spec), JobDirectory(tmp_path, "other")
     clone(table.place, other, clone_spec(spec, "other"), "of-one-query")
-    assert len(TableReader.open(other).results().rows) == 6
+    assert len(TableReader.open(other).results()) == 6
 
     table.place.spec.write_text(spec_text(load_spec(spec.document() | {"state": {"buckets": 8}})))
     with pytest.raises(CannotRewind, match=r"epoch 1 .* other state\.buckets"):

@@ -57,7 +57,7 @@ def look(job: EpochsByHand) -> Seen:
     for view in job.spec.view_specs:
         own = job.at_view(view)
         reader = TableReader.open(own.place)
-        results = dict(reader.results().rows)
+        results = reader.results()
         assert fold_changelog({}, own.changelog()) == results, view
         assert reader.newest.groups == len(results), view
         seen[view] = results, [(each["partition"], each["offset"]) for each in own.quarantine()]

@@ -62,7 +62,7 @@ def test_a_clone_has_the_results_and_the_state_of_that_epoch(
     written: WrittenTable, to: str | None, live: Live
 ) -> None:
     other = cloned(written, to)
-    assert dict(other.results().rows) == shown(live)
+    assert other.results() == shown(live)
     rows = ((change.op, change.key, change.result) for change in other.changes())
     assert fold_changelog({}, rows) == shown(live)
     assert {change.op for change in other.changes()} == {Op.INSERT}
@@ -102,7 +102,7 @@ def test_a_clone_knows_what_was_refused_and_dropped_before_retention_too(
 def test_a_clone_of_merged_files_is_the_same(written: WrittenTable) -> None:
     for part in (ACCUMULATORS, MULTISETS):
         written.merge(part, BASE_TIER)
-    assert dict(cloned(written).results().rows) == shown(SECOND)
+    assert cloned(written).results() == shown(SECOND)
 
 
 def test_the_other_job_stays_as_it_is_and_its_files_are_let_go_of(written: WrittenTable) -> None:
@@ -111,7 +111,7 @@ def test_the_other_job_stays_as_it_is_and_its_files_are_let_go_of(written: Writt
     assert [each.name for each in savepoints(written.place.home)] == ["first"]
     assert written.reader().version == before
     shutil.rmtree(written.place.home)
-    assert dict(other.results().rows) == shown(FIRST)
+    assert other.results() == shown(FIRST)
 
 
 def test_what_cannot_be_cloned_makes_no_job(written: WrittenTable) -> None:
@@ -155,9 +155,7 @@ def test_a_killed_clone_has_made_no_job_and_the_next_one_does(written: WrittenTa
     assert done.returncode == 0, done.stderr
     expected = {"job": "other", "of": "items", "cloned": 2, "epoch": 1, "groups": 3}
     assert msgspec.json.decode(done.stdout) == expected
-    assert dict(TableReader.open(JobDirectory(written.place.data, "other")).results().rows) == (
-        shown(SECOND)
-    )
+    assert TableReader.open(JobDirectory(written.place.data, "other")).results() == (shown(SECOND))
 
 
 def test_what_a_killed_clone_has_pinned_is_let_go_of_and_what_a_living_one_has_is_not(

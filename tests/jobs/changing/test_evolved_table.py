@@ -9,9 +9,9 @@ import pytest
 from jobs.changing.evolve import CannotEvolve, activate_replay, evolve
 from jobs.edge.process import failpoints
 from jobs.edge.process.failpoints import FailpointError
-from jobs.edge.table.reading import HistoryGone
 from jobs.running.failure import SpecMisfit
 from jobs.running.job_table import load_last_spec, require_same_buckets
+from jobs.table.history import HistoryGone
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.types.sql_types import INT, STRING
@@ -47,7 +47,7 @@ def test_groups_of_other_columns_begin_their_history_with_the_epoch(written: Wri
     assert (done.row.epoch, done.row.begins, done.row.offsets) == (3, True, {"t": {"0": 20}})
     reader = written.reader()
     results = {key: (value, value) for key in ((1,), (2,), (5,), (9,)) for value in key}
-    assert dict(reader.results().rows) == results
+    assert reader.results() == results
     changes = [(change.op, change.key, change.result) for change in reader.changes()]
     assert fold_changelog({}, changes) == results
     for since in (0, 1, 2):
@@ -69,11 +69,11 @@ def test_a_job_whose_evolve_was_killed_is_read_with_the_spec_of_its_table(
     monkeypatch.delitem(failpoints._POINTS, point)
     results = {("a",): (5,), ("b",): (9,)}
     if point == "before_commit":
-        assert dict(written.reader().results().rows) == {("a",): (6, 5), ("b",): (11, 9)}
+        assert written.reader().results() == {("a",): (6, 5), ("b",): (11, 9)}
     else:
-        assert dict(written.reader().results().rows) == results
+        assert written.reader().results() == results
     assert (evolve(written.place, spec).row is None) == (point == "after_commit")
-    assert dict(written.reader().results().rows) == results
+    assert written.reader().results() == results
     assert load_spec(written.place.spec) == spec
 
 

@@ -18,8 +18,9 @@ import pytest
 from jobs.changing.evolve import CannotEvolve, activate_replay, compare, evolve
 from jobs.edge.process import failpoints
 from jobs.edge.process.failpoints import FailpointError
-from jobs.edge.table.reading import HistoryGone, TableReader
+from jobs.edge.table.reading import TableReader
 from jobs.running.failure import SpecMisfit
+from jobs.table.history import HistoryGone
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from tests.support.jobs.canal_messages import delete, insert, row
@@ -167,12 +168,12 @@ def test_a_view_that_came_later_has_no_earlier_history(evolving: Evolving) -> No
     evolving.job.replay(evolving.spec({"sums": SUMS, "whole": WHOLE, "by-value": BY_VALUE}))
     evolving.feed()
     new = TableReader.open(evolving.job.at_view("by-value").place)
-    assert new.results(3).rows
+    assert new.results(3)
     with pytest.raises(HistoryGone, match="history starts with epoch 3"):
         new.results(2)
     assert [change.epoch for change in new.changes(3)]
     old = TableReader.open(evolving.job.at_view("sums").place)
-    assert old.results(1).rows and old.results(2).rows and next(old.changes(0)).epoch == 1
+    assert old.results(1) and old.results(2) and next(old.changes(0)).epoch == 1
     assert old.newest.begins is False
 
 

@@ -56,7 +56,7 @@ def expire(job: EpochsByHand, epoch: int) -> None:
 
 
 def results(job: EpochsByHand, name: str) -> dict[Any, Any]:
-    return dict(TableReader.open(job.at_view(name).place).results().rows)
+    return TableReader.open(job.at_view(name).place).results()
 
 
 def listed(job: EpochsByHand) -> list[tuple[int, int, str]]:

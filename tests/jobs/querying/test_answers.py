@@ -39,7 +39,7 @@ def test_each_epoch_is_what_rest_shows_of_it(written: WrittenTable) -> None:
     data, reader = written.place.home.parents[1], written.reader()
     shape = RowShape(written.plan)
     for epoch in range(len(written.history)):
-        expected = [shape.row(*row) for row in reader.results(epoch).rows]
+        expected = [shape.row(*row) for row in reader.results(epoch).items()]
         found = answer_statement(data, f"SELECT * FROM items AT EPOCH {epoch}")
         assert found.epochs == {f"items AT EPOCH {epoch}": epoch}
         assert sorted(found.documents(), key=str) == sorted(expected, key=str)
@@ -61,7 +61,7 @@ def test_a_time_means_the_newest_epoch_that_was_committed_by_then(written: Writt
     assert next(iter(later.epochs.values())) >= 3
     with pytest.raises(StatementRefused, match="no epoch was committed by then"):
         answer_statement(data, f"FROM items AT TIME '{before}'")
-    with pytest.raises(StatementRefused, match="has no epoch 99"):
+    with pytest.raises(StatementRefused, match="there is no epoch 99"):
         answer_statement(data, "FROM items AT EPOCH 99")
     with pytest.raises(StatementRefused, match="the jobs are items"):
         answer_statement(data, "FROM itemss")
@@ -193,7 +193,7 @@ def test_values_are_written_as_rest_writes_them(
         tmp_path, "SELECT k, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY k", columns
     )
     table.epoch({(key,): (7,)})
-    ((key, result),) = table.reader().results().rows
+    ((key, result),) = table.reader().results().items()
     expected = RowShape(table.plan).row(key, result)
     found = answer_statement(tmp_path, "FROM items")
     assert list(found.documents()) == [expected]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from jobs.table.difference import DifferenceTooLarge, compare_epochs
 from jobs.table.version import TableVersion
-from service.answers.difference import compare_epochs, read_difference_page
+from service.answers.difference import read_difference_page
+from service.answers.results import TableReads
 from service.problems import Problem
 from service.table.row_shape import RowShape
 from tests.support.tables.written_table import WrittenTable, write_random_history
@@ -22,10 +24,11 @@ def test_only_the_changes_between_the_epochs_count(
     table, shape = TableVersion(written.place.table), RowShape(written.plan)
     counts = {row.epoch: row.counts.changelog_rows for row in table.epochs()}
     first = next(epoch for epoch in counts if counts.get(epoch + 1) and counts.get(epoch + 2))
-    monkeypatch.setattr("service.answers.difference.DIFFERENCE_ROWS_MAX", counts[first + 1])
-    assert len(compare_epochs(table, shape, first, first + 1)) <= counts[first + 1]
-    with pytest.raises(Problem) as refused:
-        compare_epochs(table, shape, first, first + 2)
+    rows_max = counts[first + 1]
+    assert len(compare_epochs(table, shape, first, first + 1, rows_max)) <= rows_max
+    monkeypatch.setattr("service.answers.difference.DIFFERENCE_ROWS_MAX", rows_max)
+    with pytest.raises(Problem) as refused, TableReads().limit():
+        read_difference_page(table, shape, "items", first, first + 2, 10, None)
     assert (refused.value.code, refused.value.status) == ("difference-too-large", 422)
     assert str(counts[first + 1] + counts[first + 2]) in refused.value.detail
 
@@ -41,5 +44,5 @@ def test_too_many_changes_are_refused_before_they_are_read(
     table, shape = TableVersion(written.place.table), RowShape(written.plan)
     newest = len(written.history) - 1
     for epochs in ((0, newest), (newest, 0)):
-        with pytest.raises(Problem, match="choose closer epochs"):
+        with pytest.raises(DifferenceTooLarge, match="choose closer epochs"):
             read_difference_page(table, shape, "items", *epochs, 10, None)

@@ -66,7 +66,7 @@ def test_what_is_refused_has_its_reason(client: httpx.Client, watched: WatchedTa
         ("COPY items TO '/tmp/x'", "COPY is not possible"),
         ("SELECT * FROM read_text('/etc/hostname')", "disabled by configuration"),
         ("SELECT * FROM itmes", "the jobs are items"),
-        ("FROM items AT EPOCH 77", "has no epoch 77"),
+        ("FROM items AT EPOCH 77", "there is no epoch 77"),
         ("FROM items AT EPOCH 77", "LINE 1: FROM items AT EPOCH 77\n             ^"),
     ):
         refused = ask(client, sql)

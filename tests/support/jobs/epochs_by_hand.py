@@ -238,7 +238,7 @@ class EpochsByHand:
         folded: dict[Key, Row] = {}
         # A generator, so that each row is checked against the table as it is before that row.
         fold_changelog(folded, repeats_the_last_row(folded.get, self.changelog()))
-        stored = TableReader.open(self.place).results().rows
+        stored = TableReader.open(self.place).results().items()
         assert sorted(map(repr, stored)) == sorted(map(repr, folded.items()))
         assert self.pipeline.newest.of_view(self.view).counters["groups"] == len(folded)
         self._messages_must_be_accounted_for()

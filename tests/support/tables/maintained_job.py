@@ -89,7 +89,7 @@ class MaintainedJob:
         return any(file.tier == 1 for file in self.live(part))
 
     def results(self) -> Any:
-        return TableReader.open(self.place).results().rows
+        return TableReader.open(self.place).results()
 
 
 def hours_ago(hours: float) -> int:

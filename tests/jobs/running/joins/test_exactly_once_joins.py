@@ -50,8 +50,8 @@ def must_be_exact(job: RunningJob, tables: Tables) -> None:
     truth = tables.truth()
     for name in truth:
         place = JobDirectory(job.data, "joined").at_view(name)
-        rows = TableReader.open(place).results().rows
-        assert Counter((*key, *row) for key, row in rows) == truth[name], name
+        rows = TableReader.open(place).results()
+        assert Counter((*key, *row) for key, row in rows.items()) == truth[name], name
         published = fold_topic(tables.brokers, job.spec["views"][name]["sink"]["topic"])
         assert Counter(tuple(row.values()) for row in published) == truth[name], name
 

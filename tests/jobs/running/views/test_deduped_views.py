@@ -102,7 +102,7 @@ def json_results(seen: EpochsByHand) -> list[dict[str, Any]]:
     """Return the results of a view, which its changelog leads to."""
     seen.results()
     reader = TableReader.open(seen.place)
-    return [{"row": reader.shape.row(key, row)} for key, row in reader.results().rows]
+    return [{"row": reader.shape.row(key, row)} for key, row in reader.results().items()]
 
 
 def merge_images(job: EpochsByHand) -> None:
@@ -241,7 +241,7 @@ def test_a_rewind_and_a_clone_of_views_take_along_their_images(by_hand: ByHand) 
         table.must_be(again)
         for view in VIEWS:
             reader = TableReader.open(again.at_view(view).place)
-            for key, _ in reader.results().rows:
+            for key in reader.results():
                 assert (reader.explain(key).row_count or 0) > 0
 
 

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from jobs.edge.table.reading import HistoryGone, TableReader
+from jobs.edge.table.reading import TableReader
 from jobs.edge.table.retention import expire_history
+from jobs.table.history import HistoryGone
 from tests.support.jobs.canal_messages import insert, row, timed_messages
 from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand
 
 
 def shown(job: EpochsByHand) -> dict[Any, Any]:
     """The results that readers see; others are withheld."""
-    return dict(TableReader.open(job.place).results().rows)
+    return TableReader.open(job.place).results()
 
 
 def test_views_under_the_event_clock_release_their_results_as_jobs_of_their_own(
@@ -68,11 +69,11 @@ def test_retention_leaves_every_view_whole(by_hand: ByHand) -> None:
     job.restart()
     for name in views:
         reader = TableReader.open(job.at_view(name).place)
-        assert dict(reader.results().rows) == before[name], name
+        assert reader.results() == before[name], name
         assert [row.epoch for row in reader.kept_epochs] == [4]
         assert reader.start is not None and reader.start.counts.read == 8 - 2
         with pytest.raises(HistoryGone):
             reader.changes(2)
     job.epoch_of([(0, insert(row("a", 90)))])
-    found = {name: dict(TableReader.open(job.at_view(name).place).results().rows) for name in views}
+    found = {name: TableReader.open(job.at_view(name).place).results() for name in views}
     assert found == {"": {("a",): (100,), ("b",): (100,)}, "tops": {(): (90,)}, "some": {(): (8,)}}

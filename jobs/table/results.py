@@ -1,0 +1,112 @@
+"""The results at an epoch: of each group the row with the highest rank, unless it is gone.
+
+    accumulators           rank: their epoch                   the newest row of a group
+    changelog after it     above all of these, the first one   its first change has the row before
+                           of a group the highest
+
+Rows come in batches, because a table may be larger than memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.core.values.change import Row
+from jobs.table.files import LiveFile
+from jobs.table.parts import ACCUMULATORS, CHANGELOG
+from jobs.table.row_shape import RowShape
+from jobs.table.scan import Wanted, scan_files
+from jobs.table.version import Key, TableVersion
+from schemas.limits import TABLE_BATCH_ROWS
+from schemas.types.arrow_values import to_list, to_tuples
+
+_CHANGES_RANK = 2**62  # above every epoch
+Rank = tuple[int, int]
+
+
+class RankedRows(NamedTuple):
+    """Rows of a table, some of each group; `rows` has the columns of the group and the results."""
+
+    keys: list[bytes]
+    ranks: list[Rank]
+    gone: list[bool]
+    rows: pa.Table
+
+
+def rank_rows(
+    table: TableVersion,
+    shape: RowShape,
+    after: int | None = None,
+    files: Sequence[LiveFile] | None = None,
+    wanted: Wanted | None = None,
+) -> Iterator[RankedRows]:
+    """Yield the rows of which those with the highest ranks are the results.
+
+    With `after`, they are the results at that epoch, after which the changelog must be complete.
+    With `files`, read these, which may be no longer live. Rows with other values than `wanted` may
+    be left out.
+    """
+    columns = [*shape.columns]
+    for file in table.files if files is None else files:
+        if file.part == ACCUMULATORS:
+            for state in _read(table, file, ["epoch", "tombstone", *columns], wanted):
+                ranks = [(epoch, 0) for epoch in to_list(state["epoch"])]
+                yield _make_ranked(shape, ranks, to_list(state["tombstone"]), state)
+        elif file.part == CHANGELOG and after is not None and file.epoch_max > after:
+            for changes in _read(table, file, ["op", "epoch", "seq", *columns], wanted):
+                later = changes.filter(pc.greater(changes["epoch"], after))
+                positions = zip(to_list(later["epoch"]), to_list(later["seq"]), strict=True)
+                ranks = [(_CHANGES_RANK - epoch, -seq) for epoch, seq in positions]
+                yield _make_ranked(shape, ranks, to_list(pc.equal(later["op"], "+I")), later)
+
+
+def read_results(
+    table: TableVersion,
+    shape: RowShape,
+    after: int | None = None,
+    files: Sequence[LiveFile] | None = None,
+    wanted: Wanted | None = None,
+) -> dict[Key, Row]:
+    """Return the result of each group, in the order of the groups; see `rank_rows`."""
+    best: dict[bytes, tuple[Rank, tuple[Key, Row] | None]] = {}
+    for batch in rank_rows(table, shape, after, files, wanted):
+        found = zip(
+            batch.keys,
+            batch.ranks,
+            batch.gone,
+            to_tuples(batch.rows, shape.group),
+            to_tuples(batch.rows, shape.results),
+            strict=True,
+        )
+        for name, rank, gone, key, result in found:
+            known = best.get(name)
+            if known is None or rank > known[0]:
+                best[name] = (rank, None if gone else (key, result))
+    return dict(row for _, (_, row) in sorted(best.items()) if row is not None)
+
+
+def _read(
+    table: TableVersion, file: LiveFile, columns: Sequence[str], wanted: Wanted | None
+) -> Iterator[pa.Table]:
+    if wanted is None:
+        return table.batches(file, columns, TABLE_BATCH_ROWS)
+    return iter(scan_files(table.root, [file.path], wanted))
+
+
+def _make_ranked(
+    shape: RowShape, ranks: list[Rank], gone: list[bool], rows: pa.Table
+) -> RankedRows:
+    """Return the rows without those that are below others of their group in the same batch."""
+    keys = [shape.key_bytes(key) for key in to_tuples(rows, shape.group)]
+    best: dict[bytes, int] = {}
+    for at, key in enumerate(keys):
+        if key not in best or ranks[at] > ranks[best[key]]:
+            best[key] = at
+    chosen = list(best.values())
+    if len(chosen) < len(keys):
+        rows = rows.take(pa.array(chosen, pa.int64()))
+    return RankedRows(list(best), [ranks[at] for at in chosen], [gone[at] for at in chosen], rows)
