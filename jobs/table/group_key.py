@@ -7,10 +7,23 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from jobs.core.values.change import Row, Value
-from jobs.table.listing import exact_parser
+from jobs.table.listing import exact_parser, parse_text
 from schemas.types.sql_types import SqlType
 
 GroupColumns = Sequence[tuple[str, SqlType]]
+
+
+def parse_key_text(text: str, columns: GroupColumns) -> Row:
+    """Return the key in an address: the value of its only column, or an object of all columns.
+
+    Raise ValueError if it is none.
+    """
+    if text.startswith("{"):
+        return parse_key_object(text, columns)
+    if len(columns) != 1:
+        example = make_key_example(columns)
+        raise ValueError(f"write the key as an object of the group columns, {example}")
+    return (parse_text(text, *columns[0]),)
 
 
 def parse_key_object(text: str, columns: GroupColumns) -> Row:

@@ -9,6 +9,7 @@ Rows come in batches, because a table may be larger than memory.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -101,12 +102,13 @@ def _make_ranked(
     shape: RowShape, ranks: list[Rank], gone: list[bool], rows: pa.Table
 ) -> RankedRows:
     """Return the rows without those that are below others of their group in the same batch."""
-    keys = [shape.key_bytes(key) for key in to_tuples(rows, shape.group)]
+    keys = shape.encode_keys(rows)
     best: dict[bytes, int] = {}
     for at, key in enumerate(keys):
         if key not in best or ranks[at] > ranks[best[key]]:
             best[key] = at
     chosen = list(best.values())
     if len(chosen) < len(keys):
-        rows = rows.take(pa.array(chosen, pa.int64()))
+        places = pa.py_buffer(array("q", chosen))  # a list would import pandas
+        rows = rows.take(pa.Array.from_buffers(pa.int64(), len(chosen), [None, places]))
     return RankedRows(list(best), [ranks[at] for at in chosen], [gone[at] for at in chosen], rows)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from jobs.table.difference import compare_epochs
+from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion
 from schemas.limits import DIFFERENCE_ROWS_MAX
 from service.answers.listing import decode_cursor, encode_cursor
 from service.documents import Difference
-from service.table.row_shape import RowShape
 
 
 def read_difference_page(

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from jobs.core.explain.extreme_changes import MultisetHistory
 from jobs.table.group import GroupReader, ReadFiles
+from jobs.table.row_shape import RowShape
 from jobs.table.version import Key, TableVersion
 from schemas.directory.paths import JobDirectory
 from schemas.limits import GROUP_SNAPSHOTS_KEPT
@@ -22,7 +23,6 @@ from schemas.table.epoch import EpochRow
 from schemas.table.explanation import Explained
 from service.answers.results import TableReads
 from service.live.table import LiveTable
-from service.table.row_shape import RowShape
 
 _PAUSE_FACTOR = 4.0  # a snapshot is not read again for this many times its reading time
 

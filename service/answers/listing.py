@@ -25,11 +25,11 @@ from jobs.table.listing import (
     parse_conditions,
     parse_order,
 )
+from jobs.table.row_shape import RowShape
 from schemas.limits import REASON_CHARACTERS_MAX
 from service.live.select import Select
 from service.live.table import LiveTable
 from service.problems import Problem
-from service.table.row_shape import RowShape
 
 
 class PageCursor(msgspec.Struct, frozen=True, array_like=True):

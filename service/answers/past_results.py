@@ -16,13 +16,13 @@ from collections import OrderedDict
 from typing import Any
 
 from jobs.table.history import list_later_epochs
+from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion, at_newest
 from schemas import limits
 from service.answers.history import require_same_table
 from service.live.results_index import make_slow_query_problem
 from service.live.row_store import RowStore
 from service.live.select import Select
-from service.table.row_shape import RowShape
 
 
 class PastEpoch:

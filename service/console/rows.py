@@ -14,8 +14,10 @@ from urllib.parse import quote
 
 from jobs.core.explain.extreme_changes import source_text
 from jobs.core.values.json_values import Json
+from jobs.core.values.order_key import value_encoder
+from jobs.table.listing import parse_text
+from jobs.table.row_shape import RowShape
 from schemas.types.json_types import JsonObject
-from service.table.row_shape import RowShape
 
 _DOT_SEGMENTS = (".", "..")  # browsers resolve them as steps in a path
 
@@ -131,7 +133,11 @@ def _compare_column(shape: RowShape, column: str, before: Any, after: Any) -> Co
 def _find_direction(shape: RowShape, column: str, before: Any, after: Any) -> str:
     if before is None or after is None or not is_numeric(shape, column):
         return "other"
-    old, new = (shape.encode_value(column, format_value(value)) for value in (before, after))
+    kind = shape.columns[column]
+    old, new = (
+        value_encoder(kind)(parse_text(format_value(value), column, kind))
+        for value in (before, after)
+    )
     return "same" if old == new else "up" if new > old else "down"
 
 

@@ -21,13 +21,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion
 from schemas import limits
 from schemas.table.epoch import EpochRow
 from service.live.recent_changes import EpochChanges
 from service.live.results_index import connect, locate_index
 from service.live.row_store import RowStore
-from service.table.row_shape import RowShape
 from service.transaction import transaction
 
 _TRIM_EVERY_SECONDS = 10.0

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from jobs.core.job.job_plan import plan_of
 from jobs.table.files import FormatUnknown, NoTable
+from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion
 from schemas import limits
 from schemas.spec.job import JobSpec
@@ -30,7 +31,6 @@ from schemas.table.epoch import EpochRow
 from service.live.index_writer import IndexWriter
 from service.live.recent_changes import EpochChanges, render_epoch
 from service.paths import JobPaths
-from service.table.row_shape import RowShape
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Reader:
 
     def __init__(self, paths: JobPaths, spec: JobSpec, client: ReaderClient) -> None:
         self._paths = paths
-        self._shape = RowShape(plan_of(spec))
+        self._shape = RowShape(plan_of(spec), safe=True)
         self._index = IndexWriter(paths.index, self._shape)
         self._client = client
         self._problem: str | None = None

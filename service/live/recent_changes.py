@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.table.json_columns import encode_texts, join_texts
+from jobs.table.row_shape import RowShape
 from schemas.limits import RECENT_CHANGES_ROWS_MAX
 from schemas.table.epoch import EpochRow
 from schemas.types.arrow_values import to_list
 from schemas.types.moments import format_instant
-from service.table.row_shape import RowShape
 
 # The position after the last row of an epoch. Seqs of rows are below 2^45.
 END_OF_EPOCH = 2**53 - 1
@@ -156,7 +156,7 @@ def render_epoch(
 
 
 def _render_changes(changelog: pa.Table, shape: RowShape) -> Iterator[Change]:
-    rows = shape.render_rows(changelog)
+    rows = shape.render_safely(changelog)
     ops, seqs = changelog["op"].combine_chunks(), changelog["seq"].combine_chunks()
     head = pc.cast(ops, rows.type), pc.cast(changelog["epoch"].combine_chunks(), rows.type)
     documents = join_texts(

@@ -15,12 +15,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from jobs.table.row_shape import RowShape
 from schemas.limits import QUERY_SECONDS_MAX, SQLITE_CHECK_STEPS
 from schemas.process.kernel import BOOT_ID
 from service.live.recent_changes import EpochChanges
 from service.live.select import Select
 from service.problems import Problem
-from service.table.row_shape import RowShape
 
 _FORMAT = 3
 _BOOT_CHARACTERS = 8  # of a random id

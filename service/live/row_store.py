@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from jobs.table.json_columns import encode_texts
 from jobs.table.results import RankedRows, rank_rows
+from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion
 from service.live.recent_changes import EpochChanges
-from service.table.row_shape import RowShape
 
 
 class RowStore:
@@ -99,7 +99,7 @@ class RowStore:
             batch.keys,
             batch.ranks,
             batch.gone,
-            encode_texts(self.shape.render_rows(batch.rows)),
+            encode_texts(self.shape.render_safely(batch.rows)),
             self.shape.encode_sortable(batch.rows),
             strict=True,
         )

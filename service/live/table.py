@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from jobs.core.job.job_plan import plan_of
+from jobs.table.row_shape import RowShape
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.documents import Rates
@@ -36,7 +37,6 @@ from service.live.recent_changes import RecentChanges
 from service.live.results_index import ResultsIndex
 from service.live.staggered_event import StaggeredEvent, wait_for_share
 from service.paths import JobPaths, hide_paths
-from service.table.row_shape import RowShape
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class LiveTable:
     ) -> None:
         self.paths = paths
         self.spec = spec
-        self.shape = RowShape(plan_of(spec))
+        self.shape = RowShape(plan_of(spec), safe=True)
         self.index = ResultsIndex(paths.index, self.shape)
         self.recent = RecentChanges()
         self.history = EpochHistory(paths.history)

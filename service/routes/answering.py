@@ -9,6 +9,7 @@ import msgspec
 from fastapi import Request
 from fastapi.responses import Response
 
+from jobs.table.group_key import parse_key_text
 from jobs.table.version import Key
 from schemas.table.epoch import EpochRow
 from service.live.results_index import make_no_epoch_problem
@@ -37,7 +38,15 @@ def parse_key(live_table: LiveTable, raw: str) -> Key:
         text = unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
         raise Problem("key-invalid", 422, "the key is not UTF-8") from None
-    return live_table.shape.parse_key(text)
+    return parse_decoded_key(live_table, text)
+
+
+def parse_decoded_key(live_table: LiveTable, text: str) -> Key:
+    """Return the key that a text names; raise a Problem if it names none."""
+    try:
+        return parse_key_text(text, live_table.shape.group)
+    except ValueError as error:
+        raise Problem("key-invalid", 422, str(error)) from None
 
 
 def make_epoch_tag(epoch: int, table_tag: str) -> str:

@@ -30,6 +30,7 @@ from service.documents import ChangePage
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges
 from service.live.table import LiveTable
 from service.problems import Problem
+from service.routes.answering import parse_decoded_key
 from service.routes.examples import describe_responses
 from service.routes.views import open_view
 from service.runtime import runtime_of
@@ -101,7 +102,7 @@ async def read_changes(
     media = choose_media(accept, Media.EVENTS, Media.JSON, Media.NDJSON, Media.ARROW)
     group = None
     if key is not None:
-        group = live_table.shape.key_bytes(live_table.shape.parse_key(key))
+        group = live_table.shape.key_bytes(parse_decoded_key(live_table, key))
     at: ChangePosition | None = None
     if last_event_id:  # a reconnecting browser: its position precedes its address
         at = parse_position(last_event_id, "header.last-event-id", live_table)

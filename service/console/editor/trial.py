@@ -34,11 +34,11 @@ from jobs.core.values.change import (
     Truncated,
 )
 from jobs.core.values.json_values import renderer
+from jobs.table.row_shape import RowShape
 from jobs.topics.samples import Sample
 from schemas.limits import SAMPLE_BYTES_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import TopicPartition
-from service.table.row_shape import RowShape
 
 _RAW_CHARACTERS = 2_000
 _ROWS_SHOWN = 20
@@ -90,7 +90,7 @@ def run_trial(spec: JobSpec, plan: Plan, samples: Sequence[Sample]) -> Trial:
         changelog = _fold(spec, plan, decoded)
     except _NoChangelog as reason:
         return Trial(messages, (), str(reason))
-    shape = RowShape(plan)
+    shape = RowShape(plan, safe=True)
     rows = tuple((str(op), _json(shape.row(key, row))) for op, key, row in changelog)
     hidden = None
     if plan.having is not None:

@@ -25,6 +25,7 @@ from jobs.core.fold.state import rank
 from jobs.core.values.change import Value
 from jobs.core.values.json_values import Json
 from jobs.table.json_columns import safe_renderer
+from jobs.table.row_shape import RowShape
 from schemas.limits import CONSOLE_ENTRIES, CONSOLE_EPOCHS_DETAILED, CONSOLE_HISTORY_EPOCHS
 from schemas.table.explanation import GroupEpoch, JoinedRow, LateRow, SideRow
 from service.answers.group_snapshots import GroupSnapshot
@@ -39,7 +40,6 @@ from service.console.rows import (
     is_numeric,
     make_cell,
 )
-from service.table.row_shape import RowShape
 
 _NOT_NUMBERS = {"argument", "used_by", "multiset"}
 _EXPLANATIONS_MAX = 3

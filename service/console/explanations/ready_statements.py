@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs.table.parts import ACCUMULATORS
-from service.table.row_shape import RowShape
+from jobs.table.row_shape import RowShape
 
 _SELECT = """\
 SELECT {columns} FROM (

@@ -23,6 +23,7 @@ from service.console.page import PageRoute, render_page
 from service.console.rows import find_numeric_columns, label_key, list_group_columns
 from service.console.visitor import require_visitor
 from service.live.table import LiveTable
+from service.routes.answering import parse_decoded_key
 
 log = logging.getLogger(__name__)
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -45,7 +46,7 @@ async def changes_page(
         )
     label = ""
     if key:
-        label = label_key(live_table.shape.key(live_table.shape.parse_key(key)))
+        label = label_key(live_table.shape.key(parse_decoded_key(live_table, key)))
     start = await run_in_threadpool(_find_start, live_table)
     shape = live_table.shape
     names = list_group_columns(shape)

@@ -16,6 +16,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response, StreamingResponse
 
+from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion
 from schemas.limits import CONDITIONS_MAX, CONSOLE_RESULT_ROWS, PAGE_ROWS_MAX
 from schemas.table.explanation import DifferingGroup
@@ -43,7 +44,6 @@ from service.documents import Difference
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.runtime import Runtime, runtime_of
-from service.table.row_shape import RowShape
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

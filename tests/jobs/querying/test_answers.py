@@ -22,9 +22,9 @@ from jobs.querying.engine import answer
 from jobs.querying.statement import StatementRefused
 from jobs.querying.tables import make_column
 from jobs.table.json_columns import safe_renderer
+from jobs.table.row_shape import RowShape
 from schemas import limits
 from schemas.types.sql_types import SqlType, array_of
-from service.table.row_shape import RowShape
 from tests.support.examples import examples
 from tests.support.tables.written_table import WrittenTable, write_random_history
 from tests.support.values import VALUES
@@ -37,7 +37,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> WrittenTable:
 
 def test_each_epoch_is_what_rest_shows_of_it(written: WrittenTable) -> None:
     data, reader = written.place.home.parents[1], written.reader()
-    shape = RowShape(written.plan)
+    shape = RowShape(written.plan, safe=True)
     for epoch in range(len(written.history)):
         expected = [shape.row(*row) for row in reader.results(epoch).items()]
         found = answer_statement(data, f"SELECT * FROM items AT EPOCH {epoch}")
@@ -194,7 +194,7 @@ def test_values_are_written_as_rest_writes_them(
     )
     table.epoch({(key,): (7,)})
     ((key, result),) = table.reader().results().items()
-    expected = RowShape(table.plan).row(key, result)
+    expected = RowShape(table.plan, safe=True).row(key, result)
     found = answer_statement(tmp_path, "FROM items")
     assert list(found.documents()) == [expected]
     if shown is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from jobs.table.difference import DifferenceTooLarge, compare_epochs
+from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion
 from service.answers.difference import read_difference_page
 from service.answers.results import TableReads
 from service.problems import Problem
-from service.table.row_shape import RowShape
 from tests.support.tables.written_table import WrittenTable, write_random_history
 
 
@@ -21,7 +21,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> WrittenTable:
 def test_only_the_changes_between_the_epochs_count(
     written: WrittenTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, shape = TableVersion(written.place.table), RowShape(written.plan)
+    table, shape = TableVersion(written.place.table), RowShape(written.plan, safe=True)
     counts = {row.epoch: row.counts.changelog_rows for row in table.epochs()}
     first = next(epoch for epoch in counts if counts.get(epoch + 1) and counts.get(epoch + 2))
     rows_max = counts[first + 1]
@@ -41,7 +41,7 @@ def test_too_many_changes_are_refused_before_they_are_read(
 
     monkeypatch.setattr("service.answers.difference.DIFFERENCE_ROWS_MAX", 0)
     monkeypatch.setattr(TableVersion, "changelog", fail)
-    table, shape = TableVersion(written.place.table), RowShape(written.plan)
+    table, shape = TableVersion(written.place.table), RowShape(written.plan, safe=True)
     newest = len(written.history) - 1
     for epochs in ((0, newest), (newest, 0)):
         with pytest.raises(DifferenceTooLarge, match="choose closer epochs"):

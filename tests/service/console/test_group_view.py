@@ -10,11 +10,11 @@ import pytest
 
 from jobs.core.explain.extreme_changes import Cause, ExtremeChange, find_cause, find_extreme_changes
 from jobs.table.parts import MULTISETS
+from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion
 from schemas.types.sql_types import INT, STRING
 from service.answers.group_snapshots import GroupSnapshot, take_snapshot
 from service.console.explanations.group_view import GroupView, describe_source
-from service.table.row_shape import RowShape
 from tests.support.sampling import quick
 from tests.support.tables.written_table import BUCKETS, WrittenTable
 
@@ -23,7 +23,7 @@ NAMES = ("a", "b", "c")
 
 
 def read_group(table: WrittenTable, name: str) -> tuple[RowShape, GroupSnapshot]:
-    shape = RowShape(table.plan)
+    shape = RowShape(table.plan, safe=True)
     return shape, take_snapshot(TableVersion(table.place.table), shape, (name,), BUCKETS)
 
 

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from jobs.core.sql.select import parse_query
+from jobs.table.row_shape import RowShape
 from schemas.types.sql_types import STRING
 from service.live.results_index import locate_index
-from service.table.row_shape import RowShape
 from tests.support.service.served import Served, eventually
 from tests.support.service.tables import WatchedTable, shown
 
@@ -84,7 +84,9 @@ def test_a_damaged_index_is_filled_again(data: Path) -> None:
 def test_an_index_of_before_the_machine_started_is_not_read(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shape = RowShape(parse_query("SELECT k, COUNT(*) AS n FROM t GROUP BY k", {"k": STRING}))
+    shape = RowShape(
+        parse_query("SELECT k, COUNT(*) AS n FROM t GROUP BY k", {"k": STRING}), safe=True
+    )
     before = locate_index(data, shape)
     other = data / "boot_id"
     other.write_text("5eed5eed-0000-0000-0000-000000000000\n")

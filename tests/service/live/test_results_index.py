@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion
 from schemas.types.sql_types import INT, STRING
 from service.live.index_writer import IndexWriter
 from service.live.recent_changes import render_epoch
 from service.live.results_index import ResultsIndex
-from service.table.row_shape import RowShape
 from tests.support.service.tables import QUERY
 from tests.support.tables.written_table import WrittenTable
 
@@ -26,7 +26,7 @@ def written(tmp_path: Path) -> WrittenTable:
 
 @pytest.fixture
 def writer(written: WrittenTable, tmp_path: Path) -> Iterator[IndexWriter]:
-    writer = IndexWriter(tmp_path / "index", RowShape(written.plan)).open()
+    writer = IndexWriter(tmp_path / "index", RowShape(written.plan, safe=True)).open()
     table = TableVersion(written.place.table)
     writer.fill(table, table.epochs())
     yield writer

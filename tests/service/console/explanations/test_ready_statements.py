@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 import sqlglot
 
+from jobs.table.row_shape import RowShape
 from schemas.types.sql_types import INT, STRING
 from service.console.explanations.ready_statements import Statement, write_statements
-from service.table.row_shape import RowShape
 from tests.support.tables.written_table import WrittenTable
 
 QUERY = 'SELECT name, SUM(v) AS "order", MAX(v) AS top FROM t GROUP BY name'
 
 
 def statements(table: WrittenTable) -> dict[str, Statement]:
-    found = write_statements(RowShape(table.plan), "items", str(table.place.table))
+    found = write_statements(RowShape(table.plan, safe=True), "items", str(table.place.table))
     return {each.engine: each for each in found}
 
 
