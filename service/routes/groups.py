@@ -22,7 +22,7 @@ from service.routes.views import open_view
 from service.runtime import runtime_of
 from service.table.quarantine import (
     add_replay,
-    list_oldest_messages,
+    list_messages,
     parse_message_id,
     read_message,
 )
@@ -119,7 +119,7 @@ async def list_quarantine(
     live_table = await open_view(request, name)
     after = parse_message_id(cursor) if cursor else None
     found = await runtime.read_table(
-        live_table, lambda table: list_oldest_messages(table, after, limit + 1)
+        live_table, lambda table: list_messages(table, after, limit + 1)
     )
     more = found[limit - 1].id if len(found) > limit else None
     shown = [add_replay(live_table.paths, each) for each in found[:limit]]

@@ -47,19 +47,40 @@ def add_replay(paths: JobPaths, message: Quarantined) -> Quarantined:
     return message.with_replay(read_replay(paths.replayed, message.id))
 
 
-def list_oldest_messages(
-    table: TableVersion, after: MessagePosition | None, limit: int
+def list_messages(
+    table: TableVersion,
+    after: MessagePosition | None,
+    limit: int,
+    matches: Callable[[QuarantineRow], bool] = lambda _: True,
+    *,
+    newest_first: bool = False,
+    by_bytes: bool = False,
 ) -> list[Quarantined]:
-    """Return messages after a position, oldest first, each with its first bytes."""
+    """Return matching messages after a position, in the order, each with its first bytes.
+
+    `matches` gets position, reason and path; with `by_bytes`, also the bytes as `raw`.
+    """
+    columns = (*_DESCRIBED, "raw") if by_bytes else _DESCRIBED
+    sign = -1 if newest_first else 1
+
+    def find_ends(file: LiveFile) -> list[int]:
+        return sorted((sign * file.epoch_min, sign * file.epoch_max))
 
     found: list[_Found] = []
-    for file in table.of_part(QUARANTINE, -1 if after is None else after[0] - 1):
-        if len(found) >= limit and file.epoch_min > found[limit - 1].position[0]:
-            break  # files are ordered by their oldest epochs
-        for rows in _scan(table, file, _POSITION):
-            later = (row.position for row in rows if after is None or row.position > after)
-            found += [_Found(position, file) for position in later]
-            found.sort(key=lambda each: each.position)
+    for file in sorted(table.of_part(QUARANTINE), key=find_ends):
+        first, last = find_ends(file)
+        if after is not None and last < sign * after[0]:
+            continue
+        if len(found) >= limit and first > sign * found[limit - 1].position[0]:
+            break
+        for rows in _scan(table, file, columns):
+            for row in rows:
+                is_next = after is None or (
+                    row.position < after if newest_first else row.position > after
+                )
+                if is_next and matches(row):
+                    found.append(_Found(row.position, file))
+            found.sort(key=lambda each: each.position, reverse=newest_first)
             del found[limit:]
     return _read_documents(table, found, QUARANTINE_PREVIEW_BYTES)
 
@@ -79,35 +100,6 @@ def count_reasons(table: TableVersion) -> Counter[str]:
     for reason, count in counts.items():
         found[summarize_reason(reason)] += count
     return found
-
-
-def list_newest_messages(
-    table: TableVersion,
-    before: MessagePosition | None,
-    limit: int,
-    matches: Callable[[QuarantineRow], bool] = lambda _: True,
-    *,
-    by_bytes: bool = False,
-) -> list[Quarantined]:
-    """Return matching messages before a position, newest first, each with its first bytes.
-
-    `matches` gets position, reason and path; with `by_bytes`, also the bytes as `raw`.
-    """
-    columns = (*_DESCRIBED, "raw") if by_bytes else _DESCRIBED
-
-    found: list[_Found] = []
-    files = sorted(table.of_part(QUARANTINE), key=lambda file: -file.epoch_max)
-    for file in files:
-        if before is not None and file.epoch_min > before[0]:
-            continue
-        if len(found) >= limit and file.epoch_max < found[limit - 1].position[0]:
-            break
-        for rows in _scan(table, file, columns):
-            earlier = (row for row in rows if before is None or row.position < before)
-            found += [_Found(row.position, file) for row in earlier if matches(row)]
-            found.sort(key=lambda each: each.position, reverse=True)
-            del found[limit:]
-    return _read_documents(table, found, QUARANTINE_PREVIEW_BYTES)
 
 
 def read_message(table: TableVersion, position: MessagePosition) -> Quarantined:

@@ -36,7 +36,7 @@ from service.supervision import operations
 from service.table.quarantine import (
     add_replay,
     count_reasons,
-    list_newest_messages,
+    list_messages,
     parse_message_id,
     read_message,
     summarize_reason,
@@ -74,7 +74,7 @@ async def quarantine_page(
         matches, count = partial(_matches, reason, text), CONSOLE_QUARANTINE_ROWS + 1
         return (
             count_reasons(table),
-            list_newest_messages(table, position, count, matches, by_bytes=bool(text)),
+            list_messages(table, position, count, matches, newest_first=True, by_bytes=bool(text)),
         )
 
     reasons, found = await runtime.read_table(live_table, read)

@@ -21,8 +21,7 @@ from schemas.types.sql_types import INT, STRING
 from service.problems import Problem
 from service.table.quarantine import (
     count_reasons,
-    list_newest_messages,
-    list_oldest_messages,
+    list_messages,
     read_message,
 )
 from tests.support.service.tables import QUERY
@@ -77,11 +76,11 @@ EVERY = [f"{epoch}-t-0-{10 * epoch + number}" for epoch in range(1, 6) for numbe
 
 
 def test_pages_have_all_messages_in_order(table: TableVersion) -> None:
-    assert ids(list_oldest_messages(table, None, 100)) == EVERY
-    assert ids(list_newest_messages(table, None, 100)) == EVERY[::-1]
-    assert ids(list_oldest_messages(table, (2, "t", 0, 21), 7)) == EVERY[6:13]
-    assert ids(list_newest_messages(table, (4, "t", 0, 41), 7)) == EVERY[6:13][::-1]
-    first = list_oldest_messages(table, None, 2)
+    assert ids(list_messages(table, None, 100)) == EVERY
+    assert ids(list_messages(table, None, 100, newest_first=True)) == EVERY[::-1]
+    assert ids(list_messages(table, (2, "t", 0, 21), 7)) == EVERY[6:13]
+    assert ids(list_messages(table, (4, "t", 0, 41), 7, newest_first=True)) == EVERY[6:13][::-1]
+    first = list_messages(table, None, 2)
     assert [each.raw for each in first] == ["message 1 0", "message 1 1"]
     assert [each.cut for each in first] == [False, True]
     assert first[0].reason == "bad number 0"
@@ -95,7 +94,7 @@ def test_a_message_that_two_sources_refuse_is_listed_for_each(written: WrittenTa
     rows = written.layout.quarantine_table(1, rejects)
     added = write_file(written.place.table, file_name(QUARANTINE, 1, "u", "w"), rows)
     file = LiveFile(added.path, QUARANTINE, added.size, rows.num_rows, 1, 1)
-    found = list_oldest_messages(open_with(written, [file]), None, 10)
+    found = list_messages(open_with(written, [file]), None, 10)
     assert [(each.id, each.source, each.reason) for each in found] == [
         ("1-t-0-7", source, f"not for {source}") for source in ("orders", "items")
     ]
@@ -105,13 +104,15 @@ def test_messages_are_found_by_reason_and_by_their_bytes(table: TableVersion) ->
     def of_reason(row: QuarantineRow) -> bool:
         return (row.raw, row.reason, row.path) == (None, "bad number 2", "$.v")
 
-    found = list_newest_messages(table, None, 3, of_reason)
+    found = list_messages(table, None, 3, of_reason, newest_first=True)
     assert ids(found) == [EVERY[18], EVERY[14], EVERY[10]]
 
     def of_bytes(row: QuarantineRow) -> bool:
         return row.raw == b"message 2 1"
 
-    assert ids(list_newest_messages(table, None, 3, of_bytes, by_bytes=True)) == ["2-t-0-21"]
+    assert ids(list_messages(table, None, 3, of_bytes, by_bytes=True, newest_first=True)) == [
+        "2-t-0-21"
+    ]
     assert count_reasons(table) == {"bad number N": 20}
 
 
@@ -143,10 +144,10 @@ def test_bytes_are_read_a_few_rows_at_once(
     monkeypatch.setattr(TableVersion, "batches", record)
     monkeypatch.setattr(TableVersion, "read", fail)
     old, new = (file.path for file in table.files)
-    list_oldest_messages(table, None, 3)
+    list_messages(table, None, 3)
     assert read == [(old, RAW_ROWS)] * 2
     read.clear()
-    list_newest_messages(table, None, 3)
+    list_messages(table, None, 3, newest_first=True)
     assert set(read) == {(new, RAW_ROWS)}
     read.clear()
     count_reasons(table)
@@ -160,9 +161,9 @@ def test_a_view_lists_no_message_that_only_the_query_of_the_job_refused(
     shared = add_file(written, written.place.home, (2,))
     shared = replace(shared, path=f"../{shared.path}")
     table = open_with(written, [own, shared])
-    listed = ids(list_oldest_messages(table, None, 100))
+    listed = ids(list_messages(table, None, 100))
     assert listed == EVERY[:7]  # without the last of the shared file
-    assert ids(list_newest_messages(table, None, 100)) == listed[::-1]
+    assert ids(list_messages(table, None, 100, newest_first=True)) == listed[::-1]
     assert count_reasons(table).total() == 7
     with pytest.raises(Problem, match="no such message"):
         read_message(table, (2, "t", 0, 23))
