@@ -377,17 +377,9 @@ class Runtime:
         job, _, view = name.partition(".")
         newest = None if live_table is None else live_table.newest
         if live_table is None or newest is None:
+            unknown = dict.fromkeys(("epoch", "watermark", "groups", "lag", "rates", "mirror"))
             problem = None if live_table is None else live_table.problem
-            return {
-                "epoch": None,
-                "watermark": None,
-                "groups": None,
-                "groups_below_zero": 0,
-                "lag": None,
-                "rates": None,
-                "mirror": None,
-                "table": problem,
-            }
+            return {**unknown, "groups_below_zero": 0, "table": problem}
         return {
             "epoch": newest.epoch,
             "watermark": newest.watermark,

@@ -6,7 +6,10 @@ a gap would fold to results that never existed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.table.version import TableVersion
 from schemas.table.epoch import EpochRow
@@ -76,6 +79,33 @@ def describe_gap(row: EpochRow, counts: Mapping[int, int], *, results: bool = Fa
             "(state.emit_expired: false)"
         )
     return None
+
+
+def read_changes(
+    table: TableVersion, rows: Iterable[EpochRow], rows_max: int
+) -> list[tuple[EpochRow, pa.Table | None]]:
+    """Return the first of these epochs, each with its changes if it has any.
+
+    They have at most so many changes, unless the first one has more. They end before an epoch of
+    which retention has removed changes.
+    """
+    piece: list[EpochRow] = []
+    total = 0
+    for row in rows:
+        total += row.counts.changelog_rows
+        if piece and total > rows_max:
+            break
+        piece.append(row)
+    changelog = table.changelog(piece[0].epoch - 1, piece[-1].epoch) if piece else None
+    found = []
+    for row in piece:
+        mine = None
+        if changelog is not None:
+            mine = changelog.filter(pc.equal(changelog["epoch"], row.epoch))
+        if (0 if mine is None else mine.num_rows) != row.counts.changelog_rows:
+            break
+        found.append((row, mine if row.counts.changelog_rows else None))
+    return found
 
 
 def find_complete_since(table: TableVersion, epoch: int, *, results: bool = False) -> int:

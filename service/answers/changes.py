@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 
-import pyarrow.compute as pc
-
-from jobs.table.history import describe_gap, list_later_epochs, require_known_epoch
+from jobs.table.history import list_later_epochs, read_changes, require_known_epoch
 from jobs.table.version import TABLE_TAG_CHARACTERS, TableVersion, at_newest
 from schemas.limits import PAGE_ROWS_MAX
-from schemas.table.epoch import EpochRow
 from service.answers.history import raise_problems, require_same_table
 from service.answers.results import TableReads
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges, render_epoch
@@ -125,25 +123,14 @@ def _read_from_table(
     live_table: LiveTable, table: TableVersion, at: ChangePosition, first: int
 ) -> list[EpochChanges]:
     require_same_table(at.table, table.tag)
-    rows, counts = table.epochs(first - 1), table.count_changelog(first - 1)
-    piece: list[EpochRow] = []
-    total = 0
-    for number, row in enumerate(rows, first):
-        total += row.counts.changelog_rows
-        if row.epoch != number or describe_gap(row, counts) or (piece and total > PAGE_ROWS_MAX):
-            break
-        piece.append(row)
-    if not piece:
-        list_later_epochs(table, first - 1)  # raises HistoryGone with the oldest epoch
-        return []
-    changelog = table.changelog(first - 1, piece[-1].epoch)
+    rows = table.epochs(first - 1)
     found = []
-    for row in piece:
-        mine = None
-        if changelog is not None:
-            mine = changelog.filter(pc.equal(changelog["epoch"], row.epoch))
-        found.append(render_epoch(row, mine, live_table.shape, table.tag))
-    return found
+    if rows and rows[0].epoch == first:
+        of_query = takewhile(lambda row: not row.begins, rows)
+        found = read_changes(table, of_query, PAGE_ROWS_MAX)
+    if not found:
+        list_later_epochs(table, first - 1)  # raises HistoryGone with the oldest epoch
+    return [render_epoch(row, mine, live_table.shape, table.tag) for row, mine in found]
 
 
 def find_newest_position(live_table: LiveTable) -> ChangePosition:

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from jobs.core.job.job_plan import plan_of
 from jobs.table.files import FormatUnknown, NoTable
+from jobs.table.history import read_changes
 from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion
 from schemas import limits
@@ -51,11 +52,12 @@ class IndexOpened(msgspec.Struct, frozen=True, tag=True):
     refilled: bool
 
 
-class EpochRead(msgspec.Struct, frozen=True):
+class EpochRead(msgspec.Struct, frozen=True, tag=True):
     """The changes of an epoch, and the groups that expired without a change."""
 
     changes: EpochChanges
     expired: list[bytes]
+    pieces: int = 0  # in which its changes follow, on the way between processes
 
 
 class EpochIndexed(msgspec.Struct, frozen=True, tag=True):
@@ -213,19 +215,8 @@ class Reader:
 
     def _apply(self, table: TableVersion, rows: list[EpochRow]) -> bool:
         """Apply the first of these epochs; return False if their changes are incomplete."""
-        piece = [rows[0]]
-        total = rows[0].counts.changelog_rows
-        for row in rows[1:]:
-            total += row.counts.changelog_rows
-            if total > limits.INDEX_CATCH_UP_ROWS_MAX:
-                break
-            piece.append(row)
-        changelog = table.changelog(piece[0].epoch - 1, piece[-1].epoch)
-        expected = sum(row.counts.changelog_rows for row in piece)
-        if (0 if changelog is None else changelog.num_rows) != expected:
-            return False
-        for row in piece:
-            mine = _select_epoch(changelog, row.epoch)
+        found = read_changes(table, rows, limits.INDEX_CATCH_UP_ROWS_MAX)
+        for row, mine in found:
             expired: list[bytes] = []
             silent = row.counts.expired_silently
             if silent:  # these groups have no change; only the state has their keys
@@ -237,18 +228,11 @@ class Reader:
             self._client.send(EpochRead(changes, expired))  # streams need not wait for the index
             self._index.apply(row, changes, mine, expired)
             self._client.send(EpochIndexed(row))
-        return True
+        return bool(found)
 
 
 def _describe(error: Exception) -> str:
     return f"{type(error).__name__}; see the service's log"
-
-
-def _select_epoch(changelog: pa.Table | None, epoch: int) -> pa.Table | None:
-    if changelog is None:
-        return None
-    mine = changelog.filter(pc.equal(changelog["epoch"], epoch))
-    return mine if mine.num_rows else None
 
 
 def _count_deletions(changelog: pa.Table | None) -> int:

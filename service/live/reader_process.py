@@ -27,16 +27,8 @@ import msgspec
 
 from schemas.spec.job import JobSpec
 from service.attempts import run_attempt
-from service.live.reader import (
-    EpochIndexed,
-    EpochRead,
-    IndexOpened,
-    NothingToFollow,
-    QueryChanged,
-    Reader,
-    ReaderEvent,
-)
-from service.live.recent_changes import Change, EpochChanges
+from service.live.reader import EpochRead, Reader, ReaderEvent
+from service.live.recent_changes import Change
 from service.paths import JobPaths
 
 log = logging.getLogger(__name__)
@@ -47,18 +39,8 @@ _NICENESS = 5  # the service's responses come first
 _PIECE_CHANGES = 1_000  # decoded at once, so that a large epoch delays no request
 
 
-class _EpochHeader(msgspec.Struct, frozen=True, tag=True):
-    """An epoch without its changes, which follow in pieces."""
-
-    epoch: EpochChanges
-    expired: list[bytes]
-    pieces: int
-
-
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(
-    _EpochHeader | IndexOpened | EpochIndexed | NothingToFollow | QueryChanged
-).decode
+_decode = msgspec.msgpack.Decoder(ReaderEvent).decode
 _decode_changes = msgspec.msgpack.Decoder(list[Change]).decode
 
 
@@ -130,16 +112,14 @@ class ReaderProcess:
             if self._pid is None:
                 self._pid = self._connection.recv()
             received = self._connection.recv_bytes
-            event: _EpochHeader | IndexOpened | EpochIndexed | NothingToFollow | QueryChanged
-            event = _decode(received())
-            if not isinstance(event, _EpochHeader):
-                return event
-            for _ in range(event.pieces):
-                event.epoch.changes += _decode_changes(received())
+            event: ReaderEvent = _decode(received())
+            if isinstance(event, EpochRead):
+                for _ in range(event.pieces):
+                    event.changes.changes.extend(_decode_changes(received()))
         except (EOFError, OSError):
             self._pid = None
             raise ReaderEnded from None
-        return EpochRead(event.epoch, event.expired)
+        return event
 
     def request_index(self, column: str) -> None:
         """Ask the reader for an index on a column."""
@@ -166,15 +146,12 @@ class _ServiceConnection:
         self._stopped = False
 
     def send(self, event: ReaderEvent) -> None:
-        if not isinstance(event, EpochRead):
-            self._connection.send_bytes(_encode(event))
-            return
-        epoch = event.changes
-        pieces = list(_split(epoch.changes))
-        header = _EpochHeader(replace(epoch, changes=[]), event.expired, len(pieces))
-        self._connection.send_bytes(_encode(header))
-        for piece in pieces:
-            self._connection.send_bytes(_encode(piece))
+        pieces: list[list[Change]] = []
+        if isinstance(event, EpochRead):
+            pieces = list(_split(event.changes.changes))
+            event = EpochRead(replace(event.changes, changes=[]), event.expired, len(pieces))
+        for part in (event, *pieces):
+            self._connection.send_bytes(_encode(part))
 
     def wait(self, seconds: float) -> bool:
         try:

@@ -263,7 +263,7 @@ class LiveTable:
                 self.history.reset(rows)
                 self._advance(row)
                 self._wake(self.new_changes)
-            case EpochRead(changes, gone):
+            case EpochRead(changes, gone, _):
                 self.index.announce(changes, gone)
                 self.recent.add(changes)
                 self._wake(self.new_changes)
