@@ -22,9 +22,9 @@ class DifferenceTooLarge(Exception):
 def compare_epochs(
     table: TableVersion, shape: RowShape, first: int, last: int, rows_max: int | None = None
 ) -> list[tuple[bytes, DifferingGroup]]:
-    """Return each group that differs, in order, with its key bytes; `last` may be before `first`.
+    """Return each group that differs, in order, with its key bytes.
 
-    Raise HistoryGone if the changelog between the epochs is incomplete.
+    `last` may be before `first`. Raise HistoryGone if changes between the epochs are missing.
     """
     require_known_epoch(max(first, last), table.newest.epoch)
     start, end = sorted((first, last))

@@ -54,10 +54,10 @@ def list_later_epochs(table: TableVersion, epoch: int, *, results: bool = False)
     for row in reversed(rows):
         reason = None if row.epoch <= epoch else describe_gap(row, counts, results=results)
         if reason is not None:
-            raise _make_gone(table, reason, row.epoch)
+            raise _make_error(table, reason, row.epoch)
     oldest = rows[0].epoch
     if epoch < (oldest if results else oldest - 1):
-        raise _make_gone(table, f"retention has removed the epochs before {oldest}", oldest)
+        raise _make_error(table, f"retention has removed the epochs before {oldest}", oldest)
     return [row for row in rows if row.epoch > epoch]
 
 
@@ -119,7 +119,7 @@ def find_complete_since(table: TableVersion, epoch: int, *, results: bool = Fals
     return epoch
 
 
-def _make_gone(table: TableVersion, reason: str, oldest: int) -> HistoryGone:
+def _make_error(table: TableVersion, reason: str, oldest: int) -> HistoryGone:
     return HistoryGone(
         f"{reason}; the oldest epoch that can be read is {oldest}", oldest, table.tag
     )

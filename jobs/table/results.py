@@ -1,4 +1,4 @@
-"""The results at an epoch: of each group the row with the highest rank, unless it is gone.
+"""Results at an epoch: of each group the row with the highest rank, unless it is deleted.
 
     accumulators           rank: their epoch                   the newest row of a group
     changelog after it     above all of these, the first one   its first change has the row before
@@ -34,7 +34,7 @@ class RankedRows(NamedTuple):
 
     keys: list[bytes]
     ranks: list[Rank]
-    gone: list[bool]
+    deleted: list[bool]
     rows: pa.Table
 
 
@@ -43,22 +43,22 @@ def rank_rows(
     shape: RowShape,
     after: int | None = None,
     files: Sequence[LiveFile] | None = None,
-    wanted: Wanted | None = None,
+    values: Wanted | None = None,
 ) -> Iterator[RankedRows]:
     """Yield the rows of which those with the highest ranks are the results.
 
     With `after`, they are the results at that epoch, after which the changelog must be complete.
-    With `files`, read these, which may be no longer live. Rows with other values than `wanted` may
-    be left out.
+    With `files`, read these, which may be no longer live. Rows with other values may be left
+    out.
     """
     columns = [*shape.columns]
     for file in table.files if files is None else files:
         if file.part == ACCUMULATORS:
-            for state in _read(table, file, ["epoch", "tombstone", *columns], wanted):
+            for state in _read(table, file, ["epoch", "tombstone", *columns], values):
                 ranks = [(epoch, 0) for epoch in to_list(state["epoch"])]
                 yield _make_ranked(shape, ranks, to_list(state["tombstone"]), state)
         elif file.part == CHANGELOG and after is not None and file.epoch_max > after:
-            for changes in _read(table, file, ["op", "epoch", "seq", *columns], wanted):
+            for changes in _read(table, file, ["op", "epoch", "seq", *columns], values):
                 later = changes.filter(pc.greater(changes["epoch"], after))
                 positions = zip(to_list(later["epoch"]), to_list(later["seq"]), strict=True)
                 ranks = [(_CHANGES_RANK - epoch, -seq) for epoch, seq in positions]
@@ -70,38 +70,38 @@ def read_results(
     shape: RowShape,
     after: int | None = None,
     files: Sequence[LiveFile] | None = None,
-    wanted: Wanted | None = None,
+    values: Wanted | None = None,
 ) -> dict[Key, Row]:
     """Return the result of each group, in the order of the groups; see `rank_rows`."""
     best: dict[bytes, tuple[Rank, tuple[Key, Row] | None]] = {}
-    for batch in rank_rows(table, shape, after, files, wanted):
+    for batch in rank_rows(table, shape, after, files, values):
         found = zip(
             batch.keys,
             batch.ranks,
-            batch.gone,
+            batch.deleted,
             to_tuples(batch.rows, shape.group),
             to_tuples(batch.rows, shape.results),
             strict=True,
         )
-        for name, rank, gone, key, result in found:
+        for name, rank, deleted, key, result in found:
             known = best.get(name)
             if known is None or rank > known[0]:
-                best[name] = (rank, None if gone else (key, result))
+                best[name] = (rank, None if deleted else (key, result))
     return dict(row for _, (_, row) in sorted(best.items()) if row is not None)
 
 
 def _read(
-    table: TableVersion, file: LiveFile, columns: Sequence[str], wanted: Wanted | None
+    table: TableVersion, file: LiveFile, columns: Sequence[str], values: Wanted | None
 ) -> Iterator[pa.Table]:
-    if wanted is None:
+    if values is None:
         return table.batches(file, columns, TABLE_BATCH_ROWS)
-    return iter(scan_files(table.root, [file.path], wanted))
+    return iter(scan_files(table.root, [file.path], values))
 
 
 def _make_ranked(
-    shape: RowShape, ranks: list[Rank], gone: list[bool], rows: pa.Table
+    shape: RowShape, ranks: list[Rank], deleted: list[bool], rows: pa.Table
 ) -> RankedRows:
-    """Return the rows without those that are below others of their group in the same batch."""
+    """Return the rows with the highest rank of their group in the batch."""
     keys = shape.encode_keys(rows)
     best: dict[bytes, int] = {}
     for at, key in enumerate(keys):
@@ -111,4 +111,6 @@ def _make_ranked(
     if len(chosen) < len(keys):
         places = pa.py_buffer(array("q", chosen))  # a list would import pandas
         rows = rows.take(pa.Array.from_buffers(pa.int64(), len(chosen), [None, places]))
-    return RankedRows(list(best), [ranks[at] for at in chosen], [gone[at] for at in chosen], rows)
+    return RankedRows(
+        list(best), [ranks[at] for at in chosen], [deleted[at] for at in chosen], rows
+    )

@@ -71,12 +71,12 @@ class RowStore:
         self.connection.execute("DROP TABLE IF EXISTS temp.fresh")
         self.connection.execute(
             "CREATE TEMP TABLE fresh (key BLOB PRIMARY KEY, rank INTEGER, turn INTEGER, "
-            f"gone INTEGER, document BLOB, {names}) WITHOUT ROWID"
+            f"deleted INTEGER, document BLOB, {names}) WITHOUT ROWID"
         )
         marks = ", ".join("?" for _ in range(len(self._columns) + 5))
         stored = ", ".join(
             f"{name} = excluded.{name}"
-            for name in ("rank", "turn", "gone", "document", *self._columns)
+            for name in ("rank", "turn", "deleted", "document", *self._columns)
         )
         for batch in rank_rows(table, self.shape, after):
             self.connection.executemany(
@@ -88,7 +88,7 @@ class RowStore:
             self.connection.execute(f"DELETE FROM {version}")  # noqa: S608 - named here
         self.connection.execute(
             f"INSERT INTO rows SELECT key, ?, document, {names} FROM fresh "  # noqa: S608
-            "WHERE NOT gone ORDER BY key",
+            "WHERE NOT deleted ORDER BY key",
             [since],
         )
         self.connection.execute("DROP TABLE fresh")
@@ -98,13 +98,13 @@ class RowStore:
         rows = zip(
             batch.keys,
             batch.ranks,
-            batch.gone,
+            batch.deleted,
             encode_texts(self.shape.render_safely(batch.rows)),
             self.shape.encode_sortable(batch.rows),
             strict=True,
         )
-        for key, rank, gone, document, ordered in rows:
-            yield (key, *rank, 1, *empty) if gone else (key, *rank, 0, document, *ordered)
+        for key, rank, deleted, document, ordered in rows:
+            yield (key, *rank, 1, *empty) if deleted else (key, *rank, 0, document, *ordered)
 
     def apply(
         self, changes: EpochChanges, changelog: pa.Table | None, expired: Sequence[bytes] = ()

@@ -138,8 +138,8 @@ class TableReader(TableVersion):
         """Return the results as of `epoch`, or the current results; with `key`, of one group."""
         if epoch is not None:
             list_later_epochs(self, epoch, results=True)
-        wanted = None if key is None else searchable_values(self.shape, key)
-        found = read_results(self, self.shape, epoch, wanted=wanted)
+        values = None if key is None else searchable_values(self.shape, key)
+        found = read_results(self, self.shape, epoch, values=values)
         return found if key is None else {key: found[key]} if key in found else {}
 
     def results_in(self, files: Sequence[LiveFile]) -> dict[Key, Row]:
