@@ -36,6 +36,7 @@ from service.problems import Problem
 log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
+_CHANGE, _COLUMNS, _PROGRESS, _GONE = b"change", b"columns", b"progress", b"gone"
 
 
 class Events:
@@ -50,25 +51,10 @@ class Events:
         return epoch.render_events(after, key)
 
     @staticmethod
-    def render_snapshot_row(document: bytes) -> bytes:
-        return b"event: change\ndata: %b\n\n" % document
-
-    @staticmethod
-    def render_progress(at: ChangePosition, document: bytes) -> bytes:
-        """Return the event after a complete epoch.
-
-        It has an id, so that a client that filters by an unchanged key advances too.
-        """
-        return b"event: progress\nid: %b\ndata: %b\n\n" % (str(at).encode(), document)
-
-    @staticmethod
-    def render_columns(document: bytes) -> bytes:
-        """Return the event before the first rows of a changed query."""
-        return b"event: columns\ndata: %b\n\n" % document
-
-    @staticmethod
-    def render_gone(document: bytes) -> bytes:
-        return b"event: gone\ndata: %b\n\n" % document
+    def render(name: bytes, document: bytes, at: ChangePosition | None = None) -> bytes:
+        """Return one event; with `at`, a client that reconnects resumes after it."""
+        position = b"" if at is None else b"id: %b\n" % str(at).encode()
+        return b"event: %b\n%bdata: %b\n\n" % (name, position, document)
 
 
 class Lines:
@@ -83,20 +69,8 @@ class Lines:
         return b"".join(change.document + b"\n" for change in epoch.iterate_after(after, key))
 
     @staticmethod
-    def render_snapshot_row(document: bytes) -> bytes:
-        return document + b"\n"
-
-    @staticmethod
-    def render_progress(at: ChangePosition, document: bytes) -> bytes:
-        return b'{"progress":%b}\n' % document
-
-    @staticmethod
-    def render_columns(document: bytes) -> bytes:
-        return b'{"columns":%b}\n' % document
-
-    @staticmethod
-    def render_gone(document: bytes) -> bytes:
-        return b'{"gone":%b}\n' % document
+    def render(name: bytes, document: bytes, at: ChangePosition | None = None) -> bytes:
+        return document + b"\n" if name == _CHANGE else b'{"%b":%b}\n' % (name, document)
 
 
 class EventStream:
@@ -160,7 +134,7 @@ class EventStream:
             async for piece in self._follow(self._at):
                 yield piece
         except Problem as problem:  # retention has overtaken a slow client
-            yield self._form.render_gone(_encode(problem.document()))
+            yield self._form.render(_GONE, _encode(problem.document()))
 
     async def _make_snapshot(self) -> AsyncIterator[bytes]:
         """Yield the rows of one epoch as inserts without ids: a partial snapshot cannot resume."""
@@ -168,12 +142,12 @@ class EventStream:
         table = self._live_table.table_tag
         async for epoch, watermark, documents in self._read_snapshot_pages():
             head = b'{"op":"+I","epoch":%d,"snapshot":true,"row":' % epoch
-            rows = (self._form.render_snapshot_row(head + row + b"}") for row in documents)
+            rows = (self._form.render(_CHANGE, head + row + b"}") for row in documents)
             yield b"".join(rows)
             self._at = ChangePosition(epoch, table=table)
             progress = {"epoch": epoch, "watermark": watermark, "snapshot": True}
         assert self._at is not None
-        yield self._form.render_progress(self._at, _encode(progress))
+        yield self._form.render(_PROGRESS, _encode(progress), self._at)
 
     async def _read_snapshot_pages(self) -> AsyncIterator[tuple[int, int | None, list[bytes]]]:
         if self._key is not None:
@@ -237,15 +211,15 @@ class EventStream:
         after = at.seq if at.epoch == epoch.epoch else -1
         head = b""
         if epoch.columns is not None and after < 0:
-            head = self._form.render_columns(
-                _encode({"epoch": epoch.epoch, "columns": epoch.columns})
-            )
+            columns = {"epoch": epoch.epoch, "columns": epoch.columns}
+            head = self._form.render(_COLUMNS, _encode(columns))
         if epoch.count_rows(self._key) > limits.STREAM_LOOP_ROWS_MAX:
             rows = await run_in_threadpool(self._form.render_rows, epoch, after, self._key)
         else:
             rows = self._form.render_rows(epoch, after, self._key)
         end = ChangePosition(epoch.epoch, table=epoch.table)
-        return head + rows + self._form.render_progress(end, epoch.progress)
+        # With an id, so that a client that filters by an unchanged key advances too.
+        return head + rows + self._form.render(_PROGRESS, epoch.progress, end)
 
 
 async def wait_for_disconnect(receive: Receive) -> None:

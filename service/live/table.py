@@ -43,50 +43,12 @@ log = logging.getLogger(__name__)
 _AGAIN_SECONDS = 1.0
 _END_SECONDS = 5.0  # for a reader to end
 _RATE_SECONDS = 10.0
-_TOTALS = (
-    "read",
-    "scanned",
-    "rows",
-    "groups_touched",
-    "groups_in_arrays",
-    "rows_folded",
-    "rows_caught_up",
-    "tasks_placed",
-    "tasks_at_home",
-    "quarantined",
-    "skipped",
-    "filtered",
-    "late",
-    "duplicates",
-    "damaged_texts",
-    "keys_in_several_partitions",
-    "ambiguous_keys",
-    "dropped_retractions",
-    "unmatched_retractions",
-    "source_repeats",
-    "misfits",
-    "expired",
-    "closed",
-    "changelog_rows",
-)
-
-
-# Bounds of latencies: from a fast epoch to the backlog of a day.
-LATENCY_BOUNDS = (
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-    60.0,
-    300.0,
-    1_800.0,
-    7_200.0,
-    86_400.0,
-)
+_TOTALS = """read scanned rows groups_touched groups_in_arrays rows_folded rows_caught_up tasks_placed
+    tasks_at_home quarantined skipped filtered late duplicates damaged_texts
+    keys_in_several_partitions ambiguous_keys dropped_retractions unmatched_retractions
+    source_repeats misfits expired closed changelog_rows"""
+# Bounds of latencies in seconds: from a fast epoch to the backlog of a day.
+LATENCY_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 86400.0)
 
 
 class LiveTable:
@@ -291,7 +253,7 @@ class LiveTable:
         self.history.add_epoch(row)
         counts = row.counts
         self.totals["epochs"] += 1
-        self.totals.update({name: getattr(counts, name) for name in _TOTALS})
+        self.totals.update({name: getattr(counts, name) for name in _TOTALS.split()})
         if row.commit_latency_ms is not None:
             self.commit_latencies.observe(row.commit_latency_ms / 1_000)
         for latency in counts.publish_latencies_ms.values():

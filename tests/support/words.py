@@ -49,7 +49,7 @@ _HTTP = "HTTP's word for what no longer exists (410 Gone)"
 _FIELD = "a field of the REST interface"
 ALLOWED = {
     **dict.fromkeys(("ColumnGone", "HistoryGone", "LateRowsGone", "TableFileGone"), _HTTP),
-    **dict.fromkeys(("on_gone", "render_gone"), _HTTP),
+    "on_gone": _HTTP,
     **dict.fromkeys(("asked_by", "began_at"), _FIELD),
     "ParentGone": "a process whose parent has ended",
     "wait_for_turn": "the turn of a request in its queue",
