@@ -22,7 +22,12 @@ from jobs.table.files import UNREADABLE
 from jobs.table.version import TableVersion
 from schemas.directory.documents import read_document
 from schemas.directory.reports import MirrorReport
-from schemas.limits import INDEX_POLL_SECONDS, SETTLE_SECONDS_MAX
+from schemas.limits import (
+    INDEX_POLL_SECONDS,
+    LOOKBACK_SECONDS,
+    SETTLE_SECONDS_MAX,
+    STATE_SIZE_SECONDS,
+)
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from schemas.types.moments import format_instant, now_ms
@@ -30,7 +35,7 @@ from service.access.audit_log import AuditLog
 from service.access.requirements import Access
 from service.access.tokens import Tokens
 from service.answers.group_snapshots import GroupSnapshots
-from service.answers.oldest_epochs import OldestEpochs
+from service.answers.history import find_oldest_epoch
 from service.answers.results import Results, TableReads
 from service.answers.samples import Samples
 from service.answers.topics import Topics
@@ -53,7 +58,8 @@ from service.supervision.operations import Operations
 from service.supervision.register import Desired, JobRecord, OperationRecord, Register
 from service.supervision.spec_body import CheckedSpec, read_spec
 from service.supervision.supervisor import Supervisor
-from service.table.state_size import StateSizes
+from service.table.recent_values import RecentValues
+from service.table.state_size import read_state_size
 
 log = logging.getLogger(__name__)
 
@@ -79,11 +85,11 @@ class Runtime:
         self.table_reads = TableReads()
         self.results = Results(self.table_reads)
         self.group_snapshots = GroupSnapshots(self.table_reads)
-        self.oldest_epochs = OldestEpochs()
+        self.oldest_epochs = RecentValues(LOOKBACK_SECONDS, find_oldest_epoch)
         evolver = Evolver(self.register, self.jobs, self.supervisor.wake)
         self.operations = Operations(self.register, settings, evolver, self._apply_result)
         self.lags = Lags(settings.connections, self._list_lag_targets, self._record_lag)
-        self.state_sizes = StateSizes()
+        self.state_sizes = RecentValues(STATE_SIZE_SECONDS, read_state_size)
         self.topics = Topics(settings.connections)
         self.attempts = Attempts(self._spawner.spawn_attempt)
         # Of their own, so that brokers that do not answer delay no check of a spec.

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from jobs.table.difference import DifferenceTooLarge
 from jobs.table.files import NoTable
 from jobs.table.group import UnknownGroup
-from jobs.table.history import EpochUnknown, HistoryGone
+from jobs.table.history import EpochUnknown, HistoryGone, find_complete_since
+from jobs.table.version import at_newest
 from schemas.types.json_types import JsonObject
 from service.live.recent_changes import END_OF_EPOCH
 from service.live.results_index import make_no_epoch_problem
+from service.live.table import LiveTable
 from service.problems import Problem
 
 
@@ -40,3 +42,10 @@ def require_same_table(wanted: str, found: str) -> None:
     if wanted != found:
         detail = "the table was dropped and made anew; read its results, then what follows them"
         raise Problem("history-gone", 410, detail)
+
+
+def find_oldest_epoch(live_table: LiveTable) -> int:
+    """Return the oldest epoch whose results are available."""
+    return at_newest(
+        live_table.paths.table, lambda table: find_complete_since(table, 0, results=True)
+    )

@@ -1,19 +1,13 @@
-"""State size: the number of files, rows and bytes in each part of a job's table.
-
-To measure it, the service reads the table's log. So it keeps the result for some seconds.
-"""
+"""State size: the number of files, rows and bytes in each part of a job's table."""
 
 from __future__ import annotations
 
-import threading
-import time
 from dataclasses import dataclass
 
 from deltalake.exceptions import DeltaError
 
 from jobs.table.files import FormatUnknown, NoTable
 from jobs.table.version import PartSize, TableVersion
-from schemas.limits import STATE_SIZE_SECONDS
 from schemas.table.object_path import TablePath
 
 
@@ -30,31 +24,8 @@ class StateSize:
         return sum(part.size for part in self.parts)
 
 
-class StateSizes:
-    """The state sizes of all jobs. Call `read` in a thread, because it may read the log."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._found: dict[TablePath, tuple[float, StateSize | None]] = {}
-
-    def read(self, root: TablePath) -> StateSize | None:
-        """Return the size of a table; None if it is missing or unreadable."""
-        now = time.monotonic()
-        with self._lock:
-            self._found = {
-                path: known
-                for path, known in self._found.items()
-                if now - known[0] < STATE_SIZE_SECONDS
-            }
-            if root in self._found:
-                return self._found[root][1]
-        found = _read(root)
-        with self._lock:
-            self._found[root] = (now, found)
-        return found
-
-
-def _read(root: TablePath) -> StateSize | None:
+def read_state_size(root: TablePath) -> StateSize | None:
+    """Return the size of a table; None if it is missing or unreadable."""
     try:
         parts = TableVersion(root).sizes
     except (NoTable, FormatUnknown, DeltaError, FileNotFoundError):

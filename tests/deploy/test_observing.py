@@ -49,7 +49,10 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_an_expression_asks_for_what_there_is(expression: str, known: set[str]) -> None:
-    values = {"state": {*map(str, Actual), "idle", "ahead"}, "what": {*table._TOTALS.split(), "epochs"}}
+    values = {
+        "state": {*map(str, Actual), "idle", "ahead"},
+        "what": {*table._TOTALS.split(), "epochs"},
+    }
     values["status"] = set(map(str, range(500, 600)))
     found = _METRIC.findall(expression)
     assert found or expression == 'up{job="retally"} == 0'

@@ -161,7 +161,7 @@ def _read_results(
         refused = problem
     newest = job.newest
     assert newest is not None
-    oldest = runtime.oldest_epochs.find(live_table)
+    oldest = runtime.oldest_epochs.read(live_table)
     numeric = find_numeric_columns(shape)
     rows = [] if found is None else [msgspec.json.decode(each) for each in found.documents]
     return {
@@ -284,7 +284,7 @@ def _read_diff(
         "last": found.to,
         "rows": [_make_difference(shape, each) for each in found.rows],
         "next": more,
-        "oldest": runtime.oldest_epochs.find(live_table),
+        "oldest": runtime.oldest_epochs.read(live_table),
         "follows": cursor is not None,
     }
 
