@@ -10,7 +10,8 @@ Rows come in batches, because a table may be larger than memory.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from jobs.table.scan import Wanted, scan_files
 from jobs.table.version import Key, TableVersion
 from schemas.limits import TABLE_BATCH_ROWS
 from schemas.types.arrow_values import to_list, to_tuples
+from schemas.types.sql_types import COMPOSITE, FLOATING
 
 _CHANGES_RANK = 2**62  # above every epoch
 Rank = tuple[int, int]
@@ -32,7 +34,7 @@ Rank = tuple[int, int]
 class RankedRows(NamedTuple):
     """Rows of a table, some of each group; `rows` has the columns of the group and the results."""
 
-    keys: list[bytes]
+    groups: list[Key]
     ranks: list[Rank]
     deleted: list[bool]
     rows: pa.Table
@@ -55,14 +57,15 @@ def rank_rows(
     for file in table.files if files is None else files:
         if file.part == ACCUMULATORS:
             for state in _read(table, file, ["epoch", "tombstone", *columns], values):
-                ranks = [(epoch, 0) for epoch in to_list(state["epoch"])]
-                yield _make_ranked(shape, ranks, to_list(state["tombstone"]), state)
+                ranks = list(zip(to_list(state["epoch"]), repeat(0)))
+                groups = to_tuples(state, shape.group)
+                yield RankedRows(groups, ranks, to_list(state["tombstone"]), state)
         elif file.part == CHANGELOG and after is not None and file.epoch_max > after:
             for changes in _read(table, file, ["op", "epoch", "seq", *columns], values):
                 later = changes.filter(pc.greater(changes["epoch"], after))
                 positions = zip(to_list(later["epoch"]), to_list(later["seq"]), strict=True)
                 ranks = [(_CHANGES_RANK - epoch, -seq) for epoch, seq in positions]
-                yield _make_ranked(shape, ranks, to_list(pc.equal(later["op"], "+I")), later)
+                yield _take_highest(shape, ranks, to_list(pc.equal(later["op"], "+I")), later)
 
 
 def read_results(
@@ -73,21 +76,18 @@ def read_results(
     values: Wanted | None = None,
 ) -> dict[Key, Row]:
     """Return the result of each group, in the order of the groups; see `rank_rows`."""
-    best: dict[bytes, tuple[Rank, tuple[Key, Row] | None]] = {}
+    best: dict[Hashable, tuple[Rank, Key, Row | None]] = {}
     for batch in rank_rows(table, shape, after, files, values):
-        found = zip(
-            batch.keys,
-            batch.ranks,
-            batch.deleted,
-            to_tuples(batch.rows, shape.group),
-            to_tuples(batch.rows, shape.results),
-            strict=True,
-        )
-        for name, rank, deleted, key, result in found:
+        names = _name_groups(shape, batch.groups)
+        results = to_tuples(batch.rows, shape.results)
+        ranked = zip(names, batch.groups, batch.ranks, batch.deleted, results, strict=True)
+        for name, key, rank, deleted, result in ranked:
             known = best.get(name)
             if known is None or rank > known[0]:
-                best[name] = (rank, None if deleted else (key, result))
-    return dict(row for _, (_, row) in sorted(best.items()) if row is not None)
+                best[name] = (rank, key, None if deleted else result)
+    found = [(key, result) for _, key, result in best.values() if result is not None]
+    found.sort(key=lambda row: shape.key_bytes(row[0]))
+    return dict(found)
 
 
 def _read(
@@ -98,19 +98,26 @@ def _read(
     return iter(scan_files(table.root, [file.path], values))
 
 
-def _make_ranked(
+def _name_groups(shape: RowShape, groups: list[Key]) -> Iterable[Hashable]:
+    """Return values of which those of one group are equal, as a NaN is not."""
+    plain = all(kind.kind not in (*FLOATING, *COMPOSITE) for _, kind in shape.group)
+    return groups if plain else map(shape.key_bytes, groups)
+
+
+def _take_highest(
     shape: RowShape, ranks: list[Rank], deleted: list[bool], rows: pa.Table
 ) -> RankedRows:
     """Return the rows with the highest rank of their group in the batch."""
-    keys = shape.encode_keys(rows)
-    best: dict[bytes, int] = {}
-    for at, key in enumerate(keys):
-        if key not in best or ranks[at] > ranks[best[key]]:
-            best[key] = at
+    groups = to_tuples(rows, shape.group)
+    best: dict[Hashable, int] = {}
+    for at, name in enumerate(_name_groups(shape, groups)):
+        if name not in best or ranks[at] > ranks[best[name]]:
+            best[name] = at
     chosen = list(best.values())
-    if len(chosen) < len(keys):
-        places = pa.py_buffer(array("q", chosen))  # a list would import pandas
-        rows = rows.take(pa.Array.from_buffers(pa.int64(), len(chosen), [None, places]))
+    places = pa.py_buffer(array("q", chosen))  # a list would import pandas
     return RankedRows(
-        list(best), [ranks[at] for at in chosen], [deleted[at] for at in chosen], rows
+        [groups[at] for at in chosen],
+        [ranks[at] for at in chosen],
+        [deleted[at] for at in chosen],
+        rows.take(pa.Array.from_buffers(pa.int64(), len(chosen), [None, places])),
     )

@@ -96,7 +96,7 @@ class RowStore:
     def _make_upserts(self, batch: RankedRows) -> Iterator[tuple[Any, ...]]:
         empty = (b"",) * (len(self._columns) + 1)
         rows = zip(
-            batch.keys,
+            map(self.shape.key_bytes, batch.groups),
             batch.ranks,
             batch.deleted,
             encode_texts(self.shape.render_safely(batch.rows)),
