@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 _AGAIN_SECONDS = 1.0
 _END_SECONDS = 5.0  # for a reader to end
 _RATE_SECONDS = 10.0
-_TOTALS = """read scanned rows groups_touched groups_in_arrays rows_folded rows_caught_up tasks_placed
-    tasks_at_home quarantined skipped filtered late duplicates damaged_texts
+_TOTALS = """read scanned rows groups_touched groups_in_arrays rows_folded rows_caught_up
+    tasks_placed tasks_at_home quarantined skipped filtered late duplicates damaged_texts
     keys_in_several_partitions ambiguous_keys dropped_retractions unmatched_retractions
     source_repeats misfits expired closed changelog_rows"""
 # Bounds of latencies in seconds: from a fast epoch to the backlog of a day.
