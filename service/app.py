@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib import metadata
 
@@ -62,9 +62,13 @@ _ABOUT = (
 )
 
 
-def create(settings: Settings, spawner: ReaderSpawner) -> tuple[FastAPI, ASGIApp]:
+def create(
+    settings: Settings,
+    spawner: ReaderSpawner,
+    find_leader: Callable[[], str | None] | None = None,
+) -> tuple[FastAPI, ASGIApp]:
     """Return the application, and the gate in front of it, which a server runs."""
-    runtime = Runtime(settings, spawner)
+    runtime = Runtime(settings, spawner, find_leader)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -2,6 +2,7 @@
 
 DIR/jobs/<name>/        the files of a job, see schemas.directory.paths
 DIR/service/            the files of the service: register, tokens, specs, logs, results indexes
+DIR/service/readers/    indexes and sessions of each service that does not lead
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 class JobPaths(JobDirectory):
     """The paths of one job, with the files that the service keeps for it."""
 
+    reader: str = ""  # the service that reads, if it does not lead
+
     @property
     def service_files(self) -> Path:
         """The directory of the service's files for the job."""
@@ -37,19 +40,25 @@ class JobPaths(JobDirectory):
         return self.service_files / "log"
 
     @property
+    def own_files(self) -> Path:
+        """The directory of what this service knows of the job's table."""
+        home = ServicePaths(self.data, self.reader).own
+        return home / "jobs" / self.name
+
+    @property
     def index(self) -> Path:
-        return self.service_files / (f"index-{self.view}" if self.view else "index")
+        return self.own_files / (f"index-{self.view}" if self.view else "index")
 
     @property
     def history(self) -> Path:
         """The newest epochs, for the pages of a job or a view."""
-        return self.service_files / (f"history-{self.view}.json" if self.view else "history.json")
+        return self.own_files / (f"history-{self.view}.json" if self.view else "history.json")
 
     def list_indexed_views(self) -> set[str]:
         """Return the views that have an index or a history, also dropped ones."""
-        indexes = (path.name.removeprefix("index") for path in self.service_files.glob("index*"))
+        indexes = (path.name.removeprefix("index") for path in self.own_files.glob("index*"))
         histories = (
-            path.stem.removeprefix("history") for path in self.service_files.glob("history*.json")
+            path.stem.removeprefix("history") for path in self.own_files.glob("history*.json")
         )
         return {name.removeprefix("-") for name in (*indexes, *histories)}
 
@@ -64,10 +73,16 @@ class ServicePaths:
     """The paths of the service."""
 
     data: Path
+    reader: str = ""  # of a service that does not lead
 
     @property
     def home(self) -> Path:
         return self.data / "service"
+
+    @property
+    def own(self) -> Path:
+        """The files that no other service writes."""
+        return self.home / "readers" / self.reader if self.reader else self.home
 
     @property
     def register(self) -> Path:
@@ -87,7 +102,7 @@ class ServicePaths:
         return self.home / "trash"
 
     def job(self, name: str) -> JobPaths:
-        return JobPaths(self.data, name)
+        return JobPaths(self.data, name, reader=self.reader)
 
 
 def hide_paths(text: str, data: Path) -> str:

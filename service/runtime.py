@@ -25,6 +25,7 @@ from schemas.directory.reports import MirrorReport
 from schemas.limits import (
     INDEX_POLL_SECONDS,
     LOOKBACK_SECONDS,
+    REGISTER_POLL_SECONDS,
     SETTLE_SECONDS_MAX,
     STATE_SIZE_SECONDS,
 )
@@ -67,17 +68,26 @@ Answer = TypeVar("Answer")
 
 
 class Runtime:
-    """All parts of one service. `start` and `close` enclose its requests; jobs outlive it."""
+    """All parts of one service. `start` and `close` enclose its requests; jobs outlive it.
 
-    def __init__(self, settings: Settings, spawner: ReaderSpawner) -> None:
+    A service that does not lead has `find_leader`: it reads, and changes nothing.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        spawner: ReaderSpawner,
+        find_leader: Callable[[], str | None] | None = None,
+    ) -> None:
         self._spawner = spawner
+        self.find_leader = find_leader
         paths = settings.paths
-        paths.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        paths.own.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.settings = settings
         self.tokens = Tokens(paths.tokens)
-        self.access = Access(self.tokens, settings.host, paths.home)
-        self.audit_log = AuditLog(paths.home / "trail.log")
-        self.register = Register(paths.register)
+        self.access = Access(self.tokens, settings.host, paths.own)
+        self.audit_log = AuditLog(paths.own / "trail.log")
+        self.register = Register(paths.register, reads_only=not self.leads)
         self.jobs = JobCatalog(settings, self.register)
         self.supervisor = Supervisor(
             self.register, paths, settings.job_arguments, settings.running_max
@@ -104,10 +114,27 @@ class Runtime:
         self._changing = threading.Lock()
         self._live_tables: dict[str, LiveTable] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = threading.Event()
+        self._follower = threading.Thread(
+            target=self._follow_register, name="register", daemon=True
+        )
+
+    @property
+    def leads(self) -> bool:
+        return self.find_leader is None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start all threads; `loop` is the event loop of the requests."""
         self._loop = loop
+        if self.leads:
+            self._start_leading()
+        else:
+            self._follower.start()
+        self.lags.start()
+        loop.call_soon_threadsafe(self.sql_workers.warm)
+
+    def _start_leading(self) -> None:
+        self.register.lead()
         trash = self.settings.paths.trash
         for path in trash.iterdir() if trash.is_dir() else ():
             try_discard(path)
@@ -117,16 +144,36 @@ class Runtime:
             self._follow(adopted)
         self.supervisor.start()
         self.operations.start()
-        self.lags.start()
-        loop.call_soon_threadsafe(self.sql_workers.warm)
+
+    def _follow_register(self) -> None:
+        """Follow the jobs that the leader changes; the thread of a service that only reads."""
+        known: dict[str, int] = {}
+        while not self._closed.is_set():
+            try:
+                found = {each.name: each for each in self.register.list_jobs()}
+                for name in known.keys() - found:
+                    del known[name]
+                    for live_table in self._take_live_tables(name):
+                        live_table.close()
+                for name, record in found.items():
+                    if known.get(name) != record.revision:
+                        self._follow(record)
+                        known[name] = record.revision
+            except Exception:  # the leader is writing, or another version of it
+                log.exception("cannot follow the register, trying again")
+            self._closed.wait(REGISTER_POLL_SECONDS)
 
     def close(self) -> None:
         self.sql_workers.close()
         self.attempts.close()
         self._broker_reads.close()
         self.lags.close()
-        self.operations.close()
-        self.supervisor.close()
+        self._closed.set()
+        if self.leads:
+            self.operations.close()
+            self.supervisor.close()
+        else:
+            self._follower.join()
         with self._lock:
             live_tables, self._live_tables = self._live_tables, {}
         for live_table in live_tables.values():
@@ -278,6 +325,8 @@ class Runtime:
         Return whether this replaced the live table, which has another query.
         """
         job = live_table.paths.name
+        if not self.leads:  # the leader adopts it, and the register has it then
+            return False
         try:
             spec = self.jobs.adopt_evolved_spec(job)
         except UNREADABLE as error:

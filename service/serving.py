@@ -1,24 +1,28 @@
 """Serving: run one service process until SIGTERM.
 
-lock of the data directory ──► first token or loopback ──► application ──► uvicorn ──► SIGTERM
+leader:  lock of the data directory ──► first token or loopback ──► application ──► SIGTERM
+standby: application that reads ──► the leader is gone ──► the command starts again, and leads
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import gc
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from schemas.limits import FOLLOWER_STALL_SECONDS_MAX
 from service import app
@@ -32,6 +36,7 @@ from service.postgres.server import PostgresServer
 from service.request_ids import JsonFormat, TextFormat
 from service.runtime import Runtime
 from service.settings import Settings
+from service.supervision.leadership import AlreadyServed, CannotServe, Leadership, LeaderWatch
 
 log = logging.getLogger("service")
 
@@ -40,14 +45,6 @@ _KEEP_ALIVE_SECONDS = 30
 _GRACE_SECONDS = 5
 _SWITCH_SECONDS = 0.0005
 _SEND_BUFFER_BYTES = 128 * 1024
-
-
-class CannotServe(Exception):
-    """The service cannot start; the message gives the reason and what to do."""
-
-
-class AlreadyServed(CannotServe):
-    """Another service owns the data directory."""
 
 
 def create_token(data: Path, name: str, role: str, seconds: int | None = None) -> str:
@@ -64,67 +61,140 @@ def revoke_token(data: Path, name: str) -> None:
     Tokens(ServicePaths(data.absolute()).tokens).revoke(name)
 
 
-def serve(settings: Settings, *, verbose: bool = False, log_format: str = "text") -> None:
-    """Serve until SIGTERM or SIGINT. Jobs keep running; the next service finds them."""
+class Mode(StrEnum):
+    """What a service is, where another one leads."""
+
+    LEAD = "lead"  # refused
+    STAND_BY = "standby"  # reads, and leads once nobody else does
+    READ = "read-only"
+
+
+def serve(
+    settings: Settings,
+    mode: Mode = Mode.LEAD,
+    *,
+    verbose: bool = False,
+    log_format: str = "text",
+) -> int | None:
+    """Serve until SIGTERM or SIGINT. Jobs keep running; the next service finds them.
+
+    Return the port if nobody leads any more: a standby starts again on it, and leads.
+    """
     os.umask(0o077)
     # Other threads compute too; a request should not wait 5 ms for the interpreter each time.
     sys.setswitchinterval(_SWITCH_SECONDS)
     _configure_logging(verbose, log_format)
     settings = replace(settings, capacity=determine_capacity())
     BoundedProtocol.capacity = settings.capacity
-    tokens = Tokens(settings.paths.tokens)
     # Fork before taking the lock, so that no child keeps it.
     spawner = ReaderSpawner.start()
-    with _lock_data(settings.paths.lock) as note_address:
-        first_token = None
-        if not tokens.required and not is_loopback(settings.host):
-            first_token = tokens.add(_FIRST_NAME, Role.ADMIN.name.lower())
-        application, gated = app.create(settings, spawner)
-        if application.state.access.admits_everybody():
-            log.warning("there are no tokens: everyone who reaches %s is admin", settings.host)
-        elif not tokens.has_valid:
-            log.error("no token in %s is valid: all requests are refused", settings.paths.tokens)
-        else:
-            log.info("requests require a token")
-        postgres = None
-        if settings.postgres_port is not None:
-            postgres = _listen(settings.host, settings.postgres_port, "--pg-port")
-        server = _Server(
-            uvicorn.Config(
-                gated,
-                http=BoundedProtocol,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=_GRACE_SECONDS,
-                lifespan="on",
-                proxy_headers=False,
-                ws="none",
-            ),
-            application.state.runtime,
-            postgres,
+    with ExitStack() as stack:
+        try:
+            if mode is Mode.READ:
+                return _serve_reading(settings, spawner, mode)
+            leadership = stack.enter_context(Leadership.take(settings.paths))
+        except AlreadyServed:
+            if mode is Mode.LEAD:
+                raise
+            return _serve_reading(settings, spawner, mode)
+        _serve_leading(settings, spawner, leadership)
+    return None
+
+
+def _serve_leading(settings: Settings, spawner: ReaderSpawner, leadership: Leadership) -> None:
+    tokens, first_token = Tokens(settings.paths.tokens), None
+    if not tokens.required and not is_loopback(settings.host):
+        first_token = tokens.add(_FIRST_NAME, Role.ADMIN.name.lower())
+    application, gated = app.create(settings, spawner)
+    runtime = application.state.runtime
+    _log_access(settings, runtime)
+    listener = _listen(settings.host, settings.port)
+    leadership.begin(_make_address("http", listener), runtime.register.is_deposed)
+    if first_token is not None:
+        log.warning(
+            "first start: sign in at http://127.0.0.1:%d with the admin token %s; it is shown "
+            "once, and `retally serve --data %s --new-token %s=admin` replaces it",
+            listener.getsockname()[1],
+            first_token,
+            settings.data,
+            _FIRST_NAME,
         )
-        listener = _listen(settings.host, settings.port)
-        port = listener.getsockname()[1]
-        address = _make_address("http", listener)
-        note_address(address)
-        if first_token is not None:
-            log.warning(
-                "first start: sign in at http://127.0.0.1:%d with the admin token %s; it is shown "
-                "once, and `retally serve --data %s --new-token %s=admin` replaces it",
-                port,
-                first_token,
-                settings.data,
-                _FIRST_NAME,
-            )
-        # Imported modules stay alive. Without this, each full garbage collection would stop all
-        # requests for a tenth of a second.
-        gc.collect()
-        gc.freeze()
-        others = "" if postgres is None else f" {_make_address('postgresql', postgres)}"
-        print(f"ready {address}{others}", flush=True)
-        server.run(sockets=[listener])
+    _run(_make_server(settings, gated, runtime), listener)
+
+
+def _serve_reading(settings: Settings, spawner: ReaderSpawner, mode: Mode) -> int | None:
+    """Answer reads beside a leader; return the port once a standby shall lead."""
+    if not settings.paths.register.exists():
+        raise CannotServe(f"no service has used {settings.data} yet: start one that leads first")
+    if not Tokens(settings.paths.tokens).required and not is_loopback(settings.host):
+        raise CannotServe(
+            f"nobody could sign in on {settings.host}: create a token with --new-token first"
+        )
+    listener = _listen(settings.host, settings.port)
+    port: int = listener.getsockname()[1]
+    settings = replace(settings, reader=f"{socket.gethostname()}-{settings.port or os.getpid()}")
+    watch = LeaderWatch(settings.paths)
+    application, gated = app.create(settings, spawner, watch.find_address)
+    runtime = application.state.runtime
+    _log_access(settings, runtime)
+    server = _make_server(settings, gated, runtime)
+    ended, leaderless = threading.Event(), threading.Event()
+
+    def watch_the_leader() -> None:
+        if watch.wait_until_nobody_leads(ended):
+            leaderless.set()
+            server.should_exit = True
+
+    if mode is Mode.STAND_BY:
+        log.info("stands by: %s leads", watch.find_address())
+        threading.Thread(target=watch_the_leader, name="standby", daemon=True).start()
+    try:
+        _run(server, listener)
+    finally:
+        ended.set()
+        shutil.rmtree(settings.paths.own, ignore_errors=True)
+    return port if leaderless.is_set() else None
+
+
+def _log_access(settings: Settings, runtime: Runtime) -> None:
+    if runtime.access.admits_everybody():
+        log.warning("there are no tokens: everyone who reaches %s is admin", settings.host)
+    elif not runtime.tokens.has_valid:
+        log.error("no token in %s is valid: all requests are refused", settings.paths.tokens)
+    else:
+        log.info("requests require a token")
+
+
+def _make_server(settings: Settings, gated: ASGIApp, runtime: Runtime) -> _Server:
+    config = uvicorn.Config(
+        gated,
+        http=BoundedProtocol,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        lifespan="on",
+        proxy_headers=False,
+        ws="none",
+    )
+    postgres = None
+    if settings.postgres_port is not None:
+        postgres = _listen(settings.host, settings.postgres_port, "--pg-port")
+    return _Server(config, runtime, postgres)
+
+
+def _run(server: _Server, listener: socket.socket) -> None:
+    # Imported modules stay alive. Without this, each full garbage collection would stop all
+    # requests for a tenth of a second.
+    gc.collect()
+    gc.freeze()
+    others = "" if server.postgres is None else f" {_make_address('postgresql', server.postgres)}"
+    try:
+        print(f"ready {_make_address('http', listener)}{others}", flush=True)
+    except BrokenPipeError:  # whoever started a standby read this line long ago
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    server.run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
@@ -138,6 +208,7 @@ class _Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._runtime = runtime
+        self.postgres = postgres
         self._postgres = None if postgres is None else PostgresServer(runtime, postgres)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -199,35 +270,6 @@ def _limit_stalls(listener: socket.socket) -> None:
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         stalled = int(2 * FOLLOWER_STALL_SECONDS_MAX * 1_000)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stalled)
-
-
-@contextmanager
-def _lock_data(path: Path) -> Iterator[Callable[[str], None]]:
-    """Lock the data directory: two supervisors would fight over its jobs.
-
-    Yield a function that notes our address in the lock's file, for those who are refused.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "starting"
-            raise AlreadyServed(
-                f"another service owns {path.parent.parent} ({owner}); stop that one first, or "
-                "name another directory with --data"
-            ) from None
-        os.ftruncate(descriptor, 0)  # the note of an earlier service
-        yield lambda address: _write_owner(descriptor, address)
-    finally:
-        os.close(descriptor)
-
-
-def _write_owner(descriptor: int, address: str) -> None:
-    note = f"process {os.getpid()} on {socket.gethostname()}, {address}".encode()
-    os.pwrite(descriptor, note, 0)
-    os.ftruncate(descriptor, len(note))
 
 
 def _configure_logging(verbose: bool, log_format: str) -> None:

@@ -26,10 +26,11 @@ class Settings:
     idle_after_ms: int | None = None  # of partitions, for jobs that do not say
     jobs_per_driver: int = 1  # that may share a Spark JVM
     capacity: Capacity = field(default_factory=Capacity)
+    reader: str = ""  # the name of a service that only reads
 
     @property
     def paths(self) -> ServicePaths:
-        return ServicePaths(self.data.absolute())
+        return ServicePaths(self.data.absolute(), self.reader)
 
     @property
     def kafka_arguments(self) -> list[str]:

@@ -196,6 +196,9 @@ def _add_running(commands: Commands) -> None:
         "--log-format", None, "of the log (text)", choices=("text", "json"), default="text"
     )
     serve.option("--running-max", "N", running, type=parse_whole, default=JOBS_RUNNING_MAX)
+    beside = serve.either()
+    beside.flag("--standby", "beside a service that leads: answer reads, and lead once it is gone")
+    beside.flag("--read-only", "beside a service that leads: answer reads")
     new = "print a new token (viewer, operator, admin) that expires after so long, and exit"
     tokens = serve.either().option("--new-token", "NAME=ROLE[:30d]", new)
     tokens.option("--revoke-token", "NAME", "revoke a token, and exit")

@@ -61,6 +61,15 @@ RESENT_AT_ONCE_MAX = 1_000
 # Groups with differences that an audit reports; the others are only counted.
 DIFFERENCES_SHOWN_MAX = 20
 
+# Services on one data directory: how often the leader says that it is alive, and a standby looks.
+# After SILENT seconds without a sign the leader has lost its term: so long a pause of the whole
+# process is a hang, and a start of a service takes some three seconds more.
+LEADER_BEAT_SECONDS = 2.0
+LEADER_WATCH_SECONDS = 0.5
+LEADER_SILENT_SECONDS_MAX = 8.0
+# How often a service that only reads looks for new, changed and deleted jobs.
+REGISTER_POLL_SECONDS = 0.5
+
 # Trials of a user's spec or query: each has its own process, which is killed at these limits. The
 # largest spec takes three seconds. Beyond WAITING further trials are refused.
 ATTEMPT_SECONDS_MAX = 10.0

@@ -4,6 +4,7 @@ ids      ──► X-Request-Id and traceparent (service.request_ids), in the lo
 HEAD     ──► a GET that ends with the headers of its response
 queue    ──► wait for a turn, or 503 (service.limits.request_queue); not for health checks
 raw path ──► keep the key percent-encoded, so that a / in it does not separate segments
+leader   ──► refuse changes if another service leads (service.supervision.leadership)
 lookup   ──► answer plain lookups here (service.middleware.lookup)
 body     ──► limit its size while it is read
 response ──► headers against content sniffing and framing
@@ -24,7 +25,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from schemas.limits import REQUEST_BYTES_MAX
+from schemas.limits import LEADER_SILENT_SECONDS_MAX, REQUEST_BYTES_MAX
 from service.access.audit_log import READ_METHODS
 from service.limits.request_queue import ANONYMOUS, RequestQueue
 from service.middleware.lookup import LOOKUP, answer_lookup
@@ -38,6 +39,8 @@ _KEYED = re.compile(rb"((?:/v1)?/jobs/[^/]+/results/)([^/]+)(/explain|/history)?
 _VIEW = re.compile(rb"((?:/v1)?/jobs/[a-z][a-z0-9_-]*)/views/([a-z][a-z0-9_-]*)((?:/.*)?)")
 # They change nothing; the spec editor sends two of them while the user types.
 _READS_WITH_BODY = frozenset({"/v1/jobs:validate", "/v1/sql", "/preview"})
+# Of the caller alone, so a service that does not lead takes them too.
+_OWN_CHANGES = frozenset({"/v1/session", "/v1/tickets", "/login", "/logout"})
 _HEALTH = frozenset({"/healthz", "/readyz"})
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -95,6 +98,8 @@ class Gate:
             declared = _read_content_length(scope)
             if declared > REQUEST_BYTES_MAX:
                 raise _make_size_problem()
+            if not self._runtime.leads and _changes(scope) and scope["path"] not in _OWN_CHANGES:
+                self._refuse_change(scope)
             answer = answer_lookup(self._runtime, scope)
             if answer is not None:
                 route = LOOKUP
@@ -133,6 +138,15 @@ class Gate:
             address = scope["client"][0] if scope.get("client") else ""  # perhaps of a proxy
             line = (state["who"], state["role"], method, path, status, address)
             await run_in_threadpool(self._audit_log.note, *line, state.get("reads"))
+
+    def _refuse_change(self, scope: Scope) -> None:
+        """Name the leader to whoever has a token; the route refuses all others."""
+        if self._rank(scope) == ANONYMOUS or self._runtime.find_leader is None:
+            return
+        leader = self._runtime.find_leader()
+        detail = f"this service only reads; {leader or 'no service'} leads"
+        retry = {"Retry-After": f"{LEADER_SILENT_SECONDS_MAX:.0f}"}
+        raise Problem("not-the-leader", 503, detail, headers=retry, leader=leader)
 
     def _rank(self, scope: Scope) -> int:
         role = self._runtime.access.find_likely_role(Request(scope))

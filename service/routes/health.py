@@ -35,6 +35,8 @@ async def check_alive() -> Response:
 async def check_ready(request: Request) -> Response:
     """Return 200 if the register is readable and the supervisor is running."""
     runtime = runtime_of(request)
+    if not runtime.leads:
+        return answer({"status": "ready", "reason": "it only reads; another service leads"})
     if not runtime.supervisor.healthy:
         return answer({"status": "not ready", "reason": "the supervisor is not running"}, 503)
     return answer({"status": "ready"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -116,17 +116,45 @@ def _define_columns(record: type[msgspec.Struct]) -> str:
     )
 
 
-class Register:
-    """The file; thread-safe."""
+class Deposed(Exception):
+    """Another service leads since, so this one writes nothing."""
 
-    def __init__(self, path: Path) -> None:
+
+def read_term(path: Path) -> int:
+    """Return the term of the newest leader."""
+    with closing(_connect(path, "ro")) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def replace_term(path: Path, term: int) -> bool:
+    """End a term; return False if it has ended already."""
+    with closing(_connect(path, "rw")) as connection, transaction(connection):
+        found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if found == term:
+            connection.execute(f"PRAGMA user_version = {term + 1}")
+    return found == term
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
+
+
+class Register:
+    """The file; thread-safe. `reads_only` is for a service that does not lead."""
+
+    def __init__(self, path: Path, *, reads_only: bool = False) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = threading.RLock()
-        self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._connection = _connect(path, "ro" if reads_only else "rwc")
         self._connection.row_factory = sqlite3.Row
+        self._term: int | None = None
+        if reads_only:
+            return
         path.chmod(0o600)
         for statement in (
-            "PRAGMA journal_mode = WAL",
+            # Not WAL, whose readers share memory: a standby may be on another host.
+            "PRAGMA journal_mode = DELETE",
             "PRAGMA synchronous = FULL",
             f"CREATE TABLE IF NOT EXISTS jobs ({_define_columns(JobRecord)}, PRIMARY KEY (name))",
             f"CREATE TABLE IF NOT EXISTS operations "
@@ -146,15 +174,34 @@ class Register:
             if column.split()[0] not in known:
                 self._connection.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
 
+    def lead(self) -> None:
+        """Begin a new term: from now on the writes of all earlier leaders fail."""
+        with self.transaction():
+            self._term = self._read_term() + 1
+            self._connection.execute(f"PRAGMA user_version = {self._term}")
+
+    def is_deposed(self) -> bool:
+        with self._lock:
+            return self._term is not None and self._read_term() != self._term
+
+    def _read_term(self) -> int:
+        return int(self._query("PRAGMA user_version")[0][0])
+
     def close(self) -> None:
         with self._lock:
             self._connection.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run several reads and writes as one transaction."""
-        with self._lock, transaction(self._connection):
-            yield
+        """Run several reads and writes as one transaction; raise Deposed in another's term."""
+        with self._lock:
+            if self._connection.in_transaction:  # of a caller
+                yield
+                return
+            with transaction(self._connection):
+                if self.is_deposed():
+                    raise Deposed("another service leads since; this one writes nothing")
+                yield
 
     # --- jobs -----------------------------------------------------------------------------------
 
@@ -173,7 +220,7 @@ class Register:
 
     def report(self, name: str, actual: Actual, reason: str | None = None, **fields: Any) -> None:
         """Record the actual state of a job; `since` changes only with the state."""
-        with self._lock:
+        with self.transaction():
             known = self.find_job(name)
             if known is None:
                 return
@@ -191,7 +238,7 @@ class Register:
 
     def release(self, name: str, operation: str) -> None:
         """Return a held job to its desired state; do nothing if another operation holds it."""
-        with self._lock:
+        with self.transaction():
             record = self.find_job(name)
             if record is None or record.held_by != operation:
                 return
@@ -202,7 +249,7 @@ class Register:
                 self.report(name, Actual.STARTING if running else Actual(wanted))
 
     def remove_job(self, name: str) -> None:
-        with self._lock:
+        with self.transaction():
             self._connection.execute("DELETE FROM jobs WHERE name = ?", [name])
             self._connection.execute("DELETE FROM failures WHERE job = ?", [name])
 
@@ -210,7 +257,7 @@ class Register:
 
     def add_failure(self, record: FailureRecord) -> None:
         """Add a failure; forget the oldest of the job beyond the limit."""
-        with self._lock:
+        with self.transaction():
             self._insert("failures", record)
             self._connection.execute(
                 "DELETE FROM failures WHERE job = ?1 AND failed_at <= (SELECT failed_at FROM "
@@ -273,7 +320,7 @@ class Register:
     def _insert(self, table: str, record: msgspec.Struct) -> None:
         fields = msgspec.structs.asdict(record)
         marks = ", ".join("?" for _ in fields)
-        with self._lock:
+        with self.transaction():
             self._connection.execute(
                 f"INSERT INTO {table} ({', '.join(fields)}) VALUES ({marks})",  # noqa: S608
                 list(fields.values()),
@@ -281,7 +328,7 @@ class Register:
 
     def _change(self, table: str, key: str, value: str, fields: dict[str, object]) -> None:
         assignments = ", ".join(f"{name} = ?" for name in fields)
-        with self._lock:
+        with self.transaction():
             self._connection.execute(
                 f"UPDATE {table} SET {assignments} WHERE {key} = ?",  # noqa: S608
                 [*fields.values(), value],

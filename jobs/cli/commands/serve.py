@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from datetime import UTC, datetime
 from importlib import import_module
 
@@ -64,13 +65,19 @@ def run(options: argparse.Namespace) -> int:
         idle_after_ms=options.idle_after,
         jobs_per_driver=options.jobs_per_driver,
     )
+    beside = "read-only" if options.read_only else "lead"
+    mode = serving.Mode("standby" if options.standby else beside)
     try:
-        serving.serve(settings, verbose=options.verbose, log_format=options.log_format)
+        port = serving.serve(settings, mode, verbose=options.verbose, log_format=options.log_format)
     except serving.AlreadyServed as error:
         print_note(f"retally: {error}")
         return OWNED_ELSEWHERE
     except serving.CannotServe as error:
         raise CommandFailed(str(error)) from None
+    if port is not None:
+        command = [sys.executable, "-m", "jobs.cli.main", *sys.argv[1:], "--port", str(port)]
+        # A new process image: nothing of what only read is left.
+        os.execv(sys.executable, command)  # noqa: S606
     return 0
 
 

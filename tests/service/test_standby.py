@@ -1,0 +1,201 @@
+"""Two services on one data directory: one leads, the other reads, and leads after it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from schemas.limits import LEADER_SILENT_SECONDS_MAX
+from service.paths import ServicePaths
+from service.supervision.leadership import AlreadyServed, Leadership, LeaderWatch
+from service.supervision.register import Deposed, Register, read_term
+from tests.support.service.served import (
+    CHECKOUT,
+    SPEC,
+    START_SECONDS_MAX,
+    Served,
+    end_jobs,
+    eventually,
+    problem,
+)
+from tests.support.service.tables import WatchedTable, shown
+
+JOB = "/v1/jobs/items"
+TAKEOVER_SECONDS_MAX = 15.0  # as promised in docs/operations.md
+
+
+@pytest.fixture
+def leader(data: Path) -> Iterator[Served]:
+    served = Served.start(data)
+    yield served
+    if served.process.poll() is None:
+        served.kill()
+
+
+@pytest.fixture
+def standby(leader: Served) -> Iterator[Served]:
+    with Served.start(leader.data, "--standby") as served:
+        yield served
+
+
+def wait_until_it_leads(standby: Served) -> float:
+    """Return after how many seconds changes are taken at the address of the standby."""
+    began = time.monotonic()
+
+    def leads() -> bool:
+        try:
+            with standby.client() as client:
+                return client.put("/v1/jobs/probe", content=SPEC).status_code in (200, 201)
+        except httpx.TransportError:
+            return False  # between two lives of its process
+
+    eventually(leads, START_SECONDS_MAX)
+    return time.monotonic() - began
+
+
+def test_a_standby_answers_reads_and_names_the_leader_for_changes(
+    leader: Served, standby: Served
+) -> None:
+    watched = WatchedTable(leader)
+    watched.write({"pear": (1, 2)}, {"pear": (1, 2), "fig": (5,)})
+    with standby.client() as client:
+        eventually(lambda: client.get(f"{JOB}/results").status_code == 200)
+        eventually(lambda: standby.job("items")["epoch"] == watched.newest)
+        assert shown(client.get(f"{JOB}/results")) == watched.live()
+        assert client.get(f"{JOB}/results/fig").json()["row"]["total"] == 5
+        sql = client.post("/v1/sql", json={"sql": "SELECT SUM(total) AS s FROM items"})
+        assert sql.json()["rows"] == [{"s": "8"}], sql.text
+        assert client.get("/readyz").json()["status"] == "ready"
+        for refused in (
+            client.put("/v1/jobs/more", content=SPEC),
+            client.post(f"{JOB}/start"),
+            client.delete(f"{JOB}?data=drop"),
+        ):
+            document = problem(refused, 503, "not-the-leader")
+            assert document["leader"] == leader.address
+            assert int(refused.headers["Retry-After"]) > 0
+    # A change of the leader is there a moment later: of a job, and of its end.
+    with leader.client() as client:
+        assert client.put("/v1/jobs/more", content=SPEC).status_code == 201
+        eventually(lambda: standby.job("more").get("name") == "more")
+        assert client.delete("/v1/jobs/more?data=drop").status_code == 204
+        eventually(lambda: standby.job("more").get("code") == "job-unknown")
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "silent"])
+def test_a_standby_leads_in_time_and_a_leader_that_returns_changes_nothing(
+    leader: Served, standby: Served, end: signal.Signals
+) -> None:
+    watched = WatchedTable(leader)
+    watched.write({"pear": (1, 2)})
+    os.kill(leader.process.pid, end)
+    assert wait_until_it_leads(standby) < TAKEOVER_SECONDS_MAX
+    with standby.client() as client:
+        eventually(lambda: standby.job("items")["epoch"] == watched.newest)
+        assert shown(client.get(f"{JOB}/results")) == watched.live()
+        watched.write({"pear": (1, 2), "fig": (5,)})
+        eventually(lambda: standby.job("items")["epoch"] == watched.newest)
+    if end is signal.SIGSTOP:
+        os.kill(leader.process.pid, signal.SIGCONT)
+        assert leader.process.wait(START_SECONDS_MAX) == 75
+        with standby.client() as client:
+            assert client.put("/v1/jobs/again", content=SPEC).status_code == 201
+
+
+def test_of_several_standbys_one_leads(data: Path, leader: Served) -> None:
+    standbys = [Served.start(data, "--standby") for _ in range(2)]
+    try:
+        leader.kill()
+
+        def answers() -> list[int]:
+            with_codes = []
+            for each in standbys:
+                try:
+                    with each.client() as client:
+                        with_codes.append(client.delete("/v1/jobs/nobody?data=keep").status_code)
+                except httpx.TransportError:
+                    with_codes.append(0)
+            return sorted(with_codes)
+
+        eventually(lambda: answers() == [404, 503])
+    finally:
+        for each in standbys:
+            each.kill()
+        end_jobs(data)
+
+
+def test_a_service_that_only_reads_never_leads(leader: Served) -> None:
+    with Served.start(leader.data, "--read-only") as reader:
+        leader.kill()
+        time.sleep(2.0)  # a standby would look four times
+        with reader.client() as client:
+            document = problem(client.put("/v1/jobs/more", content=SPEC), 503, "not-the-leader")
+        assert document["leader"] == leader.address
+        assert psutil.pid_exists(reader.process.pid)
+    assert not list((leader.data / "service" / "readers").iterdir())
+
+
+def test_a_directory_that_no_service_has_used_cannot_be_read(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "jobs.cli.main", "serve", "--data", str(tmp_path)]
+    ended = subprocess.run(
+        [*command, "--read-only", "--port", "0"],
+        capture_output=True,
+        text=True,
+        cwd=CHECKOUT,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "start one that leads first" in ended.stderr
+
+
+# --- without processes ----------------------------------------------------------------------------
+
+
+def test_a_write_of_an_earlier_term_fails_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "register.sqlite"
+    first, second = Register(path), Register(path)
+    first.lead()
+    second.lead()
+    assert (first.is_deposed(), second.is_deposed()) == (True, False)
+    with pytest.raises(Deposed):
+        first.change_job("items", reason="late")
+    with pytest.raises(Deposed):
+        first.remove_job("items")
+    with pytest.raises(Deposed), first.transaction():
+        pass
+    second.change_job("items", reason="in time")
+    assert first.list_jobs() == second.list_jobs()
+
+
+def test_a_lock_that_is_held_and_beats_is_neither_taken_nor_deposed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.supervision.leadership.LEADER_BEAT_SECONDS", 0.05)
+    monkeypatch.setattr("service.supervision.leadership.LEADER_WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("service.supervision.leadership.LEADER_SILENT_SECONDS_MAX", 0.5)
+    paths = ServicePaths(tmp_path)
+    with Leadership.take(paths) as leadership:
+        register = Register(paths.register)
+        register.lead()
+        leadership.begin("http://here:1", register.is_deposed)
+        owner = f"process {os.getpid()} on {socket.gethostname()}, http://here:1"
+        with pytest.raises(AlreadyServed, match=owner):
+            Leadership.take(paths).__enter__()
+        watch, closed = LeaderWatch(paths), threading.Event()
+        assert watch.find_address() == "http://here:1"
+        threading.Timer(1.5, closed.set).start()
+        assert not watch.wait_until_nobody_leads(closed)
+        assert read_term(paths.register) == 1
+    assert watch.wait_until_nobody_leads(threading.Event())
+    assert LEADER_SILENT_SECONDS_MAX < TAKEOVER_SECONDS_MAX
