@@ -214,8 +214,12 @@ class Session:
             await self._drain()
 
     async def _drain(self) -> None:
-        async with asyncio.timeout(limits.POSTGRES_STALL_SECONDS_MAX):
-            await self._writer.drain()
+        try:
+            async with asyncio.timeout(limits.POSTGRES_STALL_SECONDS_MAX):
+                await self._writer.drain()
+        except TimeoutError:
+            self.abort()  # close() would wait for the client to read
+            raise ConnectionResetError from None
 
     async def _answer(self, kind: bytes, content: Content) -> None:
         match kind:
@@ -250,7 +254,10 @@ class Session:
         if not find_word(portal.sql)[0] and not portal.sql.strip(" \t\r\n(;"):
             self._writer.write(messages.EMPTY_QUERY)
             return
-        await self._execute(portal, 0, describes=True)
+        try:
+            await self._execute(portal, 0, describes=True)
+        finally:
+            self._release(portal)
 
     def _parse(self, content: Content) -> None:
         name, sql, types = content.text(), _require_short(content.text()), content.oids()
@@ -290,6 +297,7 @@ class Session:
             found = await self._run(portal)
             head = portal.head
         if which == b"S":
+            self._prepared[name] = Prepared(portal.sql, tuple(found))
             self._writer.write(messages.pack_parameters(found))
         self._writer.write(head)
 

@@ -17,7 +17,6 @@ from jobs.querying.answers import answer_at_position, hold_pieces
 from jobs.querying.engine import answer
 from jobs.querying.postgres.catalog import translate
 from jobs.querying.postgres.types import (
-    TEXT_ARRAY_OID,
     TEXT_OID,
     PgColumn,
     frame_value,
@@ -43,11 +42,7 @@ def answer_postgres(
     describes = call.values is None
     translated = translate(sql, call.user, call.types if describes else ())
     types = (*call.types, *[0] * (translated.parameters - len(call.types)))
-    # A list of texts comes without a type.
-    types = tuple(
-        oid or (TEXT_ARRAY_OID if number in translated.arrays else 0)
-        for number, oid in enumerate(types, 1)
-    )
+    types = tuple(oid or translated.types.get(number, 0) for number, oid in enumerate(types, 1))
     run = partial(
         answer,
         abandon=abandon,

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from jobs.querying.postgres.types import name_parameter_type
+from jobs.querying.postgres.types import TEXT_ARRAY_OID, find_type_oid, name_parameter_type
 
 # A view of `info` and a type are needed only where such a name stands.
 _WORD = re.compile(r"(info\s*\.\s*|::\s*|\bas\s+)?\"?([a-z_][a-z0-9_]*)", re.IGNORECASE)
@@ -26,11 +26,12 @@ _REWRITTEN = re.compile(
     r"""(?P<text>'(?:[^']|'')*'?)(?P<oid>\s*::\s*(?:pg_catalog\.)?regclass\b)?"""
     r"""|(?P<comment>--[^\n]*)"""
     r"""|(?P<array>\bANY\s*\(\s*\$(?P<item>[0-9]{1,5})\s*\))"""
-    r"""|\$(?P<parameter>[0-9]{1,5})\b"""
+    r"""|\$(?P<parameter>[0-9]{1,5})\b(?P<cast>\s*::\s*(?P<type>[a-z0-9]+(?:\[\])?))?"""
     r"""|OPERATOR\s*\(\s*pg_catalog\s*\.\s*(?P<operator>[^\s)]{1,4})\s*\)"""
     r"""|(?P<collate>\bCOLLATE\s+(?:pg_catalog\.)?(?:"?default"?|"C"))"""
     r"""|\bjsonb?_build_(?P<json>object|array)\b"""
     r"""|(?P<schema>\bpg_catalog\s*\.|"pg_catalog"\s*\.)"""
+    r"""|(?P<database>(?:\bretally|"retally")\s*\.\s*(?=public\b|"public"|information_schema\b))"""
     r"""|(?P<info>\binformation_schema\b|"information_schema")"""
     r"""|(?P<name>"(?:[^"]|"")*"?)""",
     re.IGNORECASE,
@@ -42,7 +43,7 @@ class Translated(NamedTuple):
 
     sql: str
     parameters: int  # the highest number of one
-    arrays: set[int]  # the numbers of those that stand in ANY(...)
+    types: dict[int, int]  # by number, of those whose place says it: ANY($1), $1::int
     definitions: list[str]  # to execute before it
     lists_tables: bool
 
@@ -50,7 +51,7 @@ class Translated(NamedTuple):
 def translate(sql: str, user: str, types: tuple[int, ...] = ()) -> Translated:
     """Return a statement of a client; its parameters are of these types, if they are given."""
     highest = 0
-    arrays: set[int] = set()
+    said: dict[int, int] = {}
 
     def rewrite(found: re.Match[str]) -> str:
         nonlocal highest
@@ -59,11 +60,13 @@ def translate(sql: str, user: str, types: tuple[int, ...] = ()) -> Translated:
             case "oid":
                 return f"retally_oid({found['text']})"
             case "array":
-                arrays.add(int(found["item"]))
-                highest = max(highest, *arrays)
-            case "parameter":
+                said.setdefault(int(found["item"]), TEXT_ARRAY_OID)
+                highest = max(highest, int(found["item"]))
+            case "parameter" | "cast":
                 number = int(found["parameter"])
                 highest = max(highest, number)
+                if found["type"] and (oid := find_type_oid(found["type"].lower())):
+                    said[number] = oid
                 known = name_parameter_type(types[number - 1]) if 0 < number <= len(types) else None
                 return whole if known is None else f"({whole}::{known})"
             case "operator":
@@ -72,7 +75,7 @@ def translate(sql: str, user: str, types: tuple[int, ...] = ()) -> Translated:
                 return f"json_{found['json']}".ljust(len(whole))
             case "info":
                 return "info".ljust(len(whole))
-            case "schema" | "collate":
+            case "schema" | "database" | "collate":
                 return " " * len(whole)
         return whole
 
@@ -81,7 +84,7 @@ def translate(sql: str, user: str, types: tuple[int, ...] = ()) -> Translated:
     needed = list(dict.fromkeys(_find_needed(words)))
     quoted = user.replace("'", "''")
     definitions = [_read_pieces()[name].replace("{user}", quoted) for name in needed]
-    return Translated(translated, highest, arrays, definitions, _TABLES in needed)
+    return Translated(translated, highest, said, definitions, _TABLES in needed)
 
 
 def _find_needed(words: set[str]) -> Iterator[str]:

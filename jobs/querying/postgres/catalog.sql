@@ -248,6 +248,7 @@ SELECT '' AS constraint_catalog, '' AS constraint_schema, '' AS constraint_name,
   '' AS table_catalog, '' AS table_schema, '' AS table_name, '' AS column_name,
   0 AS ordinal_position
 WHERE false;
+CREATE MACRO info._pg_expandarray(list) AS {'x': list[1], 'n': 1};
 CREATE VIEW info.routines AS
 SELECT '' AS routine_schema, '' AS routine_name, '' AS routine_type WHERE false;
 
@@ -265,6 +266,7 @@ CREATE MACRO current_setting(wanted) AS CASE lower(wanted) WHEN 'server_version_
   (wanted, missing_ok) AS CASE lower(wanted) WHEN 'server_version_num' THEN '150000'
   ELSE (SELECT max(setting) FROM pg_settings AS s WHERE lower(s.name) = lower(wanted)) END;
 CREATE MACRO set_config(setting, value, of_transaction) AS value;
+CREATE MACRO pg_advisory_unlock_all() AS NULL;
 CREATE MACRO pg_backend_pid() AS 1;
 CREATE MACRO pg_is_in_recovery() AS false;
 CREATE MACRO pg_get_userbyid(role) AS current_user();

@@ -175,6 +175,17 @@ _TYPES = [
 _BY_NAME = {each.name: each for each in _TYPES}
 _BY_OID = {each.oid: each for each in _TYPES}
 _BY_ARRAY = {each.array: each for each in _TYPES}
+_ALIASES = {
+    "integer": "int4",
+    "int": "int4",
+    "bigint": "int8",
+    "smallint": "int2",
+    "boolean": "bool",
+    "real": "float4",
+    "double": "float8",
+    "decimal": "numeric",
+    "blob": "bytea",
+}
 _TEXT, _JSON = _BY_NAME["text"], _BY_NAME["json"]
 _NUMERIC, _BYTEA = _BY_NAME["numeric"], _BY_NAME["bytea"]
 _OF_ARROW = {
@@ -282,9 +293,9 @@ def read_parameter(oid: int, value: bytes | None, binary: bool) -> Any:
     """Return a parameter as DuckDB takes it; raise StatementRefused if it cannot be read."""
     of_array = _BY_ARRAY.get(oid) if oid else None
     known = _BY_OID.get(oid) or of_array
-    if value is None or (known is None and not binary):
-        return None if value is None else value.decode()
     try:
+        if value is None or not oid:
+            return None if value is None else value.decode()
         if known is None:
             raise ValueError(f"its type {oid} is not known; send it as text")
         if binary:
@@ -305,6 +316,15 @@ def name_parameter_type(oid: int) -> str | None:
         return None
     name = {"oid": "uint32", "jsonb": "json", "name": "text"}.get(known.name, known.name)
     return f"{name}[]" if of_array else name
+
+
+def find_type_oid(name: str) -> int:
+    """Return the OID of a type as a cast names it, with [] for its arrays; 0 if it is not known."""
+    plain = name.removesuffix("[]")
+    known = _BY_NAME.get(_ALIASES.get(plain, plain))
+    if known is None:
+        return 0
+    return known.array if name.endswith("[]") else known.oid
 
 
 def _read_text(known: PgType, text: str | None) -> Any:

@@ -134,6 +134,21 @@ def test_a_limit_of_rows_suspends_a_statement(served: Served) -> None:
         assert find_code(wire.receive_until(b"Z")) == "34000"  # it ended with its transaction
 
 
+def test_a_described_statement_has_the_types_of_its_parameters(served: Served) -> None:
+    with Wire(served) as wire:
+        wire.start()
+        sql = b"SELECT $1::int + 1 AS a, $2 AS b, '$9' AS c, total = ANY($3::bigint[]) FROM items"
+        wire.send(frame(b"P", b"s\0" + sql + b"\0\0\0"), frame(b"D", b"Ss\0"))
+        values = struct.pack(">iii", 4, 41, 1) + b"x" + struct.pack(">i", -1)
+        bind = struct.pack(">hhh", 1, 1, 3) + values + struct.pack(">hh", 1, 1)
+        wire.send(frame(b"B", b"\0s\0" + bind), frame(b"E", bytes(5)), frame(b"S"))
+        found = wire.receive_until(b"Z")
+        assert find_code(found) == ""
+        assert (b"t", struct.pack(">hIII", 3, 23, 25, 1016)) in found
+        row = struct.pack(">hiii", 4, 4, 42, 1) + b"x" + struct.pack(">i", 2) + b"$9"
+        assert sum(kind == b"D" and content.startswith(row) for kind, content in found) == 3
+
+
 def test_what_follows_a_mistake_is_skipped_until_sync(served: Served) -> None:
     with Wire(served) as wire:
         wire.start()

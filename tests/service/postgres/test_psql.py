@@ -33,6 +33,7 @@ def test_rows_and_nulls(served: Served) -> None:
     found = run(served, "SELECT * FROM items ORDER BY name")
     assert found == "name|total|top\na|1|1\nb|2|2\n|4|4\n(3 rows)\n"
     assert "a|6|5" in run(served, "SELECT * FROM public.items AT EPOCH 1")
+    assert "b|2|2" in run(served, 'SELECT items.* FROM "retally"."public"."items"')
 
 
 def test_what_is_there(served: Served) -> None:
