@@ -2,7 +2,7 @@
 
 Python's `re` tries every way and holds the interpreter meanwhile: one message of 900 KB stopped the
 whole service for hours. So the service has `re` only in the places below. Other patterns are RE2
-(schemas.spec.name_pattern), or code that reads a text once.
+(schemas.spec.values), or code that reads a text once.
 """
 
 from __future__ import annotations

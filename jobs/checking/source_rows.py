@@ -39,7 +39,7 @@ from jobs.core.plan.tree import Column, Plan
 from jobs.core.plan.walk import plan_can_fail
 from jobs.core.rows.consolidate import Integers, WeightedRows
 from jobs.core.rows.dedupe import NO_TRUNCATIONS, number_partition
-from jobs.core.rows.message_content import number_content
+from jobs.core.rows.source_order import number_content
 from jobs.core.rows.truncations import Truncation, Truncations
 from jobs.core.values.change import Changes, RejectCode, Row, Truncated
 from jobs.edge.rows.evaluated_rows import evaluate_rows

@@ -22,7 +22,7 @@ import msgspec
 from jobs.core.time.followed import FollowedProgress, FollowedTopic
 from jobs.core.time.job_time import JobTime
 from jobs.core.time.rows_in_order import PartitionStart
-from jobs.core.time.time_view import PartitionTime
+from jobs.core.time.topic_time import PartitionTime
 from jobs.core.time.watermark_generators import PartitionGenerator, latest_of, make_generator
 from jobs.edge.kafka.offset_ranges import OffsetRange, advance_offsets
 from jobs.edge.process.alignment_group import AlignmentGroup

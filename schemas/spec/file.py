@@ -24,7 +24,6 @@ from pydantic_core.core_schema import WithDefaultSchema
 from schemas import limits
 from schemas.spec.duration import duration_text
 from schemas.spec.job import ECHO, JobSpec
-from schemas.spec.scalar_text import Scalar, TextPosition, locate_in_scalar
 from schemas.spec.source_rows import locate_key
 from schemas.spec.unknown_names import (
     describe_unknown_key,
@@ -34,8 +33,17 @@ from schemas.spec.unknown_names import (
     quote_key,
 )
 from schemas.spec.values import KEYS_TAG, WORD_TAG, ElsewhereError, MisplacedError
-from schemas.spec.yaml_reasons import explain_yaml
-from schemas.spec.yaml_values import FLOAT, Composer, Keys, UnreadableError, position_of
+from schemas.spec.yaml_values import (
+    FLOAT,
+    Composer,
+    Keys,
+    Scalar,
+    TextPosition,
+    UnreadableError,
+    explain_yaml,
+    locate_in_scalar,
+    position_of,
+)
 from schemas.types.json_types import JsonObject
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -10,14 +10,86 @@ Tags and duplicate keys are errors. Depth and nodes are checked before a value i
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from schemas import limits
-from schemas.spec.scalar_text import Scalar, TextPosition
 from schemas.spec.unknown_names import quote_key
 from schemas.types.json_types import JsonObject
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "/": "/", " ": " "}
+
+
+@dataclass(frozen=True, slots=True)
+class TextPosition:
+    """A position in a text, both counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A value, where its text starts, and how it is quoted: None, ', ", | or >."""
+
+    value: str
+    start: int
+    style: str | None
+
+
+def locate_in_scalar(text: str, scalar: Scalar, line: int, column: int) -> TextPosition | None:
+    """Return the position in the text of a position in the value; None if they differ.
+
+    text    4 | query: |            the value is "SELECT name,\\n  SUM(x)\\n"
+            5 |   SELECT name,
+            6 |     SUM(x)          its line 2, column 7 is line 6, column 9 of the text
+    """
+    before = sum(len(each) + 1 for each in scalar.value.split("\n")[: line - 1])
+    at = _find_index(text, scalar, min(before + column - 1, len(scalar.value)))
+    if at is None:
+        return None
+    return TextPosition(text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1)
+
+
+def _find_index(text: str, scalar: Scalar, wanted: int) -> int | None:
+    """Return the index in the text of a character of the value.
+
+    Walk through both side by side. White space of the one matches any white space of the other, for
+    YAML folds and indents.
+    """
+    at = scalar.start
+    if scalar.style in ("|", ">"):
+        at = text.index("\n", at)
+    elif scalar.style is not None:
+        at += 1
+    for character in scalar.value[:wanted]:
+        at = _skip_character(text, at, character, scalar.style)
+        if at < 0:
+            return None
+    while at < len(text) and text[at].isspace() and not scalar.value[wanted : wanted + 1].isspace():
+        at += 1
+    return at
+
+
+def _skip_character(text: str, at: int, character: str, style: str | None) -> int:
+    """Return the index behind one character of the value; -1 if the text differs."""
+    escaped = style == '"' and text.startswith("\\", at)
+    if character.isspace():
+        if escaped and _ESCAPES.get(text[at + 1 : at + 2]) == character:
+            return at + 2
+        while at < len(text) and text[at].isspace():
+            at += 1
+        return at
+    while at < len(text) and text[at].isspace():
+        at += 1
+    if style == '"' and text.startswith("\\", at):
+        return at + 2 if _ESCAPES.get(text[at + 1 : at + 2]) == character else -1
+    if text[at : at + 1] != character:
+        return -1
+    return at + (2 if style == "'" and character == "'" else 1)
+
 
 Keys = tuple[str, ...]
 
@@ -148,3 +220,56 @@ class Composer:
         except UnicodeDecodeError:
             pass
         raise UnreadableError("contains half of a surrogate pair; escape both halves", position)
+
+
+_ALIKE = "does not continue the lines before it; indent the keys of one mapping alike"
+_COLON = (
+    "a `:` is not expected here; indent this key like its neighbours, or put the text in quotes"
+)
+_UNKNOWN = "check indentation, quotes and colons here and in the line before"
+# PyYAML's problem, and ours. A dash before ours: the position is that of PyYAML's context.
+_REASONS = tuple(
+    (re.compile(theirs, re.DOTALL), ours)
+    for theirs, ours in (
+        (r"found character '\\t'.*", "a tab cannot indent; use blanks"),
+        (r"found character '(.+)' that .*", "a value cannot begin with {0}; put it in quotes"),
+        (r"mapping values are not allowed.*", _COLON),
+        (r"(?:mapping keys|block sequence entries) are not allowed.*", _ALIKE),
+        (r"expected <block end>.*", _ALIKE),
+        (r"expected '<document start>'.*", _ALIKE),
+        (
+            r"expected ',' or '(.)'.*",
+            "a {0} or a comma is missing before this; opened in {context}",
+        ),
+        (
+            r"found unexpected (?:end of stream|document sep).*",
+            "-the quote here is never closed; add the second one, of the same kind",
+        ),
+        (r"could not find expected ':'.*", "-this key needs a colon and a value: `key: value`"),
+        (r"expected the node content.*", "a value is missing here"),
+        (
+            r"(?:found unknown|expected) escape.*",
+            "unknown escape; use single quotes, or \\\\ for \\",
+        ),
+        (r"expected (?:a comment or|chomping).*", "after | or > the text begins in the next line"),
+        (r"expected alphabetic or numeric.*", "a value cannot begin with * or &; put it in quotes"),
+        (r".* tag .*", "tags (!...) are not allowed; write the plain value"),
+    )
+)
+
+
+def explain_yaml(error: yaml.MarkedYAMLError, *, secret: bool = False) -> tuple[str, Any]:
+    """Return the reason, and the mark of the place; with `secret` quote nothing of the text.
+
+    PyYAML's own sentences name states of its scanner ("expected <block end>"). A user needs the
+    mistake and its correction; of a quote that is never closed, the place where it is opened.
+    """
+    mark, context = error.problem_mark or error.context_mark, error.context_mark
+    if secret:
+        return "is not valid YAML here", mark
+    for theirs, ours in _REASONS:
+        if found := theirs.fullmatch(error.problem or ""):
+            opened = f"line {context.line + 1}, column {context.column + 1}" if context else "?"
+            text = ours.removeprefix("-").format(*found.groups(), context=opened)
+            return f"is not valid YAML here: {text}", context if ours[0] == "-" else mark
+    return f"is not valid YAML here: {_UNKNOWN}", mark

@@ -24,11 +24,20 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
-from jobs.core.fold.deltas import drop_heads, is_empty, starts_group
 from jobs.core.fold.emission import emit_change
 from jobs.core.fold.group_results import NO_COUNTS, GroupResults, is_same_row
 from jobs.core.fold.laws import BrokenLaw
-from jobs.core.fold.program import HEADS, ROW_COUNT, Cells, Delta, MultisetChange, Program
+from jobs.core.fold.program import (
+    HEADS,
+    ROW_COUNT,
+    Cells,
+    Delta,
+    MultisetChange,
+    Program,
+    drop_heads,
+    is_empty,
+    starts_group,
+)
 from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.fold.state import Clock, Counts, Group, GroupTimer, Key, State, Upserts, rank
 from jobs.core.fold.visibility import Action, next_visibility

@@ -15,10 +15,13 @@ of code between the envelope and the changes for the generated one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from jobs.core.formats.debezium_fields import DEFAULT_MODES, Modes
+from jobs.core.formats.mysql_values import BinaryForm
 from jobs.core.formats.row_fields import (
     TOMBSTONE,
     UNEXPECTED,
@@ -29,12 +32,35 @@ from jobs.core.formats.row_fields import (
     indent,
     rejection,
 )
-from jobs.core.formats.rules import FormatRules
 from jobs.core.formats.table_filter import FILTERED, OtherTableError, TableFilter
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Filtered
 from jobs.core.values.json_text import UnreadableError, describe, is_acceptable, read_json
+from jobs.core.values.json_values import TimestampFormat
 from schemas.limits import MESSAGE_BYTES_MAX, SHORT_MESSAGE_BYTES_MAX
+from schemas.spec.event_formats import CsvEvents
+from schemas.spec.source_rows import OnTruncate
+
+DEFAULT_CSV = CsvEvents()
+
+
+@dataclass(frozen=True, slots=True)
+class FormatRules:
+    """The keys of a job spec that concern the messages of its source."""
+
+    format: str
+    database: str | None = None
+    table: str | None = None
+    timestamp_format: TimestampFormat = "sql"
+    missing_is_null: bool = False
+    modes: Modes = DEFAULT_MODES
+    primary_key: tuple[str, ...] = ()
+    last_images: bool = False  # the job keeps the last image of each row
+    paths: tuple[tuple[str, str], ...] = ()  # of json: column and path
+    csv: CsvEvents = DEFAULT_CSV
+    binary: BinaryForm = "latin1"  # of canal-json
+    on_truncate: OnTruncate = "stop"
+
 
 if TYPE_CHECKING:
     from jobs.core.formats.message_scanner import MessageScanner

@@ -6,7 +6,7 @@
 This is a layer around the decoder of a format, so that a job without metadata has no cost of it.
 A message that does not have such a member gives NULL. The rows of an update have the values of
 their message; so a query may use only what is the same for a row's whole life, or images of which
-the last one is retracted (`jobs.core.job.metadata_rules`).
+the last one is retracted (`jobs.core.job.job_plan`).
 """
 
 from __future__ import annotations

@@ -19,12 +19,11 @@ from jobs.core.formats.changelog import ChangelogDecoder
 from jobs.core.formats.csv_events import CsvDecoder
 from jobs.core.formats.debezium import DebeziumDecoder
 from jobs.core.formats.debezium_fields import DEFAULT_MODES, Modes
-from jobs.core.formats.frame import DecoderFrame
+from jobs.core.formats.frame import DecoderFrame, FormatRules
 from jobs.core.formats.json_events import JsonEventDecoder
 from jobs.core.formats.maxwell import MaxwellDecoder
 from jobs.core.formats.metadata import MetadataDecoder, without_metadata
 from jobs.core.formats.mysql_values import text_converter
-from jobs.core.formats.rules import FormatRules
 from jobs.core.formats.upsert import UpsertDecoder
 from jobs.core.plan.tree import Column
 from jobs.core.values.json_values import Converter

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from jobs.core.formats.row_fields import Memo, RefusedError, rejection
 from jobs.core.values.change import Filtered, Value
 from schemas.limits import FILTERED_TABLES_CACHED_MAX
-from schemas.spec.name_pattern import name_matcher
+from schemas.spec.values import name_matcher
 
 FILTERED = Filtered()
 _SAME_NAMES: Mapping[str, str] = {}

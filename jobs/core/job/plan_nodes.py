@@ -22,7 +22,7 @@ import msgspec
 from jobs.core.aggregates import FUNCTIONS, ReadCost
 from jobs.core.fold.columnar.query import why_not_columnar
 from jobs.core.fold.rules import rules_of
-from jobs.core.job.decoding_path import describe_decoding_path
+from jobs.core.formats.scanned import SCANNED_FORMATS, is_scannable
 from jobs.core.job.window_rules import closes
 from jobs.core.plan.relations import columns_in
 from jobs.core.plan.tree import Column, JoinKind, Plan, Relation, Scan, Window
@@ -31,7 +31,7 @@ from jobs.core.sql.printer import aggregate_label, aggregate_sql, expression_sql
 from schemas.spec.duration import duration_text
 from schemas.spec.job import JobSpec, MiniBatch
 from schemas.spec.plan_node import PlanNode
-from schemas.spec.watermark import GeneratorClass, Mark, Watermark
+from schemas.spec.watermark import GeneratorClass, Mark, RowTime, Watermark
 from schemas.table.changelog import progress_topic
 from schemas.types.json_types import JsonObject
 
@@ -334,3 +334,21 @@ def describe_folding_path(spec: JobSpec, plan: Plan) -> str:
     rules = rules_of(spec, withhold=spec.minibatch.clock == "event" or closes(spec))
     why = why_not_columnar(plan, rules)
     return "in arrays, many groups at once" if why is None else f"group by group, because {why}"
+
+
+def describe_decoding_path(spec: JobSpec, columns: tuple[Column, ...]) -> str:
+    """Return the decoding path of a job, and why if it is the slow one."""
+    format = SCANNED_FORMATS.get(spec.source.format)
+    times = [each.time for each in spec.strategies.values()]
+    unknown = [column for column in columns if not is_scannable(column.type, format)]
+    if format is None:
+        why = f"the format is {spec.source.format}"
+    elif unknown:
+        why = f"column {unknown[0].name} is {unknown[0].type}"
+    elif any(each.in_order for each in spec.strategies.values()):
+        why = "the watermark follows the rows in their order"
+    elif any(isinstance(time, RowTime) and time.expression is not None for time in times):
+        why = "the time of a row is an expression"
+    else:
+        return "scanned, many messages at once"
+    return f"message by message, because {why}"

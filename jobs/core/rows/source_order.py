@@ -15,7 +15,9 @@ second. Only messages of a source that is behind are compared, so the others cos
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
+from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,7 +26,6 @@ import numpy as np
 
 from jobs.core.kernels.codes import NO_TIME
 from jobs.core.rows.consolidate import Integers
-from jobs.core.rows.message_content import number_message
 from schemas.limits import (
     SOURCE_ES_BACK_MS_MAX,
     SOURCE_ID_AFTER_RESTART_MAX,
@@ -206,3 +207,42 @@ def _remember(seen: tuple[SeenMessage, ...], new: SeenMessage) -> tuple[SeenMess
 def as_stamps(found: Iterable[int | None]) -> Integers:
     """Return the `id` or `es` of messages as an array."""
     return np.array([NO_TIME if each is None else each for each in found], np.int64)
+
+
+# canal writes the values of rows as texts, so these numbers are those of the message.
+_CANAL_KEYED = re.compile(rb'"pkNames"\s*:\s*\[')
+_DEBEZIUM_PLACED = re.compile(rb'"(?:pos|lsn)"\s*:\s*\d')
+_DIFFERS = {
+    "canal-json": re.compile(rb'"(?:id|ts)"\s*:\s*\d+'),
+    "debezium-json": re.compile(rb'"ts_(?:ms|us|ns)"\s*:\s*\d+'),
+}
+
+
+def number_content(format: str, key: bytes | None, value: bytes | None) -> int | None:
+    """Return the number of a message that is one change; None if two changes may have it.
+
+    The source may send two equal messages that are two changes, as of a table without a key.
+
+    canal      {"data": [..], "es": .., "id": 12, "pkNames": ["id"], "ts": ..}    id and ts differ
+    Debezium   {"after": {..}, "source": {"pos": 4, "row": 0, ..}, "ts_ms": ..}   ts_.. differ
+    Maxwell    {"data": {..}, "ts": .., "type": "insert", "xid": 23}              nothing differs
+    """
+    if value is None or not _is_one_change(format, key, value):
+        return None
+    return number_message(format, value)
+
+
+def number_message(format: str, value: bytes) -> int:
+    """Return a number of 64 bits that messages with the same content have."""
+    differs = _DIFFERS.get(format)
+    content = value if differs is None else differs.sub(b"", value)
+    return int.from_bytes(blake2b(content, digest_size=8).digest(), "big", signed=True)
+
+
+def _is_one_change(format: str, key: bytes | None, value: bytes) -> bool:
+    if format == "canal-json":
+        return _CANAL_KEYED.search(value) is not None
+    if format == "maxwell-json":
+        return key is not None and b'"pk.' in key and b'"xid"' in value
+    placed = format == "debezium-json" and _DEBEZIUM_PLACED.search(value) is not None
+    return placed and key is not None

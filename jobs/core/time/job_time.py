@@ -23,8 +23,7 @@ from msgspec.structs import replace
 from jobs.core.time.combine import Signal, Status, StatusWatermarkValve
 from jobs.core.time.idleness import IdlenessTimer
 from jobs.core.time.rows_in_order import AFTER_ALL, BEFORE_ALL, PartitionStart
-from jobs.core.time.time_view import PartitionTime
-from jobs.core.time.topic_time import Partition, Source
+from jobs.core.time.topic_time import Partition, PartitionTime, Source
 from jobs.core.time.watermark_generators import (
     Followed,
     PartitionGenerator,

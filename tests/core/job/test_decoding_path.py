@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from jobs.core.formats.registry import MessageRules
-from jobs.core.job.decoding_path import describe_decoding_path
 from jobs.core.job.job_plan import plan_of
+from jobs.core.job.plan_nodes import describe_decoding_path
 from jobs.core.plan.tree import Column
 from schemas.spec.job import JobSpec
 from schemas.types.sql_types import SqlType

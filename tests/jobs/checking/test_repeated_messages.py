@@ -9,7 +9,7 @@ import pytest
 
 from jobs.checking.dedupe_audit import POSITION, format_position
 from jobs.checking.source_rows import CONTENT, find_repeated_messages
-from jobs.core.rows.message_content import number_content
+from jobs.core.rows.source_order import number_content
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
