@@ -10,12 +10,7 @@ import pandas
 import polars
 import pyarrow
 
-from retally.addresses import (
-    AsOf,
-    Key,
-    Offset,
-    Spec,
-)
+from retally.addresses import AsOf, Key, Offset, Spec
 from retally.documents import (
     AuditLogLine,
     DifferingGroup,

@@ -29,13 +29,7 @@ from jobs.edge.process.alignment_group import AlignmentGroup
 from jobs.edge.tasks.range_report import RangeReport
 from schemas.spec.job import JobSpec
 from schemas.spec.watermark import Watermark
-from schemas.table.epoch import (
-    EpochRow,
-    Offsets,
-    PartitionSnapshot,
-    TimeSnapshot,
-    TopicPartition,
-)
+from schemas.table.epoch import EpochRow, Offsets, PartitionSnapshot, TimeSnapshot, TopicPartition
 from schemas.types.json_types import JsonObject
 from schemas.types.moments import now_ms
 

@@ -66,12 +66,7 @@ from jobs.running.source_topics import SourceTopics, read_ends
 from schemas.directory.failure import forget_failure
 from schemas.directory.reports import READY, StartReport
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
-from schemas.spec.connections import (
-    Connection,
-    Connections,
-    librdkafka_options,
-    spark_options,
-)
+from schemas.spec.connections import Connection, Connections, librdkafka_options, spark_options
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.table.object_path import ObjectPath

@@ -15,12 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator
 
 from schemas import limits
-from schemas.spec.source import (
-    CONSTANT_METADATA,
-    FORMATS_WITHOUT_TABLES,
-    METADATA_TYPES,
-    Source,
-)
+from schemas.spec.source import CONSTANT_METADATA, FORMATS_WITHOUT_TABLES, METADATA_TYPES, Source
 from schemas.spec.values import (
     ColumnName,
     ColumnType,

@@ -22,13 +22,7 @@ from pathlib import Path
 import msgspec
 
 from schemas import limits
-from schemas.process.statements import (
-    SIZE,
-    WORKERS_MODULE,
-    StatementReply,
-    StatementRequest,
-    pack,
-)
+from schemas.process.statements import SIZE, WORKERS_MODULE, StatementReply, StatementRequest, pack
 from service.problems import Problem
 
 log = logging.getLogger(__name__)

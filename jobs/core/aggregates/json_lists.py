@@ -12,14 +12,7 @@ from typing import Any
 
 from jobs.core.aggregates.entries import Entries, item_type, values_code
 from jobs.core.aggregates.extremes import multiset_of
-from jobs.core.aggregates.interfaces import (
-    Constant,
-    Distinction,
-    Function,
-    Order,
-    ReadCost,
-    Site,
-)
+from jobs.core.aggregates.interfaces import Constant, Distinction, Function, Order, ReadCost, Site
 from jobs.core.aggregates.lists import BOUNDS, WITHOUT_ORDER, join_texts
 from jobs.core.values.json_values import renderer
 from schemas.types.sql_types import STRING, Kind, SqlType

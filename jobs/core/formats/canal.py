@@ -19,12 +19,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from jobs.core.formats.frame import DecoderFrame
-from jobs.core.formats.mysql_values import (
-    LabelledFields,
-    Labels,
-    labels_of,
-    text_converter,
-)
+from jobs.core.formats.mysql_values import LabelledFields, Labels, labels_of, text_converter
 from jobs.core.formats.row_fields import (
     Decode,
     Int64,

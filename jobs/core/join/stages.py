@@ -18,16 +18,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from jobs.core.plan.relations import columns_in, list_joins, list_scans
-from jobs.core.plan.tree import (
-    Aggregate,
-    Column,
-    Expression,
-    Join,
-    Named,
-    Plan,
-    Relation,
-    Scan,
-)
+from jobs.core.plan.tree import Aggregate, Column, Expression, Join, Named, Plan, Relation, Scan
 from jobs.core.plan.walk import replace_parts
 from schemas.types.sql_types import BIGINT
 

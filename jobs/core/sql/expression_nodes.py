@@ -31,12 +31,7 @@ from jobs.core.plan.tree import (
 from jobs.core.plan.typing_rules import UNTYPED, TypeProblem
 from jobs.core.sql import literals, window_calls
 from jobs.core.sql.dialect import Refusal
-from jobs.core.sql.problems import (
-    INSTEAD_OF_SUBQUERY,
-    SUBQUERY,
-    function_name,
-    printable_name,
-)
+from jobs.core.sql.problems import INSTEAD_OF_SUBQUERY, SUBQUERY, function_name, printable_name
 from schemas.types.sql_types import BINARY, BOOLEAN, STRING, UNSIGNED, SqlType
 
 _ARITHMETIC: dict[type[exp.Expr], ArithmeticOp] = {

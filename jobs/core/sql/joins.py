@@ -23,12 +23,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from jobs.core.plan import typing_rules
-from jobs.core.plan.relations import (
-    aliases_in,
-    join_conditions,
-    list_scans,
-    push_condition,
-)
+from jobs.core.plan.relations import aliases_in, join_conditions, list_scans, push_condition
 from jobs.core.plan.scalar_functions import make_call
 from jobs.core.plan.tree import Case, Expression, Join, JoinKind, Named, Relation, Scan
 from jobs.core.sql.dialect import Refusal

@@ -28,12 +28,7 @@ from typing import Any, Literal
 from jobs.core.values.change import Value
 from jobs.core.values.composite_values import array_renderer, refusing_converter, row_renderer
 from jobs.core.values.exact_numbers import to_float32
-from jobs.core.values.float_values import (
-    NAN,
-    canonical_float,
-    round_to_odd,
-    shortest_float,
-)
+from jobs.core.values.float_values import NAN, canonical_float, round_to_odd, shortest_float
 from jobs.core.values.json_text import JsonNumber, describe
 from schemas import limits
 from schemas.types.json_types import JsonObject

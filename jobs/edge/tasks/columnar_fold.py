@@ -17,12 +17,7 @@ import pyarrow as pa
 
 from jobs.core.fold.columnar.bucket_fold import BucketFold, Folded, load_fold
 from jobs.core.fold.columnar.query import columnar_query, is_word
-from jobs.core.fold.columnar.results import (
-    OPS,
-    Changes,
-    compute_results,
-    find_changes,
-)
+from jobs.core.fold.columnar.results import OPS, Changes, compute_results, find_changes
 from jobs.core.kernels.fold_rows import OUT_GROUP, OUT_MULTISET, OUT_TIMES, OUT_VALUE, Rows
 from jobs.core.kernels.group_table import GroupTable
 from jobs.core.values.change import Op
@@ -40,10 +35,7 @@ from jobs.edge.rows.word_columns import (
 from jobs.edge.state.bucket_states import StateFiles, StateSource
 from jobs.edge.state.columnar_records import read_part, records_of
 from jobs.edge.state.columnar_state import ColumnarState, open_columns
-from jobs.edge.table.epoch_files import (
-    SEQ_BUCKET_BITS,
-    TableLayout,
-)
+from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS, TableLayout
 from jobs.edge.tasks.fold_inputs import FoldInputs, FoldReport
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS
 from schemas.limits import KEYS_BELOW_ZERO_NAMED_MAX, PAGE_READERS

@@ -35,12 +35,7 @@ from jobs.edge.kafka.range_consumer import RangeTimedOut, RangeUnreadable, read_
 from jobs.edge.kafka.records import Records
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.range_rows import RangeRows
-from jobs.edge.rows.weighted_rows import (
-    Parcel,
-    image_parcels,
-    image_schema,
-    report_parcel,
-)
+from jobs.edge.rows.weighted_rows import Parcel, image_parcels, image_schema, report_parcel
 from jobs.edge.tasks.body import name_writer
 from jobs.edge.tasks.decode_inputs import DecodeInputs, ViewInputs
 from jobs.edge.tasks.decode_views import ViewRows

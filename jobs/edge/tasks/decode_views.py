@@ -16,13 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.core.fold.window_closing import Late
-from jobs.core.rows.consolidate import (
-    RUNNING_BITS,
-    Booleans,
-    Integers,
-    WeightedRows,
-    group_indexes,
-)
+from jobs.core.rows.consolidate import RUNNING_BITS, Booleans, Integers, WeightedRows, group_indexes
 from jobs.edge.rows.evaluated_rows import EvaluatedRows, evaluate_rows
 from jobs.edge.rows.late_rows import Deadline, late_rows
 from jobs.edge.rows.range_rows import RangeRows

@@ -67,10 +67,7 @@ from jobs.edge.state.hot_records import Snapshot
 from jobs.edge.state.hot_state import HotState
 from jobs.edge.state.image_states import ImageStates, KnownImages
 from jobs.edge.table.epoch_files import layout_of
-from jobs.edge.table.file_writer import (
-    AddedFile,
-    EpochAttempt,
-)
+from jobs.edge.table.file_writer import AddedFile, EpochAttempt
 from jobs.edge.tasks.body import TaskReport, name_writer
 from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.deduped_rows import (

@@ -32,21 +32,11 @@ from jobs.core.rows.consolidate import Integers
 from jobs.core.values.order_key import encoder
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.late_rows import LATE, read_late
-from jobs.edge.rows.weighted_rows import (
-    BUCKET,
-    POSITION,
-    WEIGHT,
-    Parcel,
-    unpack_parcels,
-)
+from jobs.edge.rows.weighted_rows import BUCKET, POSITION, WEIGHT, Parcel, unpack_parcels
 from jobs.edge.state.bucket_states import BucketStates
 from jobs.edge.state.hot_records import Layout
 from jobs.edge.table.due_changes import add_sort_columns
-from jobs.edge.table.epoch_files import (
-    SEQ_BUCKET_BITS,
-    TableLayout,
-    layout_of,
-)
+from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS, TableLayout, layout_of
 from jobs.edge.tasks.body import name_writer, task_body
 from jobs.edge.tasks.fold_inputs import FoldInputs, FoldReport
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, TIMERS

@@ -48,11 +48,7 @@ from jobs.edge.tasks.decode_inputs import DecodeInputs
 from jobs.edge.tasks.range_decoders import TopicRules, decode_each, decoder_of, scanner_of
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.edge.tasks.reject_writer import RejectWriter
-from schemas.limits import (
-    PIECE_MESSAGES,
-    SCAN_BYTES_MAX,
-    SCAN_UNUSUAL_PART_MAX,
-)
+from schemas.limits import PIECE_MESSAGES, SCAN_BYTES_MAX, SCAN_UNUSUAL_PART_MAX
 from schemas.spec.source import FORMATS_WITHOUT_TABLES
 from schemas.table.epoch import name_topic
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jobs.core.rows.consolidate import (
-    RUNNING_BITS,
-    Consolidation,
-    consolidate,
-    group_indexes,
-)
+from jobs.core.rows.consolidate import RUNNING_BITS, Consolidation, consolidate, group_indexes
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row
 from schemas.types.sql_types import SqlType

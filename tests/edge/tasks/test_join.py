@@ -25,12 +25,7 @@ from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_joins
 from jobs.core.values.change import Row
 from jobs.edge.rows.range_rows import RangeRows
-from jobs.edge.rows.weighted_rows import (
-    WEIGHT,
-    Parcel,
-    parcelling_of,
-    unpack_parcels,
-)
+from jobs.edge.rows.weighted_rows import WEIGHT, Parcel, parcelling_of, unpack_parcels
 from jobs.edge.state import arrangement_state
 from jobs.edge.state.arrangement_state import ArrangementState
 from jobs.edge.state.bucket_states import CommittedEpoch, CommittedState
