@@ -16,8 +16,7 @@ from starlette.types import ASGIApp
 from schemas.limits import GZIP_BYTES_MIN, GZIP_LEVEL
 from schemas.types.json_types import JsonObject
 from service import problems
-from service.access.requirements import SCHEME, require_role
-from service.access.tokens import Role
+from service.access.requirements import SCHEME, VIEWER
 from service.answers.media import Media
 from service.console import routes as console
 from service.documents import make_schemas
@@ -113,7 +112,7 @@ def create(
 
     app.openapi = generate_with_documents  # type: ignore[method-assign]
 
-    @app.get("/openapi.json", dependencies=[Depends(require_role(Role.VIEWER))], tags=["service"])
+    @app.get("/openapi.json", dependencies=[VIEWER], tags=["service"])
     async def get_openapi() -> JsonObject:
         """Return this OpenAPI document."""
         return app.openapi()

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from pathlib import Path
 
-from fastapi import Request
+from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
 from schemas.limits import TOKEN_CHARACTERS_MAX
@@ -206,3 +206,9 @@ def require_role(role: Role) -> Callable[..., Awaitable[None]]:
 
     dependency.__name__ = f"require_{role.name.lower()}"
     return dependency
+
+
+# The dependencies of a route.
+VIEWER = Depends(require_role(Role.VIEWER))
+OPERATOR = Depends(require_role(Role.OPERATOR))
+ADMIN = Depends(require_role(Role.ADMIN))

@@ -9,26 +9,20 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from schemas.spec.file import spec_text
 from schemas.spec.job import JobSpec
 from schemas.types.json_types import JsonObject
-from service.access.requirements import require_role
-from service.access.tokens import Role
+from service.access.requirements import ADMIN
 from service.documents import Job, Operation
 from service.problems import Problem
 from service.routes.answering import answer
 from service.routes.examples import describe_responses
 from service.routes.jobs import describe_job_status
-from service.routes.operations import (
-    RequestKey,
-    answer_accepted,
-    find_repeated,
-    submit_operation,
-)
+from service.routes.operations import RequestKey, answer_accepted, find_repeated, submit_operation
 from service.runtime import Runtime, runtime_of
 from service.supervision.conditions import make_etag
 from service.supervision.evolution import describe_evolution
@@ -46,7 +40,7 @@ _EVOLVE: JsonObject = {
 
 @router.post(
     "/jobs/{name}/approve",
-    dependencies=[Depends(require_role(Role.ADMIN))],
+    dependencies=[ADMIN],
     responses={
         **describe_responses(Job, 404, 409, 412, 429),
         **describe_responses(Operation, 404, 409, 412, 429, status=202, **_EVOLVE),

@@ -7,14 +7,13 @@ import time
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from schemas import limits
-from service.access.requirements import require_role
-from service.access.tokens import Role
+from service.access.requirements import VIEWER
 from service.answers.arrow import encode_changes
 from service.answers.changes import (
     ChangePosition,
@@ -35,9 +34,7 @@ from service.routes.examples import describe_responses
 from service.routes.views import open_view
 from service.runtime import runtime_of
 
-router = APIRouter(
-    prefix="/v1/jobs/{name}", tags=["changes"], dependencies=[Depends(require_role(Role.VIEWER))]
-)
+router = APIRouter(prefix="/v1/jobs/{name}", tags=["changes"], dependencies=[VIEWER])
 
 _NO_STORE = {"Cache-Control": "no-store"}
 _STREAM = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from jobs.table.group import GroupReader
@@ -12,22 +12,16 @@ from jobs.table.version import TableVersion
 from schemas.directory.quarantine import Quarantined
 from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX
 from schemas.table.explanation import Explained
-from service.access.requirements import require_role
-from service.access.tokens import Role
+from service.access.requirements import VIEWER
 from service.answers.difference import read_difference_page
 from service.documents import Difference, History, Quarantine
 from service.routes.answering import answer, make_epoch_headers, parse_key
 from service.routes.examples import describe_responses
 from service.routes.views import open_view
 from service.runtime import runtime_of
-from service.table.quarantine import (
-    add_replay,
-    list_messages,
-    parse_message_id,
-    read_message,
-)
+from service.table.quarantine import add_replay, list_messages, parse_message_id, read_message
 
-router = APIRouter(prefix="/v1/jobs/{name}", dependencies=[Depends(require_role(Role.VIEWER))])
+router = APIRouter(prefix="/v1/jobs/{name}", dependencies=[VIEWER])
 
 
 @router.get(

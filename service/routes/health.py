@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, Response
 
-from service.access.requirements import require_role
-from service.access.tokens import Role
+from service.access.requirements import VIEWER
 from service.documents import Health, make_reference
 from service.routes import metrics
 from service.routes.answering import answer
@@ -44,7 +43,7 @@ async def check_ready(request: Request) -> Response:
 
 @router.get(
     "/metrics",
-    dependencies=[Depends(require_role(Role.VIEWER))],
+    dependencies=[VIEWER],
     response_class=PlainTextResponse,
     responses={200: {"content": {"text/plain": {"example": "retally_followers 3\n"}}}},
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
@@ -14,8 +14,7 @@ from jobs.core.job.plan_nodes import list_nodes
 from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
 from schemas.spec.file import spec_schema
 from schemas.types.json_types import JsonObject
-from service.access.requirements import require_role
-from service.access.tokens import Role
+from service.access.requirements import ADMIN, OPERATOR, VIEWER
 from service.documents import Job, JobPlan, Jobs, Level, Logs, ResultColumn, Valid
 from service.problems import Problem, describe_spec_problem
 from service.routes.answering import answer
@@ -30,9 +29,6 @@ from service.supervision.register import Desired, JobRecord
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
-_viewer = Depends(require_role(Role.VIEWER))
-_operator = Depends(require_role(Role.OPERATOR))
-_admin = Depends(require_role(Role.ADMIN))
 
 _SPEC_SCHEMA = {
     "type": "object",
@@ -66,7 +62,7 @@ async def describe_job_status(runtime: Runtime, record: JobRecord) -> dict[str, 
 
 @router.post(
     "/jobs:validate",
-    dependencies=[_viewer],
+    dependencies=[VIEWER],
     openapi_extra=_SPEC_BODY,
     responses=describe_responses(Valid, 413, 422, 429),
 )
@@ -94,7 +90,7 @@ async def validate_spec(request: Request) -> Response:
 
 @router.get(
     "/schema",
-    dependencies=[_viewer],
+    dependencies=[VIEWER],
     responses=describe_responses(None, media={"application/json": _SCHEMA_EXAMPLE}),
     tags=["service"],
 )
@@ -103,7 +99,7 @@ async def get_schema() -> JsonObject:
     return spec_schema()
 
 
-@router.get("/jobs", dependencies=[_viewer], responses=describe_responses(Jobs))
+@router.get("/jobs", dependencies=[VIEWER], responses=describe_responses(Jobs))
 async def list_jobs(
     request: Request,
     state: Annotated[str | None, Query(description="only jobs in this actual state")] = None,
@@ -128,7 +124,7 @@ async def list_jobs(
 
 @router.put(
     "/jobs/{name}",
-    dependencies=[_admin],
+    dependencies=[ADMIN],
     openapi_extra=_SPEC_BODY,
     responses={
         **describe_responses(Job, 409, 412, 413, 422),
@@ -163,7 +159,7 @@ async def put_job(
     return answer(await describe_job_status(runtime, record), 201 if created else 200, headers)
 
 
-@router.get("/jobs/{name}", dependencies=[_viewer], responses=describe_responses(Job, 404))
+@router.get("/jobs/{name}", dependencies=[VIEWER], responses=describe_responses(Job, 404))
 async def get_job(request: Request, name: str) -> Response:
     """Return a job: its desired and actual state with the reason, epoch, watermark and lag."""
     runtime = runtime_of(request)
@@ -173,7 +169,7 @@ async def get_job(request: Request, name: str) -> Response:
     return answer(await describe_job_status(runtime, record), headers={"ETag": make_etag(record)})
 
 
-@router.get("/jobs/{name}/plan", dependencies=[_viewer], responses=describe_responses(JobPlan, 404))
+@router.get("/jobs/{name}/plan", dependencies=[VIEWER], responses=describe_responses(JobPlan, 404))
 async def get_plan(request: Request, name: str) -> Response:
     """Return the operators of the job's current spec, in the order of the data flow.
 
@@ -190,7 +186,7 @@ async def get_plan(request: Request, name: str) -> Response:
 
 @router.delete(
     "/jobs/{name}",
-    dependencies=[_admin],
+    dependencies=[ADMIN],
     status_code=204,
     response_class=Response,
     responses=describe_responses(None, 404, 409, 412, 422),
@@ -232,7 +228,7 @@ def _add_action(action: str, desired: Desired, summary: str) -> None:
         methods=["POST"],
         name=f"{action}_job",
         description=f"{summary} The request is stored and carried out soon; it is idempotent.",
-        dependencies=[_operator],
+        dependencies=[OPERATOR],
         status_code=202,
         responses=describe_responses(Job, 404, 409, 429, status=202),
     )
@@ -245,7 +241,7 @@ _add_action("pause", Desired.PAUSED, "Stop the job after its current epoch, unti
 _add_action("stop", Desired.STOPPED, "Stop the job after its current epoch.")
 
 
-@router.get("/jobs/{name}/logs", dependencies=[_operator], responses=describe_responses(Logs, 404))
+@router.get("/jobs/{name}/logs", dependencies=[OPERATOR], responses=describe_responses(Logs, 404))
 async def get_logs(
     request: Request,
     name: str,

@@ -10,30 +10,21 @@ import re
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Header, Request
+from fastapi import APIRouter, Header, Request
 from fastapi.responses import Response
 
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.types.json_types import JsonObject
-from service.access.requirements import require_role
-from service.access.tokens import Role
+from service.access.requirements import ADMIN, VIEWER
 from service.documents import JobOffsets, Operation, PartitionOffsets
 from service.problems import Problem
 from service.routes.answering import answer, make_body_problem, parse_body, require_newest
 from service.routes.examples import describe_body, describe_responses
-from service.routes.operations import (
-    RequestKey,
-    answer_accepted,
-    find_repeated,
-    submit_operation,
-)
+from service.routes.operations import RequestKey, answer_accepted, find_repeated, submit_operation
 from service.routes.views import require_whole_job
 from service.runtime import Runtime, runtime_of
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
-
-_viewer = Depends(require_role(Role.VIEWER))
-_admin = Depends(require_role(Role.ADMIN))
 
 _MOVED: JsonObject = {
     "kind": "offsets",
@@ -52,7 +43,7 @@ class OffsetsBody(msgspec.Struct, forbid_unknown_fields=True):
 
 @router.get(
     "/jobs/{name}/offsets",
-    dependencies=[_viewer],
+    dependencies=[VIEWER],
     responses=describe_responses(JobOffsets, 404, 409),
 )
 async def get_offsets(request: Request, name: str) -> Response:
@@ -83,7 +74,7 @@ def _describe_partition(at: int, end: int | None) -> PartitionOffsets:
 
 @router.patch(
     "/jobs/{name}/offsets",
-    dependencies=[_admin],
+    dependencies=[ADMIN],
     status_code=202,
     openapi_extra=describe_body(OffsetsBody),
     responses=describe_responses(Operation, 404, 409, 412, 422, 429, status=202, **_MOVED),
@@ -109,7 +100,7 @@ async def move_offsets(
 
 @router.delete(
     "/jobs/{name}/offsets",
-    dependencies=[_admin],
+    dependencies=[ADMIN],
     status_code=202,
     responses=describe_responses(Operation, 404, 409, 412, 429, status=202, **_MOVED),
 )

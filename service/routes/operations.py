@@ -11,7 +11,7 @@ from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
@@ -23,8 +23,7 @@ from schemas.limits import JOB_NAME_CHARACTERS_MAX, REQUEST_KEY_CHARACTERS_MAX, 
 from schemas.spec.file import load_spec, spec_text
 from schemas.spec.job import JobSpec
 from schemas.types.json_types import JsonObject
-from service.access.requirements import require_role
-from service.access.tokens import Role
+from service.access.requirements import ADMIN, OPERATOR, VIEWER
 from service.documents import Operation, OperationKind, Operations
 from service.problems import Problem
 from service.routes.answering import answer, make_body_problem, parse_body, require_newest
@@ -37,10 +36,6 @@ from service.supervision.register import OperationRecord
 from service.table.quarantine import parse_message_id, read_message
 
 router = APIRouter(prefix="/v1", tags=["operations"])
-
-_viewer = Depends(require_role(Role.VIEWER))
-_operator = Depends(require_role(Role.OPERATOR))
-_admin = Depends(require_role(Role.ADMIN))
 
 RequestKey = Annotated[
     str | None, Header(alias="Idempotency-Key", max_length=REQUEST_KEY_CHARACTERS_MAX, min_length=1)
@@ -126,7 +121,7 @@ def _parse_goal(to: str | int) -> str:
 
 @router.post(
     "/jobs/{name}/audit",
-    dependencies=[_operator],
+    dependencies=[OPERATOR],
     status_code=202,
     responses=describe_responses(Operation, 404, 409, 429, status=202),
 )
@@ -145,7 +140,7 @@ async def audit_job(request: Request, name: str, idempotency_key: RequestKey = N
 
 @router.post(
     "/jobs/{name}/rewind",
-    dependencies=[_admin],
+    dependencies=[ADMIN],
     status_code=202,
     openapi_extra=describe_body(RewindBody),
     responses=describe_responses(Operation, 404, 409, 422, 429, status=202),
@@ -167,7 +162,7 @@ async def rewind_job(request: Request, name: str, idempotency_key: RequestKey = 
 
 @router.post(
     "/jobs/{name}/clone",
-    dependencies=[_admin],
+    dependencies=[ADMIN],
     status_code=202,
     openapi_extra=describe_body(CloneBody),
     responses=describe_responses(Operation, 404, 409, 422, 429, status=202),
@@ -211,7 +206,7 @@ def _make_clone_spec(runtime: Runtime, name: str, body: CloneBody) -> bytes:
 
 @router.post(
     "/jobs/{name}/quarantine/{id}/replay",
-    dependencies=[_admin],
+    dependencies=[ADMIN],
     status_code=202,
     openapi_extra=describe_body(ReplayBody),
     responses=describe_responses(Operation, 404, 409, 422, 429, status=202),
@@ -249,7 +244,7 @@ async def replay_message(
 
 @router.post(
     "/jobs/{name}/quarantine/replay",
-    dependencies=[_admin],
+    dependencies=[ADMIN],
     status_code=202,
     openapi_extra=describe_body(ReplayAllBody),
     responses=describe_responses(Operation, 404, 409, 422, 429, status=202),
@@ -298,7 +293,7 @@ def _parse_message(body: ReplayBody) -> bytes | None:
 
 @router.get(
     "/operations/{id}",
-    dependencies=[_viewer],
+    dependencies=[VIEWER],
     responses=describe_responses(Operation, 404),
 )
 async def get_operation(request: Request, id: str) -> Response:
@@ -311,7 +306,7 @@ async def get_operation(request: Request, id: str) -> Response:
 
 @router.get(
     "/jobs/{name}/operations",
-    dependencies=[_viewer],
+    dependencies=[VIEWER],
     responses=describe_responses(Operations, 404),
 )
 async def list_operations(

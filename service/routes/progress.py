@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.table.savepoints import NAME, savepoints
 from schemas.types.json_types import JsonObject
 from schemas.types.moments import format_instant
-from service.access.requirements import require_role
-from service.access.tokens import Role
+from service.access.requirements import ADMIN, OPERATOR, VIEWER
 from service.documents import Savepoint, Savepoints, Watermarks
 from service.problems import Problem
-from service.routes.answering import answer, parse_body, require_newest
+from service.routes.answering import answer, make_body_problem, parse_body, require_newest
 from service.routes.examples import describe_body, describe_responses
 from service.routes.views import require_whole_job
 from service.runtime import Runtime, runtime_of
@@ -24,9 +23,6 @@ from service.supervision import operations
 
 router = APIRouter(prefix="/v1")
 
-_viewer = Depends(require_role(Role.VIEWER))
-_operator = Depends(require_role(Role.OPERATOR))
-_admin = Depends(require_role(Role.ADMIN))
 
 NAME_PATTERN = "^[A-Za-z0-9]*[A-Za-z][A-Za-z0-9._-]{0,30}$"
 
@@ -41,7 +37,7 @@ class SavepointBody(msgspec.Struct, forbid_unknown_fields=True):
 @router.get(
     "/jobs/{name}/watermarks",
     tags=["time"],
-    dependencies=[_viewer],
+    dependencies=[VIEWER],
     responses=describe_responses(Watermarks, 404, 409),
 )
 async def get_watermarks(request: Request, name: str) -> Response:
@@ -58,7 +54,7 @@ async def get_watermarks(request: Request, name: str) -> Response:
 @router.get(
     "/jobs/{name}/savepoints",
     tags=["savepoints"],
-    dependencies=[_viewer],
+    dependencies=[VIEWER],
     responses=describe_responses(Savepoints, 404),
 )
 async def list_savepoints(request: Request, name: str) -> Response:
@@ -78,7 +74,7 @@ def list_job_savepoints(runtime: Runtime, name: str) -> list[Savepoint]:
 @router.post(
     "/jobs/{name}/savepoints",
     tags=["savepoints"],
-    dependencies=[_operator],
+    dependencies=[OPERATOR],
     status_code=201,
     openapi_extra=describe_body(SavepointBody),
     responses=describe_responses(Savepoint, 404, 409, 422, status=201),
@@ -109,7 +105,7 @@ async def make_savepoint(request: Request, name: str) -> Response:
 @router.delete(
     "/jobs/{name}/savepoints/{savepoint}",
     tags=["savepoints"],
-    dependencies=[_admin],
+    dependencies=[ADMIN],
     status_code=204,
     response_class=Response,
     responses=describe_responses(None, 404, 409),
@@ -131,6 +127,5 @@ async def delete_savepoint(request: Request, name: str, savepoint: str) -> Respo
 
 def _check_savepoint_name(name: str) -> None:
     if NAME.fullmatch(name) is None or name.isdigit():
-        detail = "a savepoint name has up to 63 letters, digits, . _ -, and not only digits"
-        errors = [{"path": "body.name", "message": detail}]
-        raise Problem("body-invalid", 422, detail, errors=errors)
+        reason = "a savepoint name has up to 63 letters, digits, . _ -, and not only digits"
+        raise make_body_problem("body.name", reason)

@@ -9,13 +9,12 @@ from typing import Annotated
 from urllib.parse import urlencode
 
 import msgspec
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, WAIT_SECONDS_MAX
-from service.access.requirements import require_role
-from service.access.tokens import Role
+from service.access.requirements import VIEWER
 from service.answers.arrow import encode_results
 from service.answers.listing import parse_listing
 from service.answers.media import Media, choose_media, encode_csv, encode_ndjson, encode_page
@@ -28,9 +27,7 @@ from service.routes.examples import NOT_MODIFIED, describe_responses
 from service.routes.views import find_live_tables, open_view, read_views
 from service.runtime import runtime_of
 
-router = APIRouter(
-    prefix="/v1/jobs/{name}", tags=["results"], dependencies=[Depends(require_role(Role.VIEWER))]
-)
+router = APIRouter(prefix="/v1/jobs/{name}", tags=["results"], dependencies=[VIEWER])
 
 AsOf = Annotated[
     str | None,

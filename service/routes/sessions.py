@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from schemas.limits import AUDIT_LOG_LINES_MAX, SESSION_SECONDS_MAX, TICKET_SECONDS_MAX
-from service.access.requirements import require_role, require_same_origin
+from service.access.requirements import ADMIN, VIEWER, require_same_origin
 from service.access.sessions import derive_csrf_token
-from service.access.tokens import Role
 from service.documents import AuditLogLines, Session, Ticket
 from service.problems import Problem
 from service.routes.answering import answer, parse_body
@@ -21,9 +20,6 @@ from service.routes.views import find_view_record
 from service.runtime import runtime_of
 
 router = APIRouter(prefix="/v1", tags=["service"])
-
-_viewer = Depends(require_role(Role.VIEWER))
-_admin = Depends(require_role(Role.ADMIN))
 
 
 class LoginBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -59,7 +55,7 @@ async def login(request: Request) -> Response:
     return answer(document | {"login": True}, 201, headers)
 
 
-@router.get("/session", dependencies=[_viewer], responses=describe_responses(Session))
+@router.get("/session", dependencies=[VIEWER], responses=describe_responses(Session))
 async def get_session(request: Request) -> Response:
     """Return the user and role; `csrf` in a browser session, `login` if tokens exist."""
     access = runtime_of(request).access
@@ -71,7 +67,7 @@ async def get_session(request: Request) -> Response:
 
 @router.delete(
     "/session",
-    dependencies=[_viewer],
+    dependencies=[VIEWER],
     status_code=204,
     response_class=Response,
     responses=describe_responses(None),
@@ -87,7 +83,7 @@ async def logout(request: Request) -> Response:
 
 @router.post(
     "/tickets",
-    dependencies=[_viewer],
+    dependencies=[VIEWER],
     status_code=201,
     openapi_extra=describe_body(TicketBody),
     responses=describe_responses(Ticket, 404, 429, status=201),
@@ -111,8 +107,8 @@ async def create_ticket(request: Request) -> Response:
 _LINES = describe_responses(AuditLogLines)
 
 
-@router.get("/audit-log", dependencies=[_admin], responses=_LINES)
-@router.get("/trail", dependencies=[_admin], responses=_LINES, deprecated=True, name="get_trail")
+@router.get("/audit-log", dependencies=[ADMIN], responses=_LINES)
+@router.get("/trail", dependencies=[ADMIN], responses=_LINES, deprecated=True, name="get_trail")
 async def get_audit_log(
     request: Request, limit: Annotated[int, Query(ge=1, le=AUDIT_LOG_LINES_MAX)] = 100
 ) -> Response:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from schemas.process.statements import StatementReply, StatementRequest
-from service.access.requirements import require_role
-from service.access.tokens import Role
+from service.access.requirements import VIEWER
 from service.answers.event_stream import wait_for_disconnect
 from service.documents import SqlAnswer
 from service.routes.answering import parse_body
@@ -29,7 +28,7 @@ _MEDIA = {
 
 @router.post(
     "/sql",
-    dependencies=[Depends(require_role(Role.VIEWER))],
+    dependencies=[VIEWER],
     openapi_extra=describe_body(StatementRequest),
     responses=describe_responses(
         SqlAnswer,

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from schemas.spec import connections
-from service.access.requirements import require_role
-from service.access.tokens import Role
+from service.access.requirements import ADMIN
 from service.documents import SuggestedSpec, Topics
 from service.problems import Problem
 from service.routes.answering import answer
 from service.routes.examples import describe_responses
 from service.runtime import runtime_of
 
-router = APIRouter(prefix="/v1", tags=["topics"], dependencies=[Depends(require_role(Role.ADMIN))])
+router = APIRouter(prefix="/v1", tags=["topics"], dependencies=[ADMIN])
 
 ConnectionName = Annotated[str, Query(description="a connection of the service")]
 

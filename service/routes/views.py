@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from schemas.spec.job import JobSpec
-from service.access.requirements import require_role
-from service.access.tokens import Role
+from service.access.requirements import VIEWER
 from service.answers.listing import parse_listing
 from service.answers.results import ResultPage
 from service.documents import View, Views
@@ -27,9 +26,7 @@ from service.routes.examples import describe_responses
 from service.runtime import Runtime, runtime_of, view_name
 from service.supervision.register import JobRecord
 
-router = APIRouter(
-    prefix="/v1/jobs/{name}", tags=["views"], dependencies=[Depends(require_role(Role.VIEWER))]
-)
+router = APIRouter(prefix="/v1/jobs/{name}", tags=["views"], dependencies=[VIEWER])
 
 
 @router.get("/views", responses=describe_responses(Views, 404))
