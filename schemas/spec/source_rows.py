@@ -17,6 +17,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from schemas import limits
 from schemas.spec.source import CONSTANT_METADATA, FORMATS_WITHOUT_TABLES, METADATA_TYPES, Source
 from schemas.spec.values import (
+    IDENTIFIER,
     ColumnName,
     ColumnType,
     ElsewhereError,
@@ -44,14 +45,7 @@ _FOLLOWS_CHANGELOG = (
 _NAME = re.compile(r"[\w-]+")  # a pattern that matches only itself
 
 OnTruncate = Literal["stop", "apply", "quarantine"]
-SourceName = Annotated[
-    str,
-    text_like(
-        "a source name",
-        rf"[A-Za-z_][A-Za-z0-9_]{{0,{limits.IDENTIFIER_CHARACTERS_MAX - 1}}}",
-        f"use at most {limits.IDENTIFIER_CHARACTERS_MAX} letters, digits and _, no digit first",
-    ),
-]
+SourceName = Annotated[str, text_like("a source name", *IDENTIFIER)]
 
 
 def _source_of(info: ValidationInfo) -> Source | None:

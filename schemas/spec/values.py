@@ -213,7 +213,10 @@ def word_or_keys(value: object) -> str:
 _DURATION_SCHEMA = WithJsonSchema({"type": "string", "examples": ["5s", "200ms"]})
 _AS_DURATION = PlainSerializer(duration_text, return_type=str)
 _NAME_HINT = "use letters, digits, - and _, and begin with a letter or digit"
-_TOPIC_HINT = f"use 1 to {limits.TOPIC_CHARACTERS_MAX} of letters, digits, '.', '_' and '-'"
+_TOPIC_NAME = (
+    rf"[A-Za-z0-9._-]{{1,{limits.TOPIC_CHARACTERS_MAX}}}",
+    f"use 1 to {limits.TOPIC_CHARACTERS_MAX} of letters, digits, '.', '_' and '-'",
+)
 
 Duration = Annotated[int, BeforeValidator(_duration), _AS_DURATION, _DURATION_SCHEMA]
 DurationOrZero = Annotated[int, BeforeValidator(parse_duration), _AS_DURATION, _DURATION_SCHEMA]
@@ -232,27 +235,13 @@ MirrorEvery = Annotated[
     _DURATION_SCHEMA,
 ]
 Count = Annotated[int, BeforeValidator(parse_count)]
-JobName = Annotated[
-    str,
-    text_like(
-        "a job name",
-        rf"[a-z][a-z0-9_-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}}",
-        f"use 1 to {limits.JOB_NAME_CHARACTERS_MAX} of a-z, 0-9, _ and -, and begin with a letter",
-    ),
-]
-ViewName = Annotated[
-    str,
-    text_like(
-        "a view name",
-        rf"[a-z][a-z0-9_-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}}",
-        f"use 1 to {limits.JOB_NAME_CHARACTERS_MAX} of a-z, 0-9, _ and -, and begin with a letter",
-    ),
-]
-Topic = Annotated[
-    str,
-    text_like("a topic name", rf"[A-Za-z0-9._-]{{1,{limits.TOPIC_CHARACTERS_MAX}}}", _TOPIC_HINT),
-    AfterValidator(_topic),
-]
+_JOB_NAME = (
+    rf"[a-z][a-z0-9_-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}}",
+    f"use 1 to {limits.JOB_NAME_CHARACTERS_MAX} of a-z, 0-9, _ and -, and begin with a letter",
+)
+JobName = Annotated[str, text_like("a job name", *_JOB_NAME)]
+ViewName = Annotated[str, text_like("a view name", *_JOB_NAME)]
+Topic = Annotated[str, text_like("a topic name", *_TOPIC_NAME), AfterValidator(_topic)]
 # A sink has two topics; the longer name has to be valid as well.
 _SINK_TOPIC_MAX = limits.TOPIC_CHARACTERS_MAX - len(PROGRESS_SUFFIX)
 SinkTopic = Annotated[
@@ -263,22 +252,15 @@ SinkTopic = Annotated[
         f"use at most {_SINK_TOPIC_MAX} characters, so that {PROGRESS_SUFFIX} can follow",
     ),
 ]
-GroupId = Annotated[
-    str,
-    text_like("a group id", rf"[A-Za-z0-9._-]{{1,{limits.TOPIC_CHARACTERS_MAX}}}", _TOPIC_HINT),
-]
+GroupId = Annotated[str, text_like("a group id", *_TOPIC_NAME)]
 ConnectionName = Annotated[
     str, text_like("a connection name", r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", _NAME_HINT)
 ]
-ColumnName = Annotated[
-    str,
-    text_like(
-        "a column name",
-        rf"[A-Za-z_][A-Za-z0-9_]{{0,{limits.IDENTIFIER_CHARACTERS_MAX - 1}}}",
-        f"use at most {limits.IDENTIFIER_CHARACTERS_MAX} letters, digits and _, no digit first",
-    ),
-    AfterValidator(_column_name),
-]
+IDENTIFIER = (
+    rf"[A-Za-z_][A-Za-z0-9_]{{0,{limits.IDENTIFIER_CHARACTERS_MAX - 1}}}",
+    f"use at most {limits.IDENTIFIER_CHARACTERS_MAX} letters, digits and _, no digit first",
+)
+ColumnName = Annotated[str, text_like("a column name", *IDENTIFIER), AfterValidator(_column_name)]
 ColumnType = Annotated[
     SqlType,
     PlainValidator(_column_type),

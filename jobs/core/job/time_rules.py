@@ -20,9 +20,8 @@ from jobs.core.rows.row_time import (
     time_column,
     time_reader,
 )
-from jobs.core.sql.marker import Marker
 from jobs.core.sql.select import QueryError
-from jobs.core.sql.time_expression import TimeExpression
+from jobs.core.sql.time_expression import Marker, TimeExpression
 from jobs.core.time.rows_in_order import PartitionStart, RowsInOrder
 from jobs.core.time.watermark_generators import PartitionGenerator
 from jobs.core.values.change import Changes, Row
