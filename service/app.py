@@ -37,7 +37,7 @@ from service.routes import (
     topics,
     views,
 )
-from service.routes.parameters import require_known
+from service.routes.answering import require_known
 from service.runtime import Runtime
 from service.settings import Settings
 

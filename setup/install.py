@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from jobs.edge.machine.java import JavaMissing  # noqa: E402
-from jobs.setup import java_trust, locked, steps  # noqa: E402
+from jobs.setup import locked, steps  # noqa: E402
 from jobs.setup.steps import Environment, SetupFailed, report, run  # noqa: E402
 from setup import checkout  # noqa: E402
 from setup.unused import remove_unused  # noqa: E402
@@ -149,7 +149,7 @@ def places(python: str) -> list[str]:
     ).stdout
     # Settings of the environment are shown first, and count most.
     lines = sorted(shown.splitlines(), key=lambda line: line.startswith(":env:"))
-    found = {"cert": str(java_trust.find_machine_bundle() or "")}
+    found = {"cert": str(steps.find_machine_bundle() or "")}
     for name, _, value in (line.partition("=") for line in lines):
         found[name.rpartition(".")[2]] = ast.literal_eval(value)
     if found.get("proxy"):

@@ -50,7 +50,7 @@ LAYERS = [
             publish explain job suggestion generators homes""",
         "jobs.table": """parts json_columns files scan epoch_rows savepoints version row_shape
             history results difference listing group_key multisets joined_rows group""",
-        "jobs.topics": "consumer samples listing",
+        "jobs.topics": "consumer samples",
         "jobs.edge": "machine process rows kafka table state spark tasks publisher",
         "jobs": """setup running changing checking offline replay querying migrating cli
             cli.commands demo""",

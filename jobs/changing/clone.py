@@ -24,8 +24,7 @@ from jobs.changing.rewind import build_changelog, find_target
 from jobs.changing.savepoint import create_savepoint
 from jobs.changing.stopped_job import has_other_buckets, unite_counters
 from jobs.core.job.cloning import clone_problems
-from jobs.core.job.inputs import JobInputs
-from jobs.core.job.views import fingerprints_of, reading_plan
+from jobs.core.job.views import JobInputs, fingerprints_of, reading_plan
 from jobs.core.plan.tree import Plan
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.fence import WriterLock

@@ -42,9 +42,8 @@ from jobs.changing.evolved_view import (
     write_shared,
 )
 from jobs.changing.replayed_quarantine import SharedQuarantine
-from jobs.core.job.inputs import JobInputs
 from jobs.core.job.job_evolution import JobEvolution, ViewEvolution, compare_specs
-from jobs.core.job.views import fingerprints_of, plans_of, reading_plan
+from jobs.core.job.views import JobInputs, fingerprints_of, plans_of, reading_plan
 from jobs.edge.process.fence import WriterLock
 from jobs.edge.table.delta_epochs import QUIET, EpochTable
 from jobs.edge.table.epoch_files import TableLayout, layout_of

@@ -34,8 +34,14 @@ from jobs.edge.process.failpoints import failpoint
 from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.table.parts import QUARANTINE
 from schemas.directory.paths import JobDirectory
-from schemas.directory.quarantine import MessagePosition, QuarantineRow, parse_message_id
-from schemas.directory.replayed import Replay, read_replay, write_replay
+from schemas.directory.quarantine import (
+    MessagePosition,
+    QuarantineRow,
+    Replay,
+    parse_message_id,
+    read_replay,
+    write_replay,
+)
 from schemas.spec.connections import Connections, librdkafka_options
 from schemas.spec.file import load_spec
 from schemas.table.parquet_file import rows_in

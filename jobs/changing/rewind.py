@@ -35,10 +35,16 @@ from jobs.edge.kafka.source import check_starts, find_topics
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.fence import WriterLock
 from jobs.edge.process.job_directory import JobDirectory
-from jobs.edge.rows.file_statistics import STATISTICS, compute_statistics
 from jobs.edge.table.delta_epochs import APPLICATION
 from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS
-from jobs.edge.table.file_writer import AddedFile, by_part, file_name, write_file
+from jobs.edge.table.file_writer import (
+    STATISTICS,
+    AddedFile,
+    by_part,
+    compute_statistics,
+    file_name,
+    write_file,
+)
 from jobs.table.epoch_rows import newest_of_job
 from jobs.table.files import LiveFile, files_of_view, live_files, open_table
 from jobs.table.parts import CHANGELOG

@@ -34,7 +34,7 @@ from jobs.checking.dedupe_audit import (
     select_last_rows,
 )
 from jobs.core.formats.registry import MessageRules
-from jobs.core.job.inputs import JobInputs
+from jobs.core.job.views import JobInputs
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.plan.walk import plan_can_fail
 from jobs.core.rows.consolidate import Integers, WeightedRows

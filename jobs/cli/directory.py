@@ -21,8 +21,7 @@ from jobs.table.difference import compare_epochs
 from jobs.table.listing import select_items
 from jobs.table.parts import QUARANTINE
 from jobs.table.savepoints import delete_savepoint, savepoints
-from schemas.directory.quarantine import Quarantined, QuarantineRow
-from schemas.directory.replayed import read_replay
+from schemas.directory.quarantine import Quarantined, QuarantineRow, read_replay
 from schemas.spec.connections import Connections, load_connections
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow, Offsets

@@ -110,7 +110,7 @@ def _call(run: Callable[[], int], verbose: bool) -> int:
 
 def describe_error(error: Exception) -> tuple[int, str]:
     """Return the exit code of an exception, and the text to print."""
-    from jobs.cli.excerpt import describe_problems
+    from jobs.cli.output import describe_problems
     from jobs.edge.process.fence import OwnedElsewhere
     from schemas.spec.file import SpecError
 

@@ -28,10 +28,9 @@ from jobs.core.job.in_memory import (
     WatermarkEvent,
     list_evaluated_rows,
 )
-from jobs.core.job.inputs import sources_of
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.time_rules import TimeRules
-from jobs.core.job.views import find_type_conflicts, plans_of
+from jobs.core.job.views import find_type_conflicts, plans_of, sources_of
 from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.relations import list_scans
 from jobs.core.plan.tree import Plan

@@ -62,7 +62,7 @@ from jobs.running.mirror import Mirrors
 from jobs.running.pipeline import Pipeline, make_pipeline
 from jobs.running.shadow_job import discard_left_shadow
 from jobs.running.source_query import QuerySettings, SourceQuery
-from jobs.running.source_topics import SourceTopics, read_ends
+from jobs.running.sources import SourceTopics, read_ends
 from schemas.directory.failure import forget_failure
 from schemas.directory.reports import READY, StartReport
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX

@@ -13,9 +13,8 @@ from uuid import uuid4
 import pyarrow as pa
 
 from jobs.core.job.evolution import describe_other_topics, drops_topics
-from jobs.core.job.inputs import JobInputs
 from jobs.core.job.job_evolution import LACKING_ROWS, find_taken_topics, lacks_rows
-from jobs.core.job.views import fingerprints_of, reading_plan
+from jobs.core.job.views import JobInputs, fingerprints_of, reading_plan
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.time.due_work import refuse_other_windows

@@ -19,7 +19,8 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -29,8 +30,6 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.edge.machine.processor_time import read_processor_seconds
-from jobs.running.mirror_share import MirrorShare
 from jobs.running.pipeline import Pipeline
 from jobs.running.views import Subtable
 from jobs.table.files import LiveFile, files_of_view, live_files
@@ -39,6 +38,7 @@ from schemas import limits
 from schemas.directory.documents import write_document
 from schemas.directory.paths import JobDirectory
 from schemas.directory.reports import MirrorReport
+from schemas.limits import MIRROR_CORE_SHARE, MIRROR_SHARE_MAX, MIRROR_TIME_SHARE_MAX
 from schemas.table.object_path import TablePath
 from schemas.types.moments import now_ms
 
@@ -296,3 +296,73 @@ def delete_replaced_files(path: Path, seconds: float = limits.MIRROR_REPLACED_SE
     replaced = table.vacuum(int(seconds // 3_600), enforce_retention_duration=False)
     for name in replaced:  # a vacuum that deletes them itself adds versions to the log
         (path / name).unlink(missing_ok=True)
+
+
+class MirrorShare:
+    """Measures refreshes; `read_spent` returns the processor seconds of the job so far.
+
+        rest ──► the job's own rate ─┐
+        refresh ──► all that the job spent ─ its own rate ──► the cost ──► the next rest
+
+    The driver, its JVM and the Python workers do both at once, so the cost of a refresh is what the
+    job spends meanwhile beyond the rate of the rest before it.
+    """
+
+    def __init__(
+        self,
+        read_spent: Callable[[], float],
+        read_clock: Callable[[], float] = time.monotonic,
+        *,
+        jobs: int = 1,  # that may share the JVM, of which only the whole time is known
+    ) -> None:
+        self._read_spent, self._read_clock = read_spent, read_clock
+        self._share_max = MIRROR_SHARE_MAX / jobs
+        self._ended, self._spent = read_clock(), read_spent()  # at the end of the last refresh
+        self.cost = 0.0  # of it, in processor seconds
+        self.seconds = 0.0  # that it took
+
+    @contextmanager
+    def measure(self, *, counts: bool) -> Iterator[None]:
+        """Measure a refresh; one that only loads classes and makes the table does not count."""
+        began, before = self._read_clock(), self._read_spent()
+        rate = (before - self._spent) / max(began - self._ended, 0.001)
+        try:
+            yield
+        finally:
+            self._ended, self._spent = self._read_clock(), self._read_spent()
+            self.seconds = self._ended - began if counts else 0.0
+            own = self._spent - before - rate * (self._ended - began)
+            self.cost = max(own, 0.0) if counts else 0.0
+
+    def allows(self) -> bool:
+        """Return whether another refresh keeps the shares."""
+        rested = self._read_clock() - self._ended
+        if self.seconds > _share_beside(rested, MIRROR_TIME_SHARE_MAX):
+            return False
+        of_job = _share_beside(self._read_spent() - self._spent, self._share_max)
+        return self.cost <= max(of_job, rested * MIRROR_CORE_SHARE)
+
+
+def _share_beside(others: float, share: float) -> float:
+    """Return what is this share of itself and `others` together."""
+    return others * share / (1 - share)
+
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def read_processor_seconds(*roots: int) -> float:
+    """Return what these processes and all below them have spent, also children that ended."""
+    children: dict[int, list[int]] = {}
+    spent: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            # A name may contain blanks; the parent is the second field after it.
+            fields = path.read_text().rpartition(")")[2].split()
+            pid = int(path.parent.name)
+            children.setdefault(int(fields[1]), []).append(pid)
+            spent[pid] = sum(map(int, fields[11:15]))
+    found = list(roots)
+    for pid in found:  # grows while it is walked
+        found += children.get(pid, [])
+    return sum(spent.get(pid, 0) for pid in set(found)) / _TICKS

@@ -5,7 +5,9 @@ range reports, dedupe reports, fold reports ──► checks pass? ──► fil
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +21,7 @@ from jobs.core.plan.tree import Plan
 from jobs.core.rows.truncations import Truncations
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeTimedOut
+from jobs.edge.publisher.job_publisher import Published
 from jobs.edge.rows.joined_rows import LESS_ROWS
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.body import TaskReport
@@ -27,6 +30,8 @@ from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.join import JoinReport
 from jobs.edge.tasks.range_report import RangeReport
 from schemas import limits
+from schemas.limits import BAD_FRACTION_MESSAGES_MIN
+from schemas.spec.job import JobSpec
 from schemas.table.epoch import DEDUPE_ERRORS, EpochRow, SourceRepeat, name_topic
 
 _RANGE_COUNTERS = (
@@ -297,3 +302,101 @@ class Outcome:
         if keys:
             counters["keys_below_zero"] = keys[: limits.KEYS_BELOW_ZERO_NAMED_MAX]
         return counters
+
+
+class Phases:
+    """Measures the phases of one job's epochs.
+
+    `take_published` returns how far the topic is; a job without a sink has None here.
+
+    plan ─► tasks ─► check ─► (row is written) ─► commit ─► publish └ in the next row: these phases
+    follow the row
+    """
+
+    def __init__(self) -> None:
+        self.take_published: Callable[[], Published] | None = None
+        self._ms: dict[str, float] = {}
+        self._began = self._at = time.monotonic()
+
+    def begin(self) -> None:
+        """Begin the next epoch."""
+        self._began = self._at = time.monotonic()
+
+    def lap(self, phase: str) -> None:
+        """Add the time since the last lap to this phase."""
+        now = time.monotonic()
+        self._ms[phase] = self._ms.get(phase, 0.0) + (now - self._at) * 1_000
+        self._at = now
+
+    def end(self, phase: str) -> dict[str, Any]:
+        """End the last phase before the commit, and return the epoch's counters of time.
+
+        `commit` is the time of the previous epoch, `publish` that of the newest epoch in the topic.
+        """
+        self.lap(phase)
+        phases, self._ms = {name: round(ms, 1) for name, ms in self._ms.items()}, {}
+        counters: dict[str, Any] = {
+            "compute_seconds": round(self._at - self._began, 4),
+            "phases_ms": phases,
+        }
+        if self.take_published is None:
+            return counters
+        published = self.take_published()
+        if published.seconds is not None:
+            phases["publish"] = round(published.seconds * 1_000, 1)
+        if published.latencies_ms:
+            latencies = {str(epoch): ms for epoch, ms in published.latencies_ms.items()}
+            counters["publish_latencies_ms"] = latencies
+        return counters if published.epoch is None else counters | {"published": published.epoch}
+
+
+class InputLimits:
+    """The limits of one job: on_schema_change, on_truncate, on_error and max_bad_fraction."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self._spec = spec
+        self._recent: deque[tuple[int, int]] = deque()  # (read, quarantined) of recent epochs
+
+    def check(self, reports: Sequence[RangeReport]) -> None:
+        """Raise InputRefused if the spec says to stop at the input of the next epoch."""
+        spec = self._spec
+        gone = [report.gone for report in reports if report.gone]
+        if gone and spec.on_schema_change == "stop":
+            raise InputRefused(
+                f"{gone[0]}; the job stops (on_schema_change: stop); correct the source or the "
+                "columns of the job, or set on_schema_change: continue"
+            )
+        truncated = [report.truncated for report in reports if report.truncated]
+        if truncated:
+            raise InputRefused(truncated[0])
+        rejects = [report.first_reject for report in reports if report.first_reject]
+        rejects += [refused.first for report in reports for refused in report.refused]
+        if rejects and spec.on_error == "fail":
+            raise InputRefused(
+                f"{rejects[0]}; the job stops (on_error: fail); correct the source, or set "
+                "on_error: quarantine"
+            )
+        read, bad = self._count_recent(reports)
+        if read >= BAD_FRACTION_MESSAGES_MIN and bad > spec.max_bad_fraction * read:
+            raise InputRefused(
+                f"{bad} of the last {read} messages are bad, more than max_bad_fraction "
+                f"{spec.max_bad_fraction}; the first: {rejects[0] if rejects else 'earlier'}"
+            )
+
+    def _count_recent(self, reports: Sequence[RangeReport]) -> tuple[int, int]:
+        """Add an epoch, and count the messages and bad messages of the last epochs.
+
+        These are the fewest epochs that have BAD_FRACTION_MESSAGES_MIN messages. Of several views
+        that refuse messages, the one that refuses the most counts.
+        """
+        recent = self._recent
+        by_view = Counter[int]()  # bad messages that the other views take
+        for report in reports:
+            for refused in report.refused:
+                by_view[refused.view] += refused.count
+        bad = sum(r.quarantined for r in reports) + max(by_view.values(), default=0)
+        recent.append((sum(r.read for r in reports), bad))
+        read = sum(read for read, _ in recent)
+        while len(recent) > 1 and read - recent[0][0] >= BAD_FRACTION_MESSAGES_MIN:
+            read -= recent.popleft()[0]
+        return read, sum(bad for _, bad in recent)

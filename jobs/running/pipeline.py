@@ -34,8 +34,7 @@ from pyspark.sql import SparkSession
 
 from jobs.core.fold.rules import rules_of
 from jobs.core.homes import Homes, Placement
-from jobs.core.job.inputs import JobInputs
-from jobs.core.job.views import reading_plan
+from jobs.core.job.views import JobInputs, reading_plan
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.truncations import Truncations
 from jobs.core.time.due_work import Work
@@ -56,9 +55,7 @@ from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.stage_functions import ParcelTask, ViewsFold
 from jobs.running.clock import JobClock
 from jobs.running.epoch_size import EpochSize, run_in_halves
-from jobs.running.input_limits import InputLimits
-from jobs.running.outcome import EpochTooLarge, Outcome
-from jobs.running.phases import Phases
+from jobs.running.outcome import EpochTooLarge, InputLimits, Outcome, Phases
 from jobs.running.sources import RunningInputs, RunningSource
 from jobs.running.stages import Stages
 from jobs.running.views import VIEWS, KeptState, RunningView, Subtable, sum_views

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from jobs.core.job.in_memory import RowExpander
 from jobs.core.job.views import plans_of
-from jobs.core.join.one_key import join_rows
+from jobs.core.join.pairing import join_rows
 from jobs.core.join.stages import JoinTree, Side, trees_of
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.values.change import Row, Value

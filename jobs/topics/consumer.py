@@ -1,16 +1,22 @@
-"""A consumer without a group, which reads topics; and why brokers cannot be read."""
+"""A consumer without a group, which lists and reads topics; and why brokers cannot be read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, UnsupportedCodecError
 
-from schemas.limits import SAMPLE_FETCH_BYTES, SAMPLE_MESSAGES_MAX, SAMPLE_SECONDS_MAX
+from schemas.limits import (
+    SAMPLE_FETCH_BYTES,
+    SAMPLE_MESSAGES_MAX,
+    SAMPLE_SECONDS_MAX,
+    TOPICS_SHOWN_MAX,
+)
 from schemas.spec.broker_address import AddressRefused, require_allowed_brokers
 from schemas.spec.connections import Connection, kafka_python_options
 
@@ -97,3 +103,42 @@ def make_unknown(topics: Sequence[str], known: Iterable[str]) -> TopicUnknown:
     missing = " or ".join(repr(topic[:100]) for topic in topics)
     text = f"the brokers have no topic {missing}"
     return TopicUnknown(f"{text}; known topics: {named}" if named else text)
+
+
+Offsets = dict[int, tuple[int, int]]  # by partition: the first offset, and the next
+
+
+@dataclass(frozen=True, slots=True)
+class TopicList:
+    """The first topics by name, and the number of all; Kafka's own are left out."""
+
+    topics: Mapping[str, Offsets]
+    known: int
+
+
+def list_topics(connection: Connection) -> TopicList:
+    """Return the topics of a connection; raise TopicsUnreadable."""
+    with open_consumer(connection) as consumer:
+        names = sorted(name for name in consumer.topics() if not name.startswith("__"))
+        return TopicList(_read_offsets(consumer, names[:TOPICS_SHOWN_MAX]), len(names))
+
+
+def read_topic(connection: Connection, name: str) -> Offsets:
+    """Return the offsets of one topic; raise TopicsUnreadable, also if there is none."""
+    with open_consumer(connection) as consumer:
+        found = _read_offsets(consumer, [name])
+        if not found[name]:
+            raise make_unknown([name], consumer.topics())
+        return found[name]
+
+
+def _read_offsets(consumer: Any, names: Sequence[str]) -> dict[str, Offsets]:
+    partitions = {name: sorted(consumer.partitions_for_topic(name) or ()) for name in names}
+    wanted = [TopicPartition(name, number) for name, ps in partitions.items() for number in ps]
+    if not wanted:
+        return {name: {} for name in names}
+    starts, ends = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
+    found: dict[str, Offsets] = {name: {} for name in names}
+    for each in wanted:
+        found[each.topic][each.partition] = (starts[each], ends[each])
+    return found

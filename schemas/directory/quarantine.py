@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from schemas.directory.replayed import Replay
+from schemas.directory.documents import replace_file
 from schemas.types.moments import format_instant
 
 # EPOCH-TOPIC-PARTITION-OFFSET: the id of a message in quarantine.
@@ -127,3 +128,37 @@ def _write_bytes(
         if not whole and error.start >= len(shown) - 3:  # a character cut in two
             return shown[: error.start].decode(), UNSET
         return UNSET, b64encode(shown).decode()
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """A quarantined message that was sent to its topic again, in a file that is written twice.
+
+    First before it is sent, without `offset`, and then after. So a message is not sent twice by
+    mistake, and the quarantine can show its replay.
+    """
+
+    id: str  # EPOCH-TOPIC-PARTITION-OFFSET of the message in quarantine
+    fixed: bool  # whether the message was corrected
+    topic: str
+    partition: int
+    since: int  # the end offset before sending; the message is not before it
+    token: str  # in the header of the sent message, to find it again
+    sent_at: int  # milliseconds since 1970
+    offset: int | None = None
+
+
+def replay_file(directory: Path, identity: str) -> Path:
+    """Return the path of a replay's file; the caller has checked that the id has no separators."""
+    return directory / f"{identity}.json"
+
+
+def write_replay(directory: Path, replay: Replay) -> None:
+    replace_file(replay_file(directory, replay.id), msgspec.json.encode(replay), durable=True)
+
+
+def read_replay(directory: Path, identity: str) -> Replay | None:
+    try:
+        text = replay_file(directory, identity).read_bytes()
+    except FileNotFoundError:
+        return None
+    return msgspec.json.decode(text, type=Replay)

@@ -13,8 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from jobs.topics.consumer import TopicsUnreadable
-from jobs.topics.listing import Offsets, list_topics, read_topic
+from jobs.topics.consumer import Offsets, TopicsUnreadable, list_topics, read_topic
 from schemas.spec.connections import Connection, Connections, UnknownConnectionError
 from service.answers.samples import make_topics_problem
 from service.documents import Topic, TopicPartition

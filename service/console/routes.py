@@ -10,9 +10,7 @@ from service.console import asset_files
 from service.console.page import render_problem
 from service.console.pages import (
     activity,
-    audit_log,
     changes,
-    groups,
     jobs,
     login,
     quarantine,
@@ -31,9 +29,7 @@ _PARTS = (
     specs,
     topics,
     rest,
-    audit_log,
     results,
-    groups,
     changes,
     quarantine,
     activity,

@@ -25,7 +25,7 @@ from service.routes.jobs import describe_job_status
 from service.routes.operations import RequestKey, answer_accepted, find_repeated, submit_operation
 from service.runtime import Runtime, runtime_of
 from service.supervision.conditions import make_etag
-from service.supervision.evolution import describe_evolution
+from service.supervision.evolving import describe_evolution
 from service.supervision.register import Actual, Desired, JobRecord
 
 router = APIRouter(prefix="/v1", tags=["jobs"])

@@ -23,7 +23,7 @@ from service.routes.views import find_view_record, require_whole_job
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
 from service.supervision.conditions import make_etag
-from service.supervision.evolution import describe_evolution
+from service.supervision.evolving import describe_evolution
 from service.supervision.jobs import describe_job
 from service.supervision.register import Desired, JobRecord
 

@@ -18,7 +18,7 @@ from fastapi.responses import Response
 from jobs.core.job.cloning import clone_problems, clone_spec
 from jobs.core.job.refused_message import job_decoders, why_refused
 from jobs.table import savepoints
-from schemas.directory.replayed import read_replay
+from schemas.directory.quarantine import read_replay
 from schemas.limits import JOB_NAME_CHARACTERS_MAX, REQUEST_KEY_CHARACTERS_MAX, RESENT_AT_ONCE_MAX
 from schemas.spec.file import load_spec, spec_text
 from schemas.spec.job import JobSpec

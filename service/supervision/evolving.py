@@ -16,15 +16,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from deltalake.exceptions import DeltaError
 
+from jobs.core.job.job_evolution import JobEvolution
 from jobs.core.job.views import has_state_of
-from jobs.table.files import UNREADABLE
-from jobs.table.version import newest_whole_row
+from jobs.table.files import UNREADABLE, NoTable
+from jobs.table.version import at_newest, newest_whole_row
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import EpochRow
+from schemas.table.epoch import EpochRow, Offsets
+from service.documents import Evolution, ReplayFrom
 from service.supervision import job_process
 from service.supervision.jobs import JobCatalog, find_spec
-from service.supervision.register import ALIVE, Desired, OperationRecord, Register
+from service.supervision.register import ALIVE, Desired, JobRecord, OperationRecord, Register
 
 Outcome = tuple[str | None, str | None]  # the result as JSON, or the reason of the failure
 StartCommand = Callable[[OperationRecord, list[str]], None]
@@ -125,3 +128,37 @@ def _is_command(holder: int | None) -> bool:
 
 def _replays(record: OperationRecord) -> bool:
     return bool(msgspec.json.decode(record.arguments)["state"] == "replay")
+
+
+def describe_evolution(jobs: JobCatalog, record: JobRecord, spec: JobSpec) -> Evolution | None:
+    """Return the effect of a spec as a document; None if the job has no state yet."""
+    found = jobs.compare(record, spec)
+    return (
+        None if found is None else _make_document(found, spec, _find_start(jobs, record.name, spec))
+    )
+
+
+def _make_document(found: JobEvolution, spec: JobSpec, began_at: Offsets | None) -> Evolution:
+    document = spec.document()
+    starts = {name: each["start"] for name, each in document.get("sources", {}).items()}
+    reads = ReplayFrom(list(spec.topics), starts or document["source"]["start"], began_at)
+    return Evolution(
+        continues=found.continues,
+        replays=found.replays,
+        begins=found.begins,
+        reasons=[*found.fixed, *found.reasons],
+        added=list(found.added),
+        dropped=list(found.dropped),
+        replay_from=reads if found.replays else None,
+    )
+
+
+def _find_start(jobs: JobCatalog, name: str, spec: JobSpec) -> Offsets | None:
+    """Return the offsets from which a replay reads known topics: the first ones of the job."""
+    try:
+        start = at_newest(jobs.find_paths(name).table, lambda table: table.start)
+    except (NoTable, DeltaError):
+        return None
+    if start is None:
+        return None
+    return {topic: at for topic, at in start.offsets.items() if topic in spec.topics}

@@ -19,8 +19,7 @@ from jobs.table.files import LiveFile
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
 from schemas.directory import quarantine
-from schemas.directory.quarantine import MessagePosition, Quarantined, QuarantineRow
-from schemas.directory.replayed import read_replay
+from schemas.directory.quarantine import MessagePosition, Quarantined, QuarantineRow, read_replay
 from schemas.limits import QUARANTINE_PREVIEW_BYTES, QUARANTINE_RAW_ROWS, QUARANTINE_SCAN_ROWS
 from schemas.types.arrow_values import to_list
 from service.paths import JobPaths

@@ -37,8 +37,7 @@ from jobs.edge.tasks import decode as decode_task
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.decode_inputs import SourceRules, ViewInputs
 from jobs.edge.tasks.range_report import RangeReport
-from jobs.running.input_limits import InputLimits
-from jobs.running.outcome import InputRefused, Outcome
+from jobs.running.outcome import InputLimits, InputRefused, Outcome
 from schemas.limits import MESSAGE_BYTES_MAX, QUARANTINE_BYTES_MAX, REASON_CHARACTERS_MAX
 from schemas.spec.file import load_spec
 from tests.support.faults.bad_messages import COLUMNS, good_message, kinds

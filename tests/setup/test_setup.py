@@ -17,7 +17,7 @@ import pytest
 
 from jobs.edge.machine import jars
 from jobs.edge.machine.java import JavaMissing, install_launcher, java, use_found_java
-from jobs.setup import java_trust, locked, steps
+from jobs.setup import locked, steps
 from setup import checkout, install
 from setup.lock import module_name
 from setup.packages import locked_packages
@@ -143,7 +143,7 @@ def test_an_own_java_trusts_whom_the_machine_trusts(
     keytool = shutil.which("keytool", path=f"{java().parent}{os.pathsep}{os.environ['PATH']}")
     if keytool is None:
         pytest.skip("there is no keytool to read it with")
-    bundle = java_trust.find_machine_bundle()
+    bundle = steps.find_machine_bundle()
     assert bundle is not None
     first, second = re.findall(r"-----BEGIN.+?-----END CERTIFICATE-----", bundle.read_text(), re.S)[
         :2
@@ -152,7 +152,7 @@ def test_an_own_java_trusts_whom_the_machine_trusts(
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "bundle.pem"))
     store = tmp_path / "lib" / "security" / "cacerts"
     store.parent.mkdir(parents=True)
-    java_trust.import_machine_certificates(tmp_path)
+    steps.import_machine_certificates(tmp_path)
     listing = subprocess.run(
         [keytool, "-list", "-rfc", "-keystore", store, "-storepass", "changeit"],
         capture_output=True,

@@ -9,8 +9,7 @@ from typing import Any
 
 from jobs.core.fold.program import Program
 from jobs.core.formats.registry import MessageRules
-from jobs.core.job.inputs import JobInputs
-from jobs.core.job.views import plans_of, reading_plan
+from jobs.core.job.views import JobInputs, plans_of, reading_plan
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.rows.consolidate import Consolidation
 from jobs.core.rows.projection import row_projection

@@ -13,8 +13,8 @@ from jobs.cli.output import print_json, print_table
 from jobs.cli.spec_reading import load_job
 from jobs.core.aggregates import ReadCost, Storage, read_cost_of
 from jobs.core.fold.program import Program
-from jobs.core.job.inputs import JobInputs
 from jobs.core.job.plan_nodes import describe_folding_path, list_nodes, list_sets, write_lateness
+from jobs.core.job.views import JobInputs
 from jobs.core.join.stages import Side, list_sides
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.printer import aggregate_label, expression_sql, window_sql

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.output import print_json, print_note, print_table
 from jobs.core.values.json_values import Json
-from jobs.topics.listing import Offsets, list_topics, read_topic
+from jobs.topics.consumer import Offsets, list_topics, read_topic
 from schemas.limits import TOPIC_PARTITIONS_MAX
 from schemas.spec.connections import Connection, load_connections
 

@@ -11,7 +11,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 from jobs.core.evaluate import json_texts, strict_math, texts
-from jobs.core.evaluate.moment_texts import moment_printer, moment_reader
+from jobs.core.evaluate.texts import moment_printer, moment_reader
 from jobs.core.plan.scalar_functions import UNITS_MONTHS, UNITS_US
 from jobs.core.plan.tree import Call, Constant
 from jobs.core.values.exact_numbers import divide_half_up, to_float32

@@ -17,7 +17,7 @@ from typing import Protocol
 from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.rules import rules_of
-from jobs.core.job.inputs import sources_of
+from jobs.core.job.views import sources_of
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.dedupe import LastImages, number_partition

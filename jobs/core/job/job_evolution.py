@@ -21,8 +21,7 @@ from jobs.core.job.evolution import (
     describe_other_topics,
     refuses_less,
 )
-from jobs.core.job.inputs import JobInputs
-from jobs.core.job.views import plans_of
+from jobs.core.job.views import JobInputs, plans_of
 from jobs.core.job.window_rules import closes
 from jobs.core.plan.tree import Plan
 from schemas.spec.job import JobSpec

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jobs.core.formats.registry import MessageDecoder, MessageRules
-from jobs.core.job.inputs import JobInputs
-from jobs.core.job.views import plans_of
+from jobs.core.job.views import JobInputs, plans_of
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Truncated
 from jobs.core.values.json_values import Json, render

@@ -33,8 +33,7 @@ from jobs.core.kernels.foreign_messages import (
 )
 from jobs.core.kernels.json_bytes import PAD
 from jobs.edge.kafka.offset_ranges import OffsetRange
-from jobs.edge.kafka.poll_result import PollResult, Problem
-from jobs.edge.kafka.records import VALUE_BYTES_READ, Records
+from jobs.edge.kafka.records import VALUE_BYTES_READ, PollResult, Problem, Records
 from schemas.limits import RANGE_RECORDS_AT_ONCE
 from schemas.table.epoch import TopicPartition
 

@@ -14,13 +14,42 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as Assignment
 
 from jobs.edge.kafka.array_client import ArrayClient, can_read_arrays
-from jobs.edge.kafka.message_client import MessageClient
 from jobs.edge.kafka.offset_ranges import OffsetRange
-from jobs.edge.kafka.records import Records
+from jobs.edge.kafka.records import PollResult, Problem, Records
 from schemas import limits
+from schemas.table.epoch import TopicPartition
+
+
+class MessageClient:
+    """Reads records as objects of Python, with their headers."""
+
+    def __init__(self, options: Mapping[str, str | int | bool]) -> None:
+        self._consumer = Consumer(dict(options), error_cb=lambda _: None)
+
+    def assign(self, planned: Sequence[OffsetRange]) -> None:
+        self._consumer.assign(
+            [Assignment(each.topic, each.partition, each.start) for each in planned]
+        )
+
+    def unassign(self) -> None:
+        self._consumer.unassign()
+
+    def poll(self, count: int, seconds: float) -> PollResult:
+        found: dict[TopicPartition, list[Message]] = {}
+        problems = []
+        for message in self._consumer.consume(count, seconds):
+            partition = TopicPartition(message.topic() or "", message.partition() or 0)
+            error = message.error()
+            if error is None:
+                found.setdefault(partition, []).append(message)
+            else:
+                problems.append(Problem(partition, error, message.offset() or 0))
+        return PollResult([(each, Records.of(some)) for each, some in found.items()], problems)
+
 
 _CONSUMER_OPTIONS: dict[str, str | int | bool] = {
     "group.id": "retally-ranges",  # librdkafka requires a group; nothing joins it or commits

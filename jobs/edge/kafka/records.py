@@ -15,12 +15,13 @@ from itertools import pairwise, repeat
 from typing import NamedTuple
 
 import numpy as np
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
 
 from jobs.core.formats.scanned import Array
 from jobs.core.kernels.foreign_messages import NO_STAMP
 from jobs.core.kernels.json_bytes import PAD
 from schemas.limits import MESSAGE_BYTES_MAX
+from schemas.table.epoch import TopicPartition
 
 Header = tuple[str, bytes | None]
 # A longer value is refused without being parsed, and the client holds it already: one more byte
@@ -138,3 +139,18 @@ def _take_apart(data: Array, starts: Array, present: Array, between: int) -> lis
 
 def _starts(texts: Sequence[bytes | None], between: int) -> Array:
     return np.cumsum([0, *(len(text or b"") + between for text in texts)]).astype(np.int64)
+
+
+class Problem(NamedTuple):
+    """An error that a poll returned instead of a record; the end of a partition is one too."""
+
+    partition: TopicPartition
+    error: KafkaError
+    offset: int
+
+
+class PollResult(NamedTuple):
+    """The records of each partition, and the problems."""
+
+    records: Sequence[tuple[TopicPartition, Records]]
+    problems: Sequence[Problem]

@@ -16,8 +16,11 @@ LMDB allows one open environment per process and file, and none across a fork (`
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 
 import lmdb
@@ -36,7 +39,6 @@ from jobs.edge.state.hot_records import (
     decode_records,
     encode,
 )
-from jobs.edge.state.lmdb_frame import is_sound, make_room
 from jobs.edge.state.open_states import OpenStates
 from jobs.edge.state.redo_files import find_redo, store_redo
 from schemas import limits
@@ -388,3 +390,57 @@ def open_shared(directory: Path, layout: Layout) -> HotState:
         return state.layout == layout and state.in_place
 
     return _states.open(directory, fits, lambda: HotState(directory, layout))
+
+
+_LOCK_BYTES = 8 * 1024  # for 126 readers, LMDB's default
+_META_PAGES = 2
+_MAGIC = 0xBEEFC0DE
+_DATA_VERSION = 1
+_NO_PAGE = (1 << 64) - 1
+_PAGE_HEADER = struct.Struct("=QHHHH")  # number, pad, flags, bounds of the free space
+_ROOT_FLAGS = (0x01, 0x02)  # a branch, a leaf
+# Magic, version, address, map size; two databases; the last page and the transaction.
+_META = struct.Struct("=IIQQ" + 2 * "IHHQQQQQ" + "QQ")
+
+
+def make_room(lock: Path) -> None:
+    """Allocate the lock file, which LMDB writes only through its map.
+
+    On a full disk a write to the map would kill the process.
+    """
+    with lock.open("ab") as file:
+        os.posix_fallocate(file.fileno(), 0, _LOCK_BYTES)
+
+
+def is_sound(path: Path) -> bool:
+    """Return whether a data file has two meta pages, the length they name, and valid roots.
+
+    LMDB may count a last page that it took and gave back unwritten. Then a sound state is rebuilt,
+    which only costs time.
+
+    LMDB maps a truncated file too, which kills a process that reads it.
+    """
+    with path.open("rb") as file:
+        try:
+            first = _META.unpack(file.read(_PAGE_HEADER.size + _META.size)[_PAGE_HEADER.size :])
+            page_bytes = first[4]
+            file.seek(page_bytes + _PAGE_HEADER.size)
+            metas = [first, _META.unpack(file.read(_META.size))]
+        except (struct.error, ValueError):
+            return False
+        if any(meta[:2] != (_MAGIC, _DATA_VERSION) or meta[4] != page_bytes for meta in metas):
+            return False
+        newest = max(metas, key=itemgetter(-1))
+        last_page = newest[-2]
+        if page_bytes == 0 or os.fstat(file.fileno()).st_size < (last_page + 1) * page_bytes:
+            return False
+        for root in (newest[11], newest[19]):
+            if root == _NO_PAGE:
+                continue
+            if not _META_PAGES <= root <= last_page:
+                return False
+            file.seek(root * page_bytes)
+            number, _, flags, _, _ = _PAGE_HEADER.unpack(file.read(_PAGE_HEADER.size))
+            if number != root or flags not in _ROOT_FLAGS:
+                return False
+    return True

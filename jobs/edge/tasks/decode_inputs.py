@@ -2,23 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from jobs.core.formats.registry import MessageRules
+from jobs.core.formats.registry import MessageDecoder, MessageRules
+from jobs.core.formats.scanned import Scanner
 from jobs.core.homes import ONE_TASK, Placement
 from jobs.core.job.time_rules import TimeRules
-from jobs.core.plan.tree import Plan
+from jobs.core.plan.tree import Column, Plan
 from jobs.core.plan.walk import plan_can_fail
 from jobs.core.time.rows_in_order import PartitionStart
+from jobs.core.values.change import Decoded
 from jobs.edge.kafka.offset_ranges import OffsetRange
+from jobs.edge.kafka.records import Record, Records
 from jobs.edge.rows.late_rows import Deadline
 from jobs.edge.rows.weighted_rows import Parcelling
 from jobs.edge.table.file_writer import EpochAttempt
-from jobs.edge.tasks.range_decoders import TopicRules
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import SourceMemory
 from schemas.table.object_path import TablePath
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """The rules for reading the records of one topic."""
+
+    messages: MessageRules
+    times: TimeRules
+
+    def row(self, used: tuple[Column, ...]) -> tuple[Column, ...]:
+        """Return the columns of a row: the used ones, then those of marks and of the time."""
+        return (*used, *self.times.columns)
+
+
+@lru_cache(maxsize=8)
+def decoder_of(
+    rules: TopicRules, columns: tuple[Column, ...], used: tuple[Column, ...]
+) -> MessageDecoder:
+    return rules.messages.decoder(columns, rules.row(used))
+
+
+@lru_cache(maxsize=8)
+def scanner_of(
+    rules: TopicRules, columns: tuple[Column, ...], used: tuple[Column, ...]
+) -> Scanner | None:
+    """Return the scanner of the source; None for a format or a type that it does not know."""
+    return decoder_of(rules, columns, used).make_scanner()
+
+
+def decode_each(decoder: MessageDecoder, records: Records) -> Iterator[tuple[Decoded, Record]]:
+    """Decode each record, with its key if the format needs it; yield it with its record."""
+    for record in records:
+        yield decoder.decode(record.value, record.key), record
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,13 @@ from jobs.edge.process.generator_class import make_allowed
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
-from jobs.edge.tasks.decode_inputs import DecodeInputs
-from jobs.edge.tasks.range_decoders import TopicRules, decode_each, decoder_of, scanner_of
+from jobs.edge.tasks.decode_inputs import (
+    DecodeInputs,
+    TopicRules,
+    decode_each,
+    decoder_of,
+    scanner_of,
+)
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.edge.tasks.reject_writer import RejectWriter
 from schemas.limits import PIECE_MESSAGES, SCAN_BYTES_MAX, SCAN_UNUSUAL_PART_MAX

@@ -19,7 +19,7 @@ from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.job.in_memory import Event, InMemoryJob, RowExpander, list_evaluated_rows
-from jobs.core.job.inputs import JobInputs
+from jobs.core.job.views import JobInputs
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.printer import expression_sql

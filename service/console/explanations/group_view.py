@@ -29,8 +29,7 @@ from jobs.table.row_shape import RowShape
 from schemas.limits import CONSOLE_ENTRIES, CONSOLE_EPOCHS_DETAILED, CONSOLE_HISTORY_EPOCHS
 from schemas.table.explanation import GroupEpoch, JoinedRow, LateRow, SideRow
 from service.answers.group_snapshots import GroupSnapshot
-from service.console.pictures.histogram import Histogram, draw_histogram
-from service.console.pictures.value_chart import ValueChart, draw_value
+from service.console.pictures.value_chart import Histogram, ValueChart, draw_histogram, draw_value
 from service.console.rows import (
     Cell,
     ColumnChange,

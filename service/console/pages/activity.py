@@ -1,17 +1,20 @@
-"""Pages of what a job did and what was done to it: operations with results, and failures."""
+"""Pages of what a job did and what was done to it: operations, failures, the audit log."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from schemas.limits import CONSOLE_AUDITS, CONSOLE_FAILURES
+from schemas.limits import CONSOLE_AUDIT_LOG_LINES, CONSOLE_AUDITS, CONSOLE_FAILURES
 from schemas.types.json_types import JsonObject
 from schemas.types.moments import now_ms
+from service.access.tokens import Role
 from service.console.formatting import count_of
 from service.console.job_view import JobView, find_job
 from service.console.page import PageRoute, render_page
@@ -226,3 +229,29 @@ def _make_difference(group: JsonObject) -> _Difference:
             if name not in group["group"]
         ],
     )
+
+
+@router.get("/audit-log")
+async def audit_log_page(
+    request: Request, job: Annotated[str, Query(max_length=100)] = ""
+) -> Response:
+    """Show the newest lines, of one job if it is given."""
+    visitor = require_visitor(request, Role.ADMIN)
+    runtime = runtime_of(request)
+    lines = await run_in_threadpool(runtime.audit_log.newest, CONSOLE_AUDIT_LOG_LINES, job.strip())
+    jobs = [each.name for each in runtime.jobs.list_records()]
+    return await render_page(
+        request,
+        visitor,
+        "audit_log.html",
+        lines=[(each, _find_job(each.path, jobs)) for each in lines],
+        job=job.strip(),
+        jobs=jobs,
+    )
+
+
+def _find_job(path: str, jobs: Container[str]) -> str | None:
+    """Return the job of a request's path, if it is still there."""
+    parts = path.split("/")
+    job = parts[3].partition(".")[0] if len(parts) > 3 else ""  # JOB.VIEW is a view
+    return job if parts[:3] == ["", "v1", "jobs"] and job in jobs else None

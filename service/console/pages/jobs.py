@@ -1,4 +1,8 @@
-"""Pages of all jobs and of one job: state, charts, and the actions of the visitor."""
+"""Pages of all jobs and of one job: state, charts, and the actions of the visitor.
+
+The codes are those of a job's failure.json, and the texts those of docs/troubleshooting.md. The
+page shows the reason of the failure beside the advice.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,12 @@ from fastapi.responses import Response
 from jobs.core.job.window_rules import window_notes
 from jobs.table.parts import ACCUMULATORS
 from schemas.directory.documents import read_document
+from schemas.directory.failure import failure_kinds
 from schemas.directory.reports import StartProgress
 from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_SAVEPOINTS, JOB_STOP_SECONDS_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.view_path import place_part
 from schemas.types.moments import now_ms
-from service.console.explanations.advice import advise
 from service.console.explanations.ready_statements import write_statements
 from service.console.explanations.start_view import list_phases
 from service.console.formatting import ABSENT, format_duration
@@ -38,7 +42,7 @@ from service.problems import Problem
 from service.routes.progress import list_job_savepoints
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
-from service.supervision.evolution import describe_evolution
+from service.supervision.evolving import describe_evolution
 from service.supervision.register import Desired, JobRecord
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -312,3 +316,15 @@ def list_actions(visitor: Visitor, job: JobView) -> list[Action]:
     if visitor.can_administer and job.stopped:
         found.append(Action("delete", "Delete", "danger", confirms=True))
     return found
+
+
+_AGAIN = "The service starts the job again automatically, after longer and longer pauses."
+_DEFAULT = "See the log below. Correct the cause, and start the job again."
+
+
+def advise(code: str | None, *, retried: bool) -> str:
+    """Return what a failure means and what to do; `retried` if the service starts the job again."""
+    known = None if code is None else failure_kinds().get(code)
+    if known is None:
+        return _AGAIN if retried else _DEFAULT
+    return f"{known.text} {_AGAIN}" if retried else known.text

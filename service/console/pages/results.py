@@ -1,4 +1,4 @@
-"""Pages of a job's results: current or past, the differences of two epochs, downloads.
+"""Pages of a job's results: current or past, one group, the differences of epochs, downloads.
 
 where, order, cursor, as_of (as in REST) ──► the same listing ──► rows with links
 column, op, value (from a form) ──► one more `where`, by a redirect
@@ -26,6 +26,7 @@ from service.answers.difference import read_difference_page
 from service.answers.listing import parse_listing
 from service.answers.media import Media, encode_csv
 from service.answers.results import ResultPage
+from service.console.explanations.group_view import GroupView
 from service.console.formatting import base_of
 from service.console.job_view import JobView, find_followed_job
 from service.console.page import HEADERS, Context, PageRoute, redirect_to, render_page
@@ -43,6 +44,7 @@ from service.console.visitor import require_visitor
 from service.documents import Difference
 from service.live.table import LiveTable
 from service.problems import Problem
+from service.routes.answering import parse_key
 from service.runtime import Runtime, runtime_of
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -353,3 +355,32 @@ def _encode_pages(shape: RowShape, media: Media, pages: Iterator[ResultPage]) ->
             yield b"".join(document + b"\n" for document in found.documents)
         else:
             yield encode_csv(shape.names, found.documents, head=number == 0, spreadsheet=True)
+
+
+@router.get("/jobs/{name}/results/{key}")
+async def group_page(
+    request: Request,
+    name: str,
+    key: str,
+    epoch: Annotated[int | None, Query(ge=0, le=2**62)] = None,
+) -> Response:
+    """Show one group of a job; `epoch` is highlighted."""
+    visitor = require_visitor(request)
+    runtime = runtime_of(request)
+    live_table, job = await find_followed_job(request, name)
+    group = parse_key(live_table, key)
+    snapshot = await run_in_threadpool(runtime.group_snapshots.read, live_table, group)
+    view = GroupView(live_table.shape, snapshot, epoch)
+    named = live_table.shape.key(group)
+    return await render_page(
+        request,
+        visitor,
+        "results/group.html",
+        job=job,
+        tab="results",
+        view=view,
+        document=snapshot.document,
+        label=label_key(named),
+        part=encode_key(named),
+        highlighted=epoch,
+    )

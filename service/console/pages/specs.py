@@ -25,9 +25,13 @@ from schemas.spec import file as spec_file
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
 from service.access.tokens import Role
-from service.console.editor.starters import STARTERS, find_starter, with_free_name
 from service.console.editor.trial import run_trial
-from service.console.editor.vocabulary import make_vocabulary
+from service.console.editor.vocabulary import (
+    STARTERS,
+    find_starter,
+    make_vocabulary,
+    with_free_name,
+)
 from service.console.job_view import find_job
 from service.console.page import Context, PageRoute, render_page
 from service.console.pictures.dataflow import WIDTH, draw_dataflow

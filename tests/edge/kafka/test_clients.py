@@ -8,8 +8,6 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[3]
 BULK = {
     "jobs/edge/kafka/array_client.py",
-    "jobs/edge/kafka/message_client.py",
-    "jobs/edge/kafka/poll_result.py",
     "jobs/edge/kafka/range_consumer.py",
     "jobs/edge/kafka/records.py",
     "jobs/edge/publisher/session.py",

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.core.join.one_key import join_rows
+from jobs.core.join.pairing import join_rows
 from jobs.core.join.stages import trees_of
 from jobs.core.sql.select import parse_joins
 from jobs.core.values.change import Row

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.core.evaluate.expressions import evaluator
-from jobs.core.evaluate.moment_texts import moment_printer
+from jobs.core.evaluate.texts import moment_printer
 from jobs.core.plan.tree import Call, Column, Expression, KeyValue, Plan
 from jobs.core.plan.walk import replace_parts, walk
 from jobs.core.rows.consolidate import WeightedRows, plain_indexes

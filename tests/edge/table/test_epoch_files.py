@@ -21,12 +21,11 @@ from jobs.core.fold.state import Clock, Group, GroupTimer, MemoryState, Upserts,
 from jobs.core.fold.visibility import Visibility
 from jobs.core.rows.key_history import KeyEnd, KeyState
 from jobs.core.sql.select import parse_query
-from jobs.edge.rows.file_statistics import STATISTICS
 from jobs.edge.rows.late_rows import LateRow
 from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import Reject, TableLayout
-from jobs.edge.table.file_writer import FileWriter, file_name, write_file
+from jobs.edge.table.file_writer import STATISTICS, FileWriter, file_name, write_file
 from jobs.table.epoch_rows import read_epoch_rows
 from jobs.table.parts import (
     ACCUMULATORS,

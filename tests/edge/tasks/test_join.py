@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.core.homes import ONE_TASK
-from jobs.core.join.one_key import join_rows
+from jobs.core.join.pairing import join_rows
 from jobs.core.join.stages import JoinTree, Side, trees_of
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_joins

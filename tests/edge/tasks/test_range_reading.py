@@ -16,7 +16,7 @@ from jobs.core.job.job_plan import plan_of
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Record, Records
 from jobs.edge.table.file_writer import EpochAttempt
-from jobs.edge.tasks import range_decoders, range_reading
+from jobs.edge.tasks import decode_inputs, range_reading
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.decode_inputs import SourceRules
 from jobs.edge.tasks.range_reading import RangeReader
@@ -358,7 +358,7 @@ def test_the_scanner_takes_most_of_a_usual_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_by_one: list[Record] = []
-    decode_each = range_decoders.decode_each
+    decode_each = decode_inputs.decode_each
 
     def count(decoder: Any, records: Records) -> Any:
         one_by_one.extend(records)

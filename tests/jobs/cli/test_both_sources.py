@@ -18,7 +18,7 @@ from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.epoch_files import Reject
 from jobs.edge.table.file_writer import file_name, write_file
 from jobs.table.parts import QUARANTINE
-from schemas.directory.replayed import Replay, write_replay
+from schemas.directory.quarantine import Replay, write_replay
 from schemas.spec.file import load_spec, spec_text
 from schemas.types.sql_types import BIGINT, STRING
 from tests.support.command.both_ways import BothWays, adopt, seen, without

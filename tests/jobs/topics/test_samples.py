@@ -7,8 +7,7 @@ from confluent_kafka import Producer
 
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
-from jobs.topics.consumer import CodecMissing, TopicUnknown
-from jobs.topics.listing import list_topics, read_topic
+from jobs.topics.consumer import CodecMissing, TopicUnknown, list_topics, read_topic
 from jobs.topics.samples import read_newest
 from schemas.limits import SAMPLE_BYTES_MAX, SAMPLE_MESSAGES_MAX
 from schemas.spec.connections import Connection, load_connections

@@ -10,7 +10,7 @@ import yaml
 
 from schemas.spec.file import load_spec, spec_schema, spec_text
 from schemas.spec.job import SCHEMA_LINE
-from service.console.editor.starters import STARTERS
+from service.console.editor.vocabulary import STARTERS
 from tests.support.documents import Block, blocks
 
 Draft202012Validator = pytest.importorskip("jsonschema").Draft202012Validator

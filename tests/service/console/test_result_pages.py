@@ -10,7 +10,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from schemas.directory.replayed import Replay, write_replay
+from schemas.directory.quarantine import Replay, write_replay
 from tests.support.console.shop import STORY_EPOCHS, Shop, put
 from tests.support.service.served import Served
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from schemas.spec.file import load_spec
-from service.console.editor.starters import STARTERS, Starter
+from service.console.editor.vocabulary import STARTERS, Starter
 from tests.support.console.shop import Shop, put
 from tests.support.console.visits import Visits, assert_sound, write_spec
 

@@ -19,11 +19,7 @@ from schemas.directory.quarantine import Quarantined, QuarantineRow
 from schemas.table.object_path import TablePath
 from schemas.types.sql_types import INT, STRING
 from service.problems import Problem
-from service.table.quarantine import (
-    count_reasons,
-    list_messages,
-    read_message,
-)
+from service.table.quarantine import count_reasons, list_messages, read_message
 from tests.support.service.tables import QUERY
 from tests.support.tables.written_table import WrittenTable
 

@@ -11,9 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from jobs.edge.machine.processor_time import read_processor_seconds
-from jobs.running.mirror import Mirror
-from jobs.running.mirror_share import MirrorShare
+from jobs.running.mirror import Mirror, MirrorShare, read_processor_seconds
 from schemas import limits
 from schemas.directory.documents import read_document, write_document
 from schemas.directory.reports import MirrorReport

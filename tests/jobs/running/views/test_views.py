@@ -19,8 +19,7 @@ from jobs.edge.process.failpoints import FailpointError
 from jobs.edge.table.reading import TableReader
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.edge.tasks.reject_writer import ViewRejects
-from jobs.running.input_limits import InputLimits
-from jobs.running.outcome import InputRefused
+from jobs.running.outcome import InputLimits, InputRefused
 from jobs.table.parts import CHANGELOG, QUARANTINE
 from schemas.limits import BAD_FRACTION_MESSAGES_MIN
 from tests.support.histories.judge import QUERIES, Judge

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.directory.failure import failure_kinds
-from service.console.explanations.advice import advise
+from service.console.pages.jobs import advise
 
 GENERAL = advise(None, retried=False)
 FOR_GOOD = [code for code, kind in failure_kinds().items() if not kind.again]
