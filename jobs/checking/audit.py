@@ -35,7 +35,7 @@ from jobs.checking.join_audit import join_sources
 from jobs.checking.recomputation import recompute, recompute_total
 from jobs.checking.source_rows import CountedRows, SourceRows, project_rows
 from jobs.checking.window_audit import LateRowsGone, assign_sessions, exclude_late, exclude_withheld
-from jobs.core.evaluate.group_rows import GroupRows
+from jobs.core.evaluate.expressions import GroupRows
 from jobs.core.fold.state import Key
 from jobs.core.plan.tree import Aggregate, Named, Plan
 from jobs.core.values.change import Row

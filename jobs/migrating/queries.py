@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jobs.migrating.joined_views import merge_joined_view
+from jobs.migrating.joined_views import merge_joined_view, merge_projection
 from jobs.migrating.joins import (
     FromItem,
     refuse_intervals,
@@ -23,7 +23,6 @@ from jobs.migrating.joins import (
     split_joins,
 )
 from jobs.migrating.problems import Note, NotTakenError
-from jobs.migrating.projections import merge_projection
 from jobs.migrating.relations import Query, Relation, WindowTable
 from jobs.migrating.renaming import (
     WINDOWS,
@@ -301,7 +300,7 @@ class QueryConverter:
             text = "a group enters with +I and leaves with -D; Flink filters the changelog's rows"
             query.notes.append(Note(text, offset=parts.having[0].offset))
         query.keys = [
-            name for name, item in zip(query.outputs, items, strict=True) if _is_key(item, parts)
+            name for name, item in zip(query.outputs, items, strict=True) if not has_aggregate(item)
         ]
         query.aggregated = aggregated
         query.windowed = aggregated and (relation.window is not None or legacy)
@@ -395,10 +394,6 @@ def _approximate(tokens: Sequence[Token]) -> list[Token]:
         else:
             written.append(token)
     return written
-
-
-def _is_key(item: Sequence[Token], parts: SelectParts) -> bool:
-    return not has_aggregate(item)
 
 
 def _notes_of(item: Sequence[Token]) -> list[Note]:

@@ -80,17 +80,22 @@ def _refuse(tokens: Sequence[Token]) -> None:
         raise NotTakenError(_NOT_TAKEN[token.word], token.offset)
 
 
-def split_list(tokens: Sequence[Token]) -> list[list[Token]]:
-    """Split at the commas outside of parentheses."""
+def split_at(mark: str, tokens: Iterable[Token], brackets: str = "()") -> list[list[Token]]:
+    """Split at a mark outside of brackets, each an opening one before its closing one."""
     parts: list[list[Token]] = [[]]
     depth = 0
     for token in tokens:
-        depth += (token.word == "(") - (token.word == ")")
-        if depth == 0 and token.word == ",":
+        depth += (token.text in brackets[::2]) - (token.text in brackets[1::2])
+        if depth == 0 and token.text == mark:
             parts.append([])
         else:
             parts[-1].append(token)
-    return [part for part in parts if part]
+    return parts
+
+
+def split_list(tokens: Iterable[Token]) -> list[list[Token]]:
+    """Split at the commas outside of parentheses; leave out what is empty."""
+    return [part for part in split_at(",", tokens) if part]
 
 
 def write(tokens: Iterable[Token]) -> str:

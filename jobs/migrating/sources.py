@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from jobs.migrating.problems import NotTakenError
-from jobs.migrating.select_parts import write
+from jobs.migrating.select_parts import split_at, write
 from jobs.migrating.statements import Table, TableColumn
 from jobs.migrating.times import RowTimes, row_times
 from jobs.migrating.tokens import Token, tokenize
@@ -112,15 +112,7 @@ def _add_nested(source: SourceTable, steps: tuple[str, ...], kind: Sequence[Toke
 
 
 def _row_fields(kind: Sequence[Token]) -> Iterator[tuple[str, list[Token]]]:
-    parts: list[list[Token]] = [[]]
-    depth = 0
-    for token in kind[2:-1]:  # ROW < ... > or ROW ( ... )
-        depth += (token.text in ("<", "(")) - (token.text in (">", ")"))
-        if depth == 0 and token.text == ",":
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    for part in parts:
+    for part in split_at(",", kind[2:-1], "()<>"):  # ROW < ... > or ROW ( ... )
         if len(part) < len(("name", "type")):
             raise NotTakenError("a field of a ROW is a name and a type", kind[0].offset)
         yield part[0].value, part[1:]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from jobs.migrating.problems import Note, NotTakenError
-from jobs.migrating.select_parts import quote_name, write
+from jobs.migrating.select_parts import quote_name, split_at, write
 from jobs.migrating.statements import Table, TableColumn
 from jobs.migrating.tokens import Token
 from schemas.spec.duration import duration_text
@@ -127,13 +127,7 @@ def _of_expression(times: RowTimes, column: TableColumn, types: Mapping[str, str
 
 def _delay(expression: Sequence[Token], name: str, offset: int) -> int:
     """Return the milliseconds of `ts - INTERVAL '5' SECOND - ..`, or 0 for `ts`."""
-    parts: list[list[Token]] = [[]]
-    for token in expression:
-        if token.text == "-":
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    column, *intervals = parts
+    column, *intervals = split_at("-", expression)
     is_time = len(column) == 1 and column[0].kind == "name" and column[0].value == name
     if is_time and all(each and each[0].word == "INTERVAL" for each in intervals):
         return sum(map(interval_ms, intervals))

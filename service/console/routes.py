@@ -17,7 +17,6 @@ from service.console.pages import (
     rest,
     results,
     specs,
-    sql,
     topics,
 )
 from service.problems import Problem
@@ -33,7 +32,6 @@ _PARTS = (
     changes,
     quarantine,
     activity,
-    sql,
 )
 
 router = APIRouter()

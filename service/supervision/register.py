@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,8 @@ from schemas.limits import FAILURES_KEPT, OPERATION_SECONDS_MAX
 from schemas.types.moments import now_ms
 from service.documents import OperationKind, OperationState
 from service.transaction import transaction
+
+Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 class Desired(StrEnum):
@@ -206,11 +208,10 @@ class Register:
     # --- jobs -----------------------------------------------------------------------------------
 
     def find_job(self, name: str) -> JobRecord | None:
-        rows = self._query("SELECT * FROM jobs WHERE name = ?", name)
-        return JobRecord(**dict(rows[0])) if rows else None
+        return next(self._read(JobRecord, "SELECT * FROM jobs WHERE name = ?", name), None)
 
     def list_jobs(self) -> list[JobRecord]:
-        return [JobRecord(**dict(row)) for row in self._query("SELECT * FROM jobs ORDER BY name")]
+        return list(self._read(JobRecord, "SELECT * FROM jobs ORDER BY name"))
 
     def add_job(self, record: JobRecord) -> None:
         self._insert("jobs", record)
@@ -268,7 +269,7 @@ class Register:
     def list_failures(self, job: str, limit: int) -> list[FailureRecord]:
         """Return the failures of a job, newest first."""
         statement = "SELECT * FROM failures WHERE job = ? ORDER BY failed_at DESC LIMIT ?"
-        return [FailureRecord(**dict(row)) for row in self._query(statement, job, limit)]
+        return list(self._read(FailureRecord, statement, job, limit))
 
     # --- operations -----------------------------------------------------------------------------
 
@@ -279,25 +280,22 @@ class Register:
         self._change("operations", "id", identity, fields)
 
     def find_operation(self, identity: str) -> OperationRecord | None:
-        rows = self._query("SELECT * FROM operations WHERE id = ?", identity)
-        return OperationRecord(**dict(rows[0])) if rows else None
+        statement = "SELECT * FROM operations WHERE id = ?"
+        return next(self._read(OperationRecord, statement, identity), None)
 
     def list_operations(
         self, job: str | None = None, limit: int = 100, state: str | None = None
     ) -> list[OperationRecord]:
         """Return the operations of a job or of all jobs, newest first; only those in `state`."""
-        rows = self._query(
+        statement = (
             "SELECT * FROM operations WHERE (?1 IS NULL OR job = ?1) "
-            "AND (?3 IS NULL OR state = ?3) ORDER BY created_at DESC, id LIMIT ?2",
-            job,
-            limit,
-            state,
+            "AND (?3 IS NULL OR state = ?3) ORDER BY created_at DESC, id LIMIT ?2"
         )
-        return [OperationRecord(**dict(row)) for row in rows]
+        return list(self._read(OperationRecord, statement, job, limit, state))
 
     def list_unfinished(self) -> list[OperationRecord]:
-        rows = self._query("SELECT * FROM operations WHERE state IN ('WAITING', 'RUNNING')")
-        return [OperationRecord(**dict(row)) for row in rows]
+        statement = "SELECT * FROM operations WHERE state IN ('WAITING', 'RUNNING')"
+        return list(self._read(OperationRecord, statement))
 
     def find_unfinished(self, job: str, kind: OperationKind) -> OperationRecord | None:
         """Return an operation of a kind that has not ended."""
@@ -305,10 +303,8 @@ class Register:
         return next(found, None)
 
     def find_operation_by_key(self, job: str, request_key: str) -> OperationRecord | None:
-        rows = self._query(
-            "SELECT * FROM operations WHERE job = ? AND request_key = ?", job, request_key
-        )
-        return OperationRecord(**dict(rows[0])) if rows else None
+        statement = "SELECT * FROM operations WHERE job = ? AND request_key = ?"
+        return next(self._read(OperationRecord, statement, job, request_key), None)
 
     # --- rows -----------------------------------------------------------------------------------
     # Tables and columns are constants; values are parameters.
@@ -316,6 +312,9 @@ class Register:
     def _query(self, statement: str, *values: object) -> list[sqlite3.Row]:
         with self._lock:
             return self._connection.execute(statement, values).fetchall()
+
+    def _read(self, record: type[Record], statement: str, *values: object) -> Iterator[Record]:
+        return (record(**dict(row)) for row in self._query(statement, *values))
 
     def _insert(self, table: str, record: msgspec.Struct) -> None:
         fields = msgspec.structs.asdict(record)

@@ -18,8 +18,10 @@ from typing import Any
 from jobs.core.evaluate.casts import cast_function
 from jobs.core.evaluate.functions import FUNCTIONS
 from jobs.core.plan import tree
+from jobs.core.plan.tree import Plan
 from jobs.core.plan.typing_rules import like_pattern
 from jobs.core.plan.walk import node_can_fail, walk
+from jobs.core.values.change import Row
 from jobs.core.values.exact_numbers import divide_half_up, to_float32
 from jobs.core.values.float_values import canonical_float
 from jobs.core.values.rounding import EvaluationError, fit_decimal, to_significant
@@ -373,3 +375,42 @@ def _call(call: tree.Call, arguments: Sequence[Evaluator]) -> Evaluator:
         return function(*values)
 
     return evaluate
+
+
+class GroupRows:
+    """Computes the rows of a plan's groups.
+
+        key, aggregates ──► computed columns ──► stored: aggregates and computed, as in the state
+                        └─► HAVING ──► whether the group has a row ──► row: the selected columns
+
+    Aggregates that only HAVING or an expression needs are in the state, but in no row. An
+    expression that fails for a group is NULL, which HAVING treats as false. It is counted as a
+    misfit, and has a value again as soon as it no longer fails.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        width = len(plan.group)
+        self._computed = [evaluator(named.expression, width) for named in plan.computed]
+        self._having = None if plan.having is None else evaluator(plan.having, width)
+        shown = dict(plan.results)
+        self._indexes = [i for i, (name, _) in enumerate(plan.kept_results) if name in shown]
+        self._all = len(self._indexes) == len(plan.kept_results)
+
+    def compute(self, key: Row, aggregates: Row, misfits: list[int]) -> tuple[Row, bool]:
+        """Return a group's result as in the state, and whether the group has a row."""
+        values = (*key, *aggregates)
+        computed = [_evaluate(expression, values, misfits) for expression in self._computed]
+        passes = self._having is None or _evaluate(self._having, values, misfits) is True
+        return (*aggregates, *computed), passes
+
+    def select(self, stored: Row) -> Row:
+        """Return the selected columns of a group's result."""
+        return stored if self._all else tuple([stored[index] for index in self._indexes])
+
+
+def _evaluate(evaluate: Evaluator, values: Values, misfits: list[int]) -> Any:
+    try:
+        return evaluate(values)
+    except EvaluationError:
+        misfits[0] += 1
+        return None

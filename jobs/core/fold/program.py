@@ -29,7 +29,7 @@ from jobs.core.aggregates import (
     Storage,
     accumulators_of,
 )
-from jobs.core.evaluate.group_rows import GroupRows
+from jobs.core.evaluate.expressions import GroupRows
 from jobs.core.fold.state import Group
 from jobs.core.plan.tree import Aggregate, Plan
 from jobs.core.values.change import Row, Value

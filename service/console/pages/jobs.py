@@ -1,8 +1,4 @@
-"""Pages of all jobs and of one job: state, charts, and the actions of the visitor.
-
-The codes are those of a job's failure.json, and the texts those of docs/troubleshooting.md. The
-page shows the reason of the failure beside the advice.
-"""
+"""Pages of all jobs and of one job: state, charts, and the actions of the visitor."""
 
 from __future__ import annotations
 
@@ -20,17 +16,16 @@ from jobs.core.job.window_rules import window_notes
 from jobs.table.parts import ACCUMULATORS
 from schemas.directory.documents import read_document
 from schemas.directory.failure import failure_kinds
-from schemas.directory.reports import StartProgress
+from schemas.directory.reports import PHASES, READY, StartProgress
 from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_SAVEPOINTS, JOB_STOP_SECONDS_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.view_path import place_part
 from schemas.types.moments import now_ms
 from service.console.explanations.ready_statements import write_statements
-from service.console.explanations.start_view import list_phases
 from service.console.formatting import ABSENT, format_duration
 from service.console.job_view import JobView, find_job, label_state, view_job
 from service.console.page import Context, PageRoute, redirect_to, render_page
-from service.console.pictures import job_pictures
+from service.console.pictures import charts
 from service.console.pictures.charts import LineChart
 from service.console.pictures.dataflow import WIDTH, Dataflow, draw_dataflow
 from service.console.pictures.lineage import JobTopics, draw_lineage, list_job_topics
@@ -43,7 +38,7 @@ from service.routes.progress import list_job_savepoints
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
 from service.supervision.evolving import describe_evolution
-from service.supervision.register import Desired, JobRecord
+from service.supervision.register import Actual, Desired, JobRecord
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -132,7 +127,7 @@ def _make_rows(
     for record in records:
         job = view_job(runtime, record)
         history = _NO_HISTORY if job.live_table is None else job.live_table.history
-        pace = job_pictures.draw_rates(history, now, job_pictures.SPARK_MS)
+        pace = charts.draw_rates(history, now, charts.SPARK_MS)
         query, freshness = queries.get(job.name, ""), measure_freshness(job, now)
         found.append(JobRow(job, query, pace, freshness))
     return found
@@ -163,7 +158,7 @@ def _describe(
 ) -> Context:
     now = now_ms()
     history = _NO_HISTORY if job.live_table is None else job.live_table.history
-    epochs = history.epochs[-job_pictures.EPOCHS_SHOWN :]
+    epochs = history.epochs[-charts.EPOCHS_SHOWN :]
     paths = runtime.jobs.find_paths(job.name)
     newest = job.newest
     spec = job.spec
@@ -177,9 +172,9 @@ def _describe(
         "stopping_seconds": (now - job.record.since) / 1_000,
         "stop_seconds_max": JOB_STOP_SECONDS_MAX,
         "freshness": measure_freshness(job, now),
-        "charts": job_pictures.draw_job(history, now, job_pictures.SPANS_MS[span]),
+        "charts": charts.draw_job(history, now, charts.SPANS_MS[span]),
         "span": span,
-        "spans": list(job_pictures.SPANS_MS),
+        "spans": list(charts.SPANS_MS),
         "epochs_since": f"epoch {epochs[0].epoch}" if epochs else "",
         "epochs_until": f"epoch {epochs[-1].epoch}" if epochs else "",
         "strip": None if newest is None else draw_partitions(newest, lags),
@@ -328,3 +323,58 @@ def advise(code: str | None, *, retried: bool) -> str:
     if known is None:
         return _AGAIN if retried else _DEFAULT
     return f"{known.text} {_AGAIN}" if retried else known.text
+
+
+_FIRST_EPOCH_SHOWN_MS = 120_000
+_LABELS = {
+    "process": ("Start the process", "Python and its packages"),
+    "topics": ("Check the topics", "a connection to the brokers"),
+    "table": ("Open the table", "its newest epoch, and the offsets to start at"),
+    "spark": ("Start Spark", "the JVM"),
+    "state": ("Open the state", "groups, timers and the source query"),
+    READY: ("Commit the first epoch", "the records since the last one"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseView:
+    label: str
+    note: str
+    status: str  # done, running or waiting
+    seconds: float | None  # since its begin, or how long it took
+
+    @property
+    def seconds_known(self) -> float:
+        return self.seconds or 0.0
+
+
+def list_phases(job: JobView, start: StartProgress | None, now_ms: int) -> list[PhaseView]:
+    """Return the phases of an unfinished start; nothing once an epoch was committed.
+
+    began_at ──► process ──► topics ──► table ──► Spark ──► state ──► the first epoch
+                    (start.json, written by the job)           (the newest epoch row)
+    """
+    record = job.record
+    if record.began_at is None or record.pid is None:
+        return []
+    committed = job.committed_ms is not None and job.committed_ms >= record.began_at
+    ran = now_ms - record.began_at
+    waits = record.actual == Actual.RUNNING and not committed and ran < _FIRST_EPOCH_SHOWN_MS
+    if record.actual != Actual.STARTING and not waits:
+        return []
+    begins = {"process": record.began_at}
+    if start is not None and start.pid == record.pid:
+        begins |= {phase.name: phase.began_at for phase in start.phases}
+    names = ["process", *PHASES]
+    known = [name for name in names if name in begins]
+    views = []
+    for name in names:
+        label, note = _LABELS[name]
+        if name not in begins:
+            views.append(PhaseView(label, note, "waiting", None))
+            continue
+        later = known[known.index(name) + 1 :]
+        end = begins[later[0]] if later else now_ms
+        status = "done" if later else "running"
+        views.append(PhaseView(label, note, status, max(0, end - begins[name]) / 1_000))
+    return views

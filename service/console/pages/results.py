@@ -18,8 +18,9 @@ from fastapi.responses import Response, StreamingResponse
 
 from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion
-from schemas.limits import CONDITIONS_MAX, CONSOLE_RESULT_ROWS, PAGE_ROWS_MAX
+from schemas.limits import CONDITIONS_MAX, CONSOLE_RESULT_ROWS, CONSOLE_SQL_ROWS, PAGE_ROWS_MAX
 from schemas.table.explanation import DifferingGroup
+from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import Kind
 from service.answers.arrow import encode_batches
 from service.answers.difference import read_difference_page
@@ -28,7 +29,7 @@ from service.answers.media import Media, encode_csv
 from service.answers.results import ResultPage
 from service.console.explanations.group_view import GroupView
 from service.console.formatting import base_of
-from service.console.job_view import JobView, find_followed_job
+from service.console.job_view import JobView, find_followed_job, view_job
 from service.console.page import HEADERS, Context, PageRoute, redirect_to, render_page
 from service.console.rows import (
     ColumnChange,
@@ -45,7 +46,7 @@ from service.documents import Difference
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.answering import parse_key
-from service.runtime import Runtime, runtime_of
+from service.runtime import Runtime, runtime_of, view_name
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -384,3 +385,29 @@ async def group_page(
         part=encode_key(named),
         highlighted=epoch,
     )
+
+
+@router.get("/sql")
+async def sql_page(request: Request) -> Response:
+    """Show the statement's form; assets/sql.js sends it to `POST /v1/sql`."""
+    visitor = require_visitor(request)
+    tables = await run_in_threadpool(_list_tables, runtime_of(request))
+    return await render_page(request, visitor, "sql.html", tables=tables, rows_max=CONSOLE_SQL_ROWS)
+
+
+def _list_tables(runtime: Runtime) -> list[JsonObject]:
+    """Return each job or view that has results, with the columns of its table."""
+    views = [
+        view_job(runtime, record, view)
+        for record in runtime.jobs.list_records()
+        for view in runtime.jobs.parse_spec(record).view_specs
+    ]
+    return [
+        {
+            "name": view_name(view.name, view.view),
+            "epoch": view.newest.epoch,
+            "columns": {name: str(kind) for name, kind in view.live_table.shape.types.items()},
+        }
+        for view in views
+        if view.live_table is not None and view.newest is not None
+    ]

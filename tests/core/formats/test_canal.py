@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.core.formats.ddl import find_lost_columns
 from jobs.core.formats.registry import MessageDecoder, MessageRules
-from jobs.core.formats.row_fields import Memo
+from jobs.core.formats.row_fields import Memo, find_lost_columns
 from jobs.core.formats.table_filter import FILTERED
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import (

@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, expect
 
 from schemas.directory.reports import READY, StartPhase, StartProgress
 from schemas.types.moments import now_ms
-from service.console.explanations.start_view import list_phases
 from service.console.job_view import JobView, label_state
+from service.console.pages.jobs import list_phases
 from service.supervision.register import Actual, Desired, FailureRecord, JobRecord, Register
 from tests.support.console.shop import LATER_MS, Shop, failed
 from tests.support.console.visits import Visits, assert_sound
