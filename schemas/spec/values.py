@@ -81,28 +81,15 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
+def _split(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Columns that retally adds to the source's columns in Spark's rows.
-OWN_COLUMNS = frozenset(
-    [
-        "__bucket",
-        "__change_partition",
-        "__change_time",
-        "__content",
-        "__doubt",
-        "__key",
-        "__kind",
-        "__late",
-        "__message",
-        "__place",
-        "__position",
-        "__reason",
-        "__failed",
-        "__row_bucket",
-        "__sign",
-        "__time",
-        "__weight",
-    ]
-)
+OWN_COLUMNS = _split("""
+    __bucket __change_partition __change_time __content __doubt __key __kind __late __message
+    __place __position __reason __failed __row_bucket __sign __time __weight
+""")
 
 
 def _duration(value: object) -> int:

@@ -13,58 +13,21 @@ from schemas.spec.file import list_keys
 from schemas.spec.job import SCHEMA_LINE, JobSpec
 from schemas.types.json_types import JsonObject
 
-_TYPES = (
-    "BOOLEAN",
-    "TINYINT",
-    "SMALLINT",
-    "INT",
-    "BIGINT",
-    "FLOAT",
-    "DOUBLE",
-    "DECIMAL(10, 2)",
-    "STRING",
-    "DATE",
-    "TIME",
-    "TIMESTAMP(3)",
-    "TIMESTAMP_LTZ(3)",
-    "BINARY",
-)
-_WORDS = (
-    "SELECT",
-    "FROM",
-    "JOIN",
-    "LEFT JOIN",
-    "RIGHT JOIN",
-    "FULL JOIN",
-    "ON",
-    "USING",
-    "EXISTS",
-    "WHERE",
-    "GROUP BY",
-    "HAVING",
-    "AS",
-    "AND",
-    "OR",
-    "NOT",
-    "CASE",
-    "WHEN",
-    "THEN",
-    "ELSE",
-    "END",
-    "IS NULL",
-    "IS NOT NULL",
-    "IN",
-    "BETWEEN",
-    "LIKE",
-    "DISTINCT",
-    "CAST",
-    "FILTER",
-    "INTERVAL",
-    "TUMBLE",
-    "HOP",
-    "SESSION",
-    "CUMULATE",
-)
+
+def _split(text: str) -> list[str]:
+    return [" ".join(word.split()) for word in text.split("|")]
+
+
+_TYPES = _split("""
+    BOOLEAN | TINYINT | SMALLINT | INT | BIGINT | FLOAT | DOUBLE | DECIMAL(10, 2) | STRING | DATE |
+    TIME | TIMESTAMP(3) | TIMESTAMP_LTZ(3) | BINARY
+""")
+_WORDS = _split("""
+    SELECT | FROM | JOIN | LEFT JOIN | RIGHT JOIN | FULL JOIN | ON | USING | EXISTS | WHERE |
+    GROUP BY | HAVING | AS | AND | OR | NOT | CASE | WHEN | THEN | ELSE | END | IS NULL |
+    IS NOT NULL | IN | BETWEEN | LIKE | DISTINCT | CAST | FILTER | INTERVAL | TUMBLE | HOP |
+    SESSION | CUMULATE
+""")
 
 
 @cache
