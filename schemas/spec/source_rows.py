@@ -30,14 +30,7 @@ from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import SqlType
 
 # The keys of a job that belong to each source if the job has `sources`.
-ROW_KEYS = (
-    "columns",
-    "primary_key",
-    "dedupe",
-    "timestamp_format",
-    "watermark",
-    "on_truncate",
-)
+ROW_KEYS = ("columns", "primary_key", "dedupe", "timestamp_format", "watermark", "on_truncate")
 _FOLLOWS_CHANGELOG = (
     "needs source.format: changelog-json, whose job writes its progress beside the topic; remove "
     "it, or read such a topic"

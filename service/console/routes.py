@@ -21,18 +21,7 @@ from service.console.pages import (
 )
 from service.problems import Problem
 
-_PARTS = (
-    asset_files,
-    login,
-    jobs,
-    specs,
-    topics,
-    rest,
-    results,
-    changes,
-    quarantine,
-    activity,
-)
+_PARTS = (asset_files, login, jobs, specs, topics, rest, results, changes, quarantine, activity)
 
 router = APIRouter()
 for _part in _PARTS:

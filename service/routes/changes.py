@@ -64,8 +64,7 @@ _MEDIA: dict[str, str | None] = {Media.EVENTS: _STREAM, Media.NDJSON: "{}\n", Me
 
 
 @router.get(
-    "/changes",
-    responses=describe_responses(ChangePage, 404, 406, 409, 410, 422, 429, media=_MEDIA),
+    "/changes", responses=describe_responses(ChangePage, 404, 406, 409, 410, 422, 429, media=_MEDIA)
 )
 async def read_changes(
     request: Request,

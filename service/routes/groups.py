@@ -74,9 +74,7 @@ async def get_history(
 
 
 @router.get(
-    "/diff",
-    tags=["results"],
-    responses=describe_responses(Difference, 404, 409, 410, 422, 429),
+    "/diff", tags=["results"], responses=describe_responses(Difference, 404, 409, 410, 422, 429)
 )
 async def get_difference(
     request: Request,
@@ -98,9 +96,7 @@ async def get_difference(
 
 
 @router.get(
-    "/quarantine",
-    tags=["quarantine"],
-    responses=describe_responses(Quarantine, 404, 409, 422, 429),
+    "/quarantine", tags=["quarantine"], responses=describe_responses(Quarantine, 404, 409, 422, 429)
 )
 async def list_quarantine(
     request: Request,

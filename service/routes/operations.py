@@ -291,11 +291,7 @@ def _parse_message(body: ReplayBody) -> bytes | None:
         raise make_body_problem("body.message_base64", "is not base64") from None
 
 
-@router.get(
-    "/operations/{id}",
-    dependencies=[VIEWER],
-    responses=describe_responses(Operation, 404),
-)
+@router.get("/operations/{id}", dependencies=[VIEWER], responses=describe_responses(Operation, 404))
 async def get_operation(request: Request, id: str) -> Response:
     """Return an operation with its state and result; operations are kept forever."""
     record = runtime_of(request).register.find_operation(id)
@@ -305,9 +301,7 @@ async def get_operation(request: Request, id: str) -> Response:
 
 
 @router.get(
-    "/jobs/{name}/operations",
-    dependencies=[VIEWER],
-    responses=describe_responses(Operations, 404),
+    "/jobs/{name}/operations", dependencies=[VIEWER], responses=describe_responses(Operations, 404)
 )
 async def list_operations(
     request: Request,

@@ -135,8 +135,7 @@ _STATUSES = (404, 406, 409, 410, 412, 422, 429, 503)
 
 
 @router.get(
-    "/results",
-    responses=describe_responses(Listings, *_STATUSES, media=_MEDIA) | NOT_MODIFIED,
+    "/results", responses=describe_responses(Listings, *_STATUSES, media=_MEDIA) | NOT_MODIFIED
 )
 async def list_results(
     request: Request,

@@ -161,9 +161,7 @@ def find_extreme_changes(plan: Plan, epochs: Iterable[GroupEpoch]) -> list[Extre
     return found
 
 
-def _first_and_last(
-    changes: Sequence[GroupChange],
-) -> tuple[JsonRow | None, JsonRow | None]:
+def _first_and_last(changes: Sequence[GroupChange]) -> tuple[JsonRow | None, JsonRow | None]:
     """Return the rows of a group before and after an epoch."""
     if not changes:
         return None, None
@@ -255,10 +253,7 @@ def newest_changes(changes: Iterable[ExtremeChange]) -> list[ExtremeChange]:
 
 
 def explain_extremes(
-    plan: Plan,
-    explained: Explained,
-    multisets: MultisetHistory,
-    rows: Mapping[int, EpochRow],
+    plan: Plan, explained: Explained, multisets: MultisetHistory, rows: Mapping[int, EpochRow]
 ) -> list[str]:
     """Return sentences about the newest extreme changes of a group."""
     return [

@@ -220,13 +220,7 @@ def _may_have_labels(buffer: Array, at: int) -> bool:
 
 @keep_apart
 def _skip_types(
-    buffer: Array,
-    at: int,
-    end: int,
-    columns: Array,
-    names: Array,
-    seen: Array,
-    message: Array,
+    buffer: Array, at: int, end: int, columns: Array, names: Array, seen: Array, message: Array
 ) -> int:
     """Return the end of `mysqlType`, or -1; set where it is if it may have labels."""
     last = _same_as_before(buffer, at, end, seen, _TYPES)

@@ -85,10 +85,7 @@ class JoinOperator:
     """
 
     def __init__(
-        self,
-        join: Join,
-        on_failure: Callable[[str, int], None],
-        rows_max: int = JOIN_BATCH_ROWS,
+        self, join: Join, on_failure: Callable[[str, int], None], rows_max: int = JOIN_BATCH_ROWS
     ) -> None:
         self._on_failure = on_failure
         self._rows_max = rows_max
@@ -106,11 +103,7 @@ class JoinOperator:
         self._condition = None if join.residual is None else _condition_of(join)
 
     def advance(
-        self,
-        left: Run,
-        right: Run,
-        left_rows: Arrangement,
-        right_rows: Arrangement,
+        self, left: Run, right: Run, left_rows: Arrangement, right_rows: Arrangement
     ) -> Iterator[JoinedRows]:
         """Take changed rows of both sides that have a key; yield those of the join in pieces."""
         keys, (lefts, rights) = JoinKeys.of_runs([left, right])

@@ -120,9 +120,7 @@ class ImageRecords:
         return states
 
     def encode(
-        self,
-        states: Iterable[tuple[Key, KeyState | None]],
-        unset: Sequence[GroupTimer] = (),
+        self, states: Iterable[tuple[Key, KeyState | None]], unset: Sequence[GroupTimer] = ()
     ) -> Records:
         """Return states of any kind as records, with the times when keys are forgotten."""
         found = list(states)
