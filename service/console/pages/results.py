@@ -1,4 +1,4 @@
-"""Pages of a job's results: current or past, one group, the differences of epochs, downloads.
+"""Pages of a job's results: current or past, one group, differences, downloads.
 
 where, order, cursor, as_of (as in REST) ──► the same listing ──► rows with links
 column, op, value (from a form) ──► one more `where`, by a redirect

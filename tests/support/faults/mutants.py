@@ -65,7 +65,7 @@ MUTANTS = [
         "fold/laws.py", "if read != sum(parts.values()):", "if read < sum(parts.values()):", LAWS
     ),
     Mutant("fold/emission.py", "(Op.UPDATE_BEFORE, Op.UPDATE_AFTER)", "(Op.UPDATE_AFTER,)", FOLD),
-    Mutant("fold/deltas.py", "if position < delta[FIRST_PLUS]:", "if False:", HISTORIES),
+    Mutant("fold/program.py", "if position < delta[FIRST_PLUS]:", "if False:", HISTORIES),
     Mutant("fold/fold.py", "if any(cells) or any(", "if any(", INTERLEAVED),
     Mutant(
         "fold/fold.py",
