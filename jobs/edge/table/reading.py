@@ -164,7 +164,8 @@ class TableReader(TableVersion):
         """Return the changelog after epoch `since` (default: all), in the order of (epoch, seq)."""
         if since is None:
             return self._change_rows(self.kept_epochs[0].epoch - 1)
-        list_later_epochs(self, since)
+        if since < self.newest.epoch:
+            list_later_epochs(self, since)
         return self._change_rows(since)
 
     def follow(self, since: int | None = None) -> Iterator[ChangeRow]:
