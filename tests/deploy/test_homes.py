@@ -120,10 +120,10 @@ def test_executors_that_die_and_come_back_lose_and_repeat_nothing(cluster: Clust
         worker.start()
     output, _ = process.communicate(timeout=RUN_SECONDS_MAX)
     assert process.returncode == 0, output
-    must_be_exact(job, cluster.shop)
+    records = must_be_exact(job, cluster.shop)
     counts = [row.counts for row in job.epochs()]
     placed, at_home = (sum(getattr(each, name) for each in counts) for name in TASKS)
-    print(f"{at_home} of {placed} tasks at home over {DEATHS} deaths")
+    print(f"{records:,} records, {at_home} of {placed} tasks at home over {DEATHS} deaths")
     assert at_home >= 0.5 * placed > 0
 
 
@@ -138,8 +138,8 @@ def newest(job: RunningJob) -> int:
     return max((row.epoch for row in job.epochs()), default=0) if exists else 0
 
 
-def must_be_exact(job: RunningJob, shop: Shop) -> None:
-    """The results are DuckDB's, and the changelog leads to them."""
+def must_be_exact(job: RunningJob, shop: Shop) -> int:
+    """The results are DuckDB's, and the changelog leads to them; return the number of records."""
     records = consumed(job.brokers, job.spec["sink"]["topic"])
     must_be_in_order(records)
     published = sorted((record["value"] for record in records), key=place)
@@ -159,3 +159,4 @@ def must_be_exact(job: RunningJob, shop: Shop) -> None:
         truth = database.execute(QUERY).fetchall()
     found = [tuple(row[name] for name in ("cnt", "n", "top", "ids")) for row in results.values()]
     assert sorted(map(repr, found)) == sorted(map(repr, truth))
+    return len(published)
