@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from jobs.core.homes import ONE_TASK
+from jobs.core.homes import ONE_TASK, Placement
 from jobs.core.join.pairing import join_rows
 from jobs.core.join.stages import JoinTree, Side, trees_of
 from jobs.core.plan.tree import Plan
@@ -34,6 +34,7 @@ from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import layout_of
 from jobs.edge.table.file_writer import EpochAttempt, by_part
+from jobs.edge.tasks import join
 from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.join import JoinReport, JoinTask, SideState
 from jobs.table.parts import ACCUMULATORS
@@ -89,8 +90,8 @@ class KeptSide:
         committed = CommittedState(root, self.cache, recent[-1].stamp, version, recent)
         return SideState(self.number, self.side, committed)
 
-    def commit(self, epoch: int, uuid: str, report: JoinReport | None) -> None:
-        files = [] if report is None else report.files.get(self.side.name, [])
+    def commit(self, epoch: int, uuid: str, reports: Sequence[JoinReport]) -> None:
+        files = [file for each in reports for file in each.files.get(self.side.name, [])]
         row = epoch_row(epoch, self.side.state, uuid=uuid, files=by_part(files))
         self.table.commit_epoch(row, files)
         self.line.append(row)
@@ -103,12 +104,14 @@ class KeptSide:
             self.table.commit(added, merge.files, uuid=f"m{len(self.line)}", what="compaction")
 
 
-def parcels(number: int, plan: Plan, changes: Sequence[tuple[Row, int]]) -> Iterator[Parcel]:
+def parcels(
+    number: int, plan: Plan, changes: Sequence[tuple[Row, int]], placement: Placement
+) -> Iterator[Parcel]:
     """Yield changes of a source as its decode task sends them to a side."""
     columns = rows_to_arrow([row for row, _ in changes], [each.type for each in plan.used])
     signs = pa.array([weight for _, weight in changes], pa.int64()).to_numpy()
     rows = RangeRows(columns, signs)
-    yield from parcelling_of(plan, BUCKETS, ONE_TASK, reader=number).parcels(
+    yield from parcelling_of(plan, BUCKETS, placement, reader=number).parcels(
         rows, rows.consolidate(0, keep_zeros=False)
     )
 
@@ -186,12 +189,12 @@ class JoinedHere:
             for side in self.sides:
                 side.merge(self.chance.choice((1, BASE_TIER)))
 
-    def change(self) -> Iterator[pa.RecordBatch]:
+    def change(self, placement: Placement) -> Iterator[Parcel]:
         """Change rows of both sides, and yield their parcels."""
         for side, known in zip(self.sides, self.known, strict=True):
             inputs = side.side.inputs
             changes = random_changes(self.chance, [each.type for each in inputs.used], known)
-            yield from parcels(side.number, inputs, changes)
+            yield from parcels(side.number, inputs, changes, placement)
             named = (*inputs.group, *inputs.arguments)
             read = [inputs.used.index(each.expression) for each in named]
             for row, weight in changes:
@@ -199,16 +202,27 @@ class JoinedHere:
             side.rows = without_zeros(side.rows)
 
     def run_epoch(self, epoch: int) -> None:
-        """Run the task once, or twice if its first attempt is lost, and commit its files."""
-        sent, uuid = [*self.change()], f"epoch-{epoch}"
+        """Run tasks, anew divided in each epoch, and commit their files."""
+        homes = tuple(self.chance.randrange(3) for _ in range(BUCKETS))
+        placement = self.chance.choice([ONE_TASK, Placement(3), Placement(3, homes)])
+        sent, uuid = [*self.change(placement)], f"epoch-{epoch}"
         left, right = (side.state for side in self.sides)
         task = JoinTask(self.stage, left, right, (self.reader,), EpochAttempt(epoch, uuid))
+        reports = list[JoinReport]()
+        for target in range(placement.tasks):
+            own = [parcel for parcel in sent if parcel.target == target]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(join, "name_writer", f"{{}}{target}".format)
+                reports += self._run(task, own)
+        for side in self.sides:
+            side.commit(epoch, uuid, reports)
+
+    def _run(self, task: JoinTask, sent: list[Parcel]) -> list[JoinReport]:
+        """Run a task once, or twice if its first attempt is lost."""
         if self.chance.random() < 0.2:
             assert [*task.run(iter(sent))] or not sent
         found = sort_parcels(task.run(iter(sent)))
-        reports = [
-            msgspec.json.decode(parcel.content, type=JoinReport) for parcel in found.pop(None, [])
-        ]
+        reports = found.pop(None, [])
         if VIEW in found:
             rows = unpack_parcels(found.pop(VIEW))
             values = [
@@ -218,8 +232,7 @@ class JoinedHere:
             for row, weight in zip(keys, rows[WEIGHT].to_pylist(), strict=True):
                 self.groups[plain(row)] += weight
         assert not found
-        for side in self.sides:
-            side.commit(epoch, uuid, reports[0] if reports else None)
+        return [msgspec.json.decode(report.content, type=JoinReport) for report in reports]
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
