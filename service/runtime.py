@@ -50,8 +50,7 @@ from service.paths import try_discard
 from service.problems import Problem
 from service.request_counts import RequestCounts
 from service.settings import Settings
-from service.sql.queue import SqlQueue
-from service.sql.workers import SqlWorkers
+from service.sql.answering import SqlAnswers
 from service.supervision.evolving import Evolver
 from service.supervision.jobs import JobCatalog, make_unknown_job
 from service.supervision.lags import Lags
@@ -107,8 +106,7 @@ class Runtime:
         self.samples = Samples(settings.connections, self._broker_reads)
         self.request_counts = RequestCounts()
         self.stream_slots = StreamSlots(settings.capacity.followers)
-        self.sql_queue = SqlQueue()
-        self.sql_workers = SqlWorkers(paths.data)
+        self.sql_answers = SqlAnswers(paths.data)
         self._lock = threading.Lock()
         # A job that is created while one of its name is deleted begins after that.
         self._changing = threading.Lock()
@@ -131,7 +129,7 @@ class Runtime:
         else:
             self._follower.start()
         self.lags.start()
-        loop.call_soon_threadsafe(self.sql_workers.warm)
+        loop.call_soon_threadsafe(self.sql_answers.workers.warm)
 
     def _start_leading(self) -> None:
         self.register.lead()
@@ -164,7 +162,7 @@ class Runtime:
             self._closed.wait(REGISTER_POLL_SECONDS)
 
     def close(self) -> None:
-        self.sql_workers.close()
+        self.sql_answers.workers.close()
         self.attempts.close()
         self._broker_reads.close()
         self.lags.close()

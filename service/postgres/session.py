@@ -417,15 +417,13 @@ class Session:
         return reply.parameters
 
     async def _answer_while_wanted(self, request: WorkerRequest) -> tuple[StatementReply, bytes]:
-        """Return the answer of a statement; give it up if it is cancelled or the client leaves."""
+        """Return the answer of a statement, unless it is cancelled; note it in the audit log."""
         self._renew_admission()
-        work = self._work = asyncio.create_task(self._answer_when_free(request))
-        left = asyncio.create_task(self._reader.left.wait())
+        runtime, leaving = self._places.runtime, self._reader.left.wait()
+        answer = runtime.sql_answers.answer(request, self.who, self.role, self.shared, leaving)
+        work = self._work = asyncio.create_task(answer)
         status, reads = 422, []
         try:
-            await asyncio.wait((work, left), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                raise ConnectionResetError
             reply, body = await work
             status, reads = 200, list(reply.epochs)
             return reply, body
@@ -434,18 +432,11 @@ class Session:
                 raise PgError("57014", "the statement was cancelled by its user") from None
             raise
         finally:
-            left.cancel()
             work.cancel()
             self._work = None
-            note = self._places.runtime.audit_log.note
             address = (self._writer.get_extra_info("peername") or ("",))[0]
             line = (self.who, self.role, "SQL", "postgres", status, address, reads)
-            await run_in_threadpool(note, *line)
-
-    async def _answer_when_free(self, request: WorkerRequest) -> tuple[StatementReply, bytes]:
-        runtime = self._places.runtime
-        async with runtime.sql_queue.hold(self.who, self.role, self.shared):
-            return await runtime.sql_workers.answer(request)
+            await run_in_threadpool(runtime.audit_log.note, *line)
 
     def _renew_admission(self) -> None:
         """Raise a PgError if the token was revoked, or the service is no longer open."""

@@ -261,10 +261,13 @@ CREATE MACRO current_role() AS '{user}';
 CREATE MACRO current_schema() AS 'public';
 CREATE MACRO current_schemas(implicit) AS
   CASE WHEN implicit THEN ['pg_catalog', 'public'] ELSE ['public'] END;
-CREATE MACRO current_setting(wanted) AS CASE lower(wanted) WHEN 'server_version_num' THEN '150000'
-  ELSE (SELECT max(setting) FROM pg_settings AS s WHERE lower(s.name) = lower(wanted)) END,
-  (wanted, missing_ok) AS CASE lower(wanted) WHEN 'server_version_num' THEN '150000'
-  ELSE (SELECT max(setting) FROM pg_settings AS s WHERE lower(s.name) = lower(wanted)) END;
+CREATE MACRO retally_setting(wanted) AS CASE lower(wanted)
+  WHEN 'server_version_num' THEN '150000' WHEN 'server_version' THEN '15.0'
+  WHEN 'search_path' THEN 'public' WHEN 'timezone' THEN 'UTC' WHEN 'datestyle' THEN 'ISO, MDY'
+  WHEN 'client_encoding' THEN 'UTF8' WHEN 'server_encoding' THEN 'UTF8'
+  WHEN 'standard_conforming_strings' THEN 'on' WHEN 'transaction_read_only' THEN 'on' END;
+CREATE MACRO current_setting(wanted) AS retally_setting(wanted),
+  (wanted, missing_ok) AS retally_setting(wanted);
 CREATE MACRO set_config(setting, value, of_transaction) AS value;
 CREATE MACRO pg_advisory_unlock_all() AS NULL;
 CREATE MACRO pg_backend_pid() AS 1;
@@ -301,6 +304,9 @@ CREATE MACRO col_description(relation, number) AS NULL::VARCHAR;
 CREATE MACRO quote_ident(given) AS
   CASE WHEN regexp_full_match(given, '[a-z_][a-z0-9_]*') THEN given
   ELSE '"' || replace(given, '"', '""') || '"' END;
+CREATE MACRO parse_ident(given) AS str_split(replace(given, '"', ''), '.');
+CREATE MACRO string_to_array(given, separator) AS TABLE
+  SELECT str_split(given, separator) AS s;
 CREATE MACRO array_upper(list, dimension) AS len(list);
 CREATE MACRO array_lower(list, dimension) AS CASE WHEN len(list) > 0 THEN 1 END;
 CREATE MACRO to_regclass(given) AS (

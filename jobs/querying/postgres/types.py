@@ -21,6 +21,7 @@ from typing import Any
 from uuid import UUID
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from jobs.querying.json_answers import render_column
@@ -51,6 +52,10 @@ def _write_float(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     return repr(value) if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+def _write_float4(value: float) -> str:
+    return _write_float(float(str(np.float32(value))))  # the shortest text that is this number
 
 
 def _write_zoned(value: dt.datetime) -> str:
@@ -152,7 +157,7 @@ _TYPES = [
     _make_fixed(21, 1005, "int2", ">h", str),
     _make_fixed(23, 1007, "int4", ">i", str),
     _make_fixed(20, 1016, "int8", ">q", str),
-    _make_fixed(700, 1021, "float4", ">f", _write_float),
+    _make_fixed(700, 1021, "float4", ">f", _write_float4),
     _make_fixed(701, 1022, "float8", ">d", _write_float),
     PgType(1700, 1231, "numeric", -1, lambda value: f"{value:f}", _pack_numeric, _unpack_numeric),
     _make_textual(25, 1009, "text"),
@@ -245,11 +250,6 @@ class PgColumn:
             return [None if value is None else json.dumps(value) for value in values]
         if pa.types.is_timestamp(self._arrow) and self._arrow.unit != "us":
             column = column.cast(pa.timestamp("us", self._arrow.tz), safe=False)
-        elif pa.types.is_float32(self._arrow):  # the shortest text that is this number
-            return [
-                None if value is None else float(value)
-                for value in column.cast(pa.string()).to_pylist()
-            ]
         values = column.to_pylist()
         return list(map(_to_decimal, values)) if self._type is _NUMERIC else values
 

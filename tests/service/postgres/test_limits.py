@@ -1,15 +1,15 @@
-"""Limits of time and memory of a connection, with workers that answer what the test wants."""
+"""Limits of time and memory of a connection, with answers that the test wants."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -17,21 +17,28 @@ from schemas import limits
 from schemas.process.postgres import pack_message
 from schemas.process.statements import StatementReply, WorkerRequest
 from service.access.requirements import Access
-from service.access.tokens import Tokens
+from service.access.tokens import Role, Tokens
 from service.postgres.server import PostgresServer
 from service.runtime import Runtime
-from service.sql.queue import SqlQueue
 from tests.support.service.postgres import find_code, frame, frame_startup
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Workers:
+class Answers:
     """Answers every statement with rows of one MiB."""
 
     count = 32
 
-    async def answer(self, request: WorkerRequest) -> tuple[StatementReply, bytes]:
+    async def answer(
+        self,
+        request: WorkerRequest,
+        name: str,
+        role: Role,
+        shared: bool,
+        leaving: Coroutine[Any, Any, object],
+    ) -> tuple[StatementReply, bytes]:
+        leaving.close()
         row = pack_message(b"D", struct.pack(">hi", 1, 2**20) + bytes(2**20))
         head = pack_message(b"T", struct.pack(">h", 0))
         return StatementReply("answered", count=self.count), head + row * self.count
@@ -59,8 +66,7 @@ async def listen(home: Path) -> AsyncIterator[Listening]:
     runtime = SimpleNamespace(
         access=Access(Tokens(home / "tokens.json"), "127.0.0.1"),
         audit_log=SimpleNamespace(note=lambda *_: None),
-        sql_queue=SqlQueue(),
-        sql_workers=Workers(),
+        sql_answers=Answers(),
     )
     listener = socket.create_server(("127.0.0.1", 0))
     server = PostgresServer(cast(Runtime, runtime), listener)
