@@ -109,9 +109,10 @@ POSTGRES_MESSAGE_BYTES_MAX = 1024 * 1024
 POSTGRES_MESSAGE_SECONDS_MAX = 30.0
 POSTGRES_IDLE_SECONDS_MAX = 3600.0
 POSTGRES_STALL_SECONDS_MAX = 60.0  # of a client that takes nothing of its answer
-# pgjdbc keeps 256 prepared statements.
+# Of a connection: prepared statements, or cursors (pgjdbc keeps 256); and the bytes of their texts
+# and parameters.
 POSTGRES_STATEMENTS_MAX = 300
-POSTGRES_PORTALS_MAX = 32
+POSTGRES_KEPT_BYTES_MAX = 4 * 1024 * 1024
 POSTGRES_SETTINGS_MAX = 100
 # Answers that clients have not read yet, of all connections.
 POSTGRES_HELD_BYTES_MAX = 256 * 1024 * 1024

@@ -42,7 +42,7 @@ _OTHERS = {
     "lc_ctype": "C",
     "statement_timeout": f"{limits.SQL_SECONDS_MAX:g}s",
 }
-_HEAD = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*(?:[^*]|\*(?!/))*\*/)*([A-Za-z]+)\b\s*")
+_HEAD = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*(?:[^*]|\*(?!/))*\*/)*(?:([A-Za-z]+)\b\s*|$)?")
 _SPLIT = re.compile(
     r"'(?:[^']|'')*'?|\"[^\"]*\"?|--[^\n]*|/\*(?:[^*]|\*(?!/))*(?:\*/)?"
     r"|\$\$(?:[^$]|\$(?!\$))*(?:\$\$)?|[^;'\"/$-]+|.",
@@ -91,9 +91,21 @@ def split_statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def find_word(sql: str) -> tuple[str, int]:
-    """Return the first word of a statement in capitals, and where the rest begins; or ""."""
+    """Return the first word of a statement in capitals, or "", and where the rest begins."""
     found = _HEAD.match(sql)
-    return ("", 0) if found is None else (found[1].upper(), found.end())
+    assert found is not None  # it matches nothing, too
+    return (found[1] or "").upper(), found.end()
+
+
+def is_blank(sql: str) -> bool:
+    """Return whether a statement has spaces and comments only."""
+    word, at = find_word(sql)
+    return not word and at == len(sql)
+
+
+def read_name(written: str) -> str:
+    """Return a name as it is known: in small letters, unless it has quotes."""
+    return written[1:-1] if written.startswith('"') else written.lower()
 
 
 def read_cursor(sql: str) -> Cursor | None:
@@ -102,14 +114,14 @@ def read_cursor(sql: str) -> Cursor | None:
     if word not in _CURSOR_WORDS:
         return None
     if word == "CLOSE":
-        name = sql[at:].strip().strip('"')
-        return Cursor(word, "" if name.upper() == "ALL" else name)
+        name = sql[at:].strip()
+        return Cursor(word, "" if name.upper() == "ALL" else read_name(name))
     if word == "DECLARE" and (found := _CURSOR.match(sql, at)) is not None:
         holds = (found[2] or "").upper().startswith("WITH ")
-        return Cursor(word, found[1].strip('"'), found.end(), holds=holds)
+        return Cursor(word, read_name(found[1]), found.end(), holds=holds)
     if word == "FETCH" and (found := _FETCH.match(sql, at)) is not None:
         number = (found[1] or "1").upper().replace("NEXT", "1").replace("ALL", "0")
-        return Cursor(word, found[2].strip('"'), rows=int(number))
+        return Cursor(word, read_name(found[2]), rows=int(number))
     raise PgError("0A000", f"{word} is possible as DECLARE name CURSOR FOR, FETCH n FROM name")
 
 

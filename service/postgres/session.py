@@ -14,6 +14,7 @@ import logging
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
+from sys import getsizeof
 
 from fastapi.concurrency import run_in_threadpool
 
@@ -28,7 +29,9 @@ from service.postgres.commands import (
     Cursor,
     Done,
     find_word,
+    is_blank,
     read_cursor,
+    read_name,
     split_statements,
 )
 from service.postgres.messages import Content, PgError, make_violation
@@ -49,6 +52,10 @@ class Prepared:
     sql: str
     types: tuple[int, ...] = ()
 
+    @property
+    def size(self) -> int:
+        return getsizeof(self.sql)
+
 
 @dataclass(slots=True)
 class Portal:
@@ -62,6 +69,10 @@ class Portal:
     rows: bytes = b""
     at: int = 0  # what of the rows is sent
     left: int = 0  # rows that are not
+
+    @property
+    def size(self) -> int:
+        return getsizeof(self.sql) + sum(len(value or b"") for value in self.call.values or ())
 
 
 class PeerReader(asyncio.StreamReader):
@@ -251,9 +262,6 @@ class Session:
                 raise make_violation("the message is of no known kind")
 
     async def _answer_query(self, portal: Portal) -> None:
-        if not find_word(portal.sql)[0] and not portal.sql.strip(" \t\r\n(;"):
-            self._writer.write(messages.EMPTY_QUERY)
-            return
         try:
             await self._execute(portal, 0, describes=True)
         finally:
@@ -266,8 +274,9 @@ class Session:
         statements = [each for _, each in split_statements(sql)]
         if len(statements) > 1:
             raise PgError("42601", "a prepared statement is one statement")
-        _require_room(self._prepared, name, limits.POSTGRES_STATEMENTS_MAX, "statements")
-        self._prepared[name] = Prepared(statements[0], types)
+        prepared = Prepared(statements[0], types)
+        self._require_room(prepared, len(self._prepared.keys() | {name}))
+        self._prepared[name] = prepared
         self._writer.write(messages.PARSE_COMPLETE)
 
     def _bind(self, content: Content) -> None:
@@ -303,13 +312,10 @@ class Session:
 
     async def _execute(self, portal: Portal, count: int, *, describes: bool = False) -> None:
         """Send the next `count` rows of a statement, or all; do what a command says."""
-        if not portal.sql.strip():
+        if is_blank(portal.sql):
             self._writer.write(messages.EMPTY_QUERY)
             return
-        word, _ = find_word(portal.sql)
-        done = self._commands.answer(portal.sql)
-        if word == "DEALLOCATE":
-            done = self._deallocate(portal.sql)
+        done = self._commands.answer(portal.sql) or self._deallocate(portal.sql)
         if done is None and (cursor := read_cursor(portal.sql)) is not None:
             await self._answer_cursor(portal, cursor, describes)
         elif done is None:
@@ -326,12 +332,14 @@ class Session:
                 self._writer.write((head if describes else b"") + row)
             self._writer.write(messages.pack_complete(done.tag))
 
-    def _deallocate(self, sql: str) -> Done:
-        name = sql.rsplit(maxsplit=1)[-1].strip('";')
+    def _deallocate(self, sql: str) -> Done | None:
+        if find_word(sql)[0] != "DEALLOCATE":
+            return None
+        name = sql.rsplit(maxsplit=1)[-1]
         if name.upper() == "ALL":
             self._prepared.clear()
         else:
-            self._prepared.pop(name, None)
+            self._prepared.pop(read_name(name), None)
         return Done("DEALLOCATE")
 
     async def _answer_cursor(self, portal: Portal, cursor: Cursor, describes: bool) -> None:
@@ -383,8 +391,14 @@ class Session:
     def _add_portal(self, name: str, portal: Portal) -> None:
         if name in self._portals:
             raise PgError("42P03", f"there is a cursor {name!r} already")
-        _require_room(self._portals, name, limits.POSTGRES_PORTALS_MAX, "cursors")
+        self._require_room(portal, len(self._portals) + 1)
         self._portals[name] = portal
+
+    def _require_room(self, added: Prepared | Portal, count: int) -> None:
+        """Raise a PgError if there are too many statements or cursors, or too large ones."""
+        size = sum(each.size for each in (*self._prepared.values(), *self._portals.values(), added))
+        if count > limits.POSTGRES_STATEMENTS_MAX or size > limits.POSTGRES_KEPT_BYTES_MAX:
+            raise PgError("53400", "the connection keeps too many statements; close some")
 
     def _drop_portal(self, name: str) -> None:
         portal = self._portals.pop(name, None)
@@ -452,13 +466,6 @@ def _require_short(text: str) -> str:
 
 def _wants_rows(sql: str) -> bool:
     """Return whether a worker answers a statement; one that changes nothing may be tried."""
-    return (
-        bool(sql.strip()) and Commands().answer(sql) is None and find_word(sql)[0] != "DEALLOCATE"
-    )
-
-
-def _require_room(
-    held: dict[str, Prepared] | dict[str, Portal], name: str, most: int, what: str
-) -> None:
-    if name not in held and len(held) >= most:
-        raise PgError("53400", f"a connection has at most {most} {what}; close some")
+    if is_blank(sql) or find_word(sql)[0] == "DEALLOCATE":
+        return False
+    return Commands().answer(sql) is None

@@ -156,7 +156,11 @@ def test_what_follows_a_mistake_is_skipped_until_sync(served: Served) -> None:
         found = wire.receive_until(b"Z")
         assert [kind for kind, _ in found] == [b"E", b"Z"] and find_code(found) == "26000"
         assert [kind for kind, _ in wire.query("SELECT 1")] == [b"T", b"D", b"C", b"Z"]
-        assert [kind for kind, _ in wire.query(" ; ")] == [b"I", b"Z"]
+        for empty in ("", " ; ", "-- nothing", "/* nothing */ ;\n"):
+            assert [kind for kind, _ in wire.query(empty)] == [b"I", b"Z"]
+        assert find_code(wire.query("BEGIN; DECLARE C CURSOR FOR SELECT 1; FETCH c; CLOSE c")) == ""
+        assert find_code(wire.query('DECLARE "C" CURSOR FOR SELECT 1; FETCH c')) == "34000"
+        assert find_code(wire.query("/* no more */ ROLLBACK")) == ""
 
 
 def test_what_a_connection_keeps_is_bounded(served: Served) -> None:
@@ -164,6 +168,15 @@ def test_what_a_connection_keeps_is_bounded(served: Served) -> None:
         wire.start()
         for number in range(limits.POSTGRES_STATEMENTS_MAX + 1):
             wire.send(frame(b"P", b"s%d\0SELECT 1\0\0\0" % number))
+        wire.send(frame(b"S"))
+        assert find_code(wire.receive_until(b"Z")) == "53400"
+        wire.send(frame(b"Q", b"DEALLOCATE ALL\0"))
+        wire.receive_until(b"Z")
+        value = struct.pack(">i", 900_000) + b"x" * 900_000
+        wire.send(frame(b"P", b"s\0SELECT $1\0\0\0"))
+        for number in range(5):
+            bind = b"p%d\0s\0" % number + struct.pack(">hh", 0, 1) + value + bytes(2)
+            wire.send(frame(b"B", bind))
         wire.send(frame(b"S"))
         assert find_code(wire.receive_until(b"Z")) == "53400"
         long = "SELECT '" + "x" * limits.QUERY_CHARACTERS_MAX + "'"
