@@ -46,6 +46,7 @@ def require_same_table(wanted: str, found: str) -> None:
 
 def find_oldest_epoch(live_table: LiveTable) -> int:
     """Return the oldest epoch whose results are available."""
-    return at_newest(
-        live_table.paths.table, lambda table: find_complete_since(table, 0, results=True)
-    )
+    with raise_problems():
+        return at_newest(
+            live_table.paths.table, lambda table: find_complete_since(table, 0, results=True)
+        )
