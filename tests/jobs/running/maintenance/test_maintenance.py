@@ -380,7 +380,7 @@ def test_readers_name_the_oldest_epoch_there_is(aged: MaintainedJob) -> None:
     reader = TableReader.open(aged.place)
     assert {change.epoch for change in reader.changes()} == {8, 9, 10}
     for epoch in (0, 3, 6):
-        with pytest.raises(HistoryGone, match="can be read is 10$"):
+        with pytest.raises(HistoryGone, match=r"can be read is 10$"):
             reader.results(epoch)
     # The rows of this table count no changelog rows, so no change leads back from the newest.
     assert reader.newest.epoch == 10
