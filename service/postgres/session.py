@@ -115,9 +115,9 @@ class Session:
             if signed_in:
                 await self._answer_messages()
         except PgError as error:
-            self._writer.write(error.pack())
+            self._write_last(error)
         except TimeoutError:
-            self._writer.write(PgError("57P05", "no message came in time", fatal=True).pack())
+            self._write_last(PgError("57P05", "no message came in time", fatal=True))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -127,11 +127,18 @@ class Session:
 
     def end(self) -> None:
         """End the connection, because the service ends or others need the place."""
-        reason = "the connection is ended by the service"
-        with suppress(OSError, RuntimeError):
-            self._writer.write(PgError("57P01", reason, fatal=True).pack())
+        self._write_last(PgError("57P01", "the connection is ended by the service", fatal=True))
         self._writer.close()
         self._reader.left.set()
+
+    def _write(self, data: bytes) -> None:
+        if self._writer.is_closing():  # uvloop's transport raises RuntimeError
+            raise ConnectionResetError
+        self._writer.write(data)
+
+    def _write_last(self, error: PgError) -> None:
+        with suppress(ConnectionError):
+            self._write(error.pack())
 
     def abort(self) -> None:
         self._writer.transport.abort()
@@ -149,7 +156,7 @@ class Session:
         for _ in range(_NEGOTIATIONS_MAX):
             if code not in (messages.SSL_REQUEST, messages.GSS_REQUEST):
                 break
-            self._writer.write(b"N")
+            self._write(b"N")
             code, content = await messages.read_startup(self._reader)
         if code == messages.CANCEL_REQUEST:
             key = Content(content)
@@ -159,13 +166,13 @@ class Session:
             raise PgError("0A000", "the protocol's version is not 3", fatal=True)
         options = self._read_options(Content(content))
         if code != messages.VERSION_3 or options:
-            self._writer.write(messages.pack_versions(options))
+            self._write(messages.pack_versions(options))
         await self._sign_in()
         self._places.admit(self)
-        self._writer.write(messages.AUTHENTICATION_OK)
+        self._write(messages.AUTHENTICATION_OK)
         for name, value in {**REPORTED, "session_authorization": self._user}.items():
-            self._writer.write(messages.pack_status(name, value))
-        self._writer.write(messages.pack_key(*self.key) + messages.pack_ready("I"))
+            self._write(messages.pack_status(name, value))
+        self._write(messages.pack_key(*self.key) + messages.pack_ready("I"))
         return True
 
     def _read_options(self, content: Content) -> list[str]:
@@ -188,7 +195,7 @@ class Session:
         if access.admits_everybody():
             self.who, self.role, self.shared = "local", Role.ADMIN, True
             return
-        self._writer.write(messages.PASSWORD_WANTED)
+        self._write(messages.PASSWORD_WANTED)
         answer = await messages.read_message(self._reader, limits.POSTGRES_STARTUP_BYTES_MAX)
         if answer.kind != b"p":
             raise make_violation("a password is wanted")
@@ -214,14 +221,14 @@ class Session:
                 if error.fatal:
                     raise
                 self._commands.fail()
-                self._writer.write(error.pack())
+                self._write(error.pack())
                 skips = kind != b"Q"
             if kind in (b"S", b"Q"):
                 skips = False
                 if self._commands.status == "I":
                     for name in [each for each, at in self._portals.items() if not at.holds]:
                         self._drop_portal(name)
-                self._writer.write(messages.pack_ready(self._commands.status))
+                self._write(messages.pack_ready(self._commands.status))
             await self._drain()
 
     async def _drain(self) -> None:
@@ -253,7 +260,7 @@ class Session:
                     self._prepared.pop(name, None)
                 else:
                     self._drop_portal(name)
-                self._writer.write(messages.CLOSE_COMPLETE)
+                self._write(messages.CLOSE_COMPLETE)
             case b"S" | b"H":
                 pass
             case b"F" | b"d" | b"c" | b"f":
@@ -277,7 +284,7 @@ class Session:
         prepared = Prepared(statements[0], types)
         self._require_room(prepared, len(self._prepared.keys() | {name}))
         self._prepared[name] = prepared
-        self._writer.write(messages.PARSE_COMPLETE)
+        self._write(messages.PARSE_COMPLETE)
 
     def _bind(self, content: Content) -> None:
         name = content.text()
@@ -286,7 +293,7 @@ class Session:
         call = PostgresCall(self._user, prepared.types, values, value_formats, formats)
         self._drop_portal(name)
         self._add_portal(name, Portal(prepared.sql, call))
-        self._writer.write(messages.BIND_COMPLETE)
+        self._write(messages.BIND_COMPLETE)
 
     async def _describe(self, which: bytes, name: str) -> None:
         if which == b"P":
@@ -307,13 +314,13 @@ class Session:
             head = portal.head
         if which == b"S":
             self._prepared[name] = Prepared(portal.sql, tuple(found))
-            self._writer.write(messages.pack_parameters(found))
-        self._writer.write(head)
+            self._write(messages.pack_parameters(found))
+        self._write(head)
 
     async def _execute(self, portal: Portal, count: int, *, describes: bool = False) -> None:
         """Send the next `count` rows of a statement, or all; do what a command says."""
         if is_blank(portal.sql):
-            self._writer.write(messages.EMPTY_QUERY)
+            self._write(messages.EMPTY_QUERY)
             return
         done = self._commands.answer(portal.sql) or self._deallocate(portal.sql)
         if done is None and (cursor := read_cursor(portal.sql)) is not None:
@@ -321,16 +328,16 @@ class Session:
         elif done is None:
             await self._run(portal)
             if describes:
-                self._writer.write(portal.head)
+                self._write(portal.head)
             sent = await self._send_rows(portal, count)
             is_complete = not portal.left
             tag = messages.pack_complete(f"SELECT {sent}")
-            self._writer.write(tag if is_complete else messages.SUSPENDED)
+            self._write(tag if is_complete else messages.SUSPENDED)
         else:
             if done.shown is not None:
                 head, row = messages.pack_text_row(*done.shown)
-                self._writer.write((head if describes else b"") + row)
-            self._writer.write(messages.pack_complete(done.tag))
+                self._write((head if describes else b"") + row)
+            self._write(messages.pack_complete(done.tag))
 
     def _deallocate(self, sql: str) -> Done | None:
         if find_word(sql)[0] != "DEALLOCATE":
@@ -357,9 +364,9 @@ class Session:
             fetched = self._find_portal(cursor.name)
             await self._run(fetched)
             if describes:
-                self._writer.write(fetched.head)
+                self._write(fetched.head)
             tag = f"FETCH {await self._send_rows(fetched, cursor.rows)}"
-        self._writer.write(messages.pack_complete(tag))
+        self._write(messages.pack_complete(tag))
 
     async def _send_rows(self, portal: Portal, count: int) -> int:
         """Send the next rows of an answer, or all; return how many they are."""
@@ -368,7 +375,7 @@ class Session:
             end, sent = messages.cut_rows(portal.rows, portal.at, count)
         while portal.at < end:
             until = min(portal.at + _SENT_AT_ONCE_BYTES, end)
-            self._writer.write(portal.rows[portal.at : until])
+            self._write(portal.rows[portal.at : until])
             portal.at = until
             await self._drain()
         portal.left -= sent

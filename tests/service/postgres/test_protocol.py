@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -255,3 +256,15 @@ def test_a_statement_that_reads_is_in_the_audit_log(guarded: Served) -> None:
         connection.execute("SELECT * FROM items AT EPOCH 1")
     last = (guarded.data / "service" / "trail-reads.log").read_text().splitlines()[-1]
     assert '"reads":["items AT EPOCH 1"]' in last and '"status":200' in last
+
+
+def test_the_service_ends_while_clients_are_there(tmp_path: Path) -> None:
+    with serve_items(tmp_path) as served, Wire(served) as idle, Wire(served) as busy:
+        idle.start()
+        busy.start()
+        busy.send(frame(b"Q", SLOW.encode() + b"\0"))
+        time.sleep(0.5)
+        began = time.monotonic()
+        assert served.stop() == 0
+        assert time.monotonic() - began < 10
+        assert b"C57P01" in idle.receive()[1] and idle.is_ended() and busy.is_ended()
