@@ -3,7 +3,7 @@
 
 -- The jobs. Their tables are registered in temp.main; a table at a moment is none of its own.
 CREATE VIEW retally_tables AS
-SELECT view_name AS name, CAST(md5_number_lower(view_name) % 2000000000 + 16384 AS BIGINT) AS oid
+SELECT view_name AS name, CAST(md5_number_lower(view_name) % 2000000000 + 16384 AS UINTEGER) AS oid
 FROM duckdb_views()
 WHERE database_name = 'temp' AND NOT internal AND NOT contains(view_name, ' ');
 
@@ -30,39 +30,41 @@ CREATE MACRO retally_type(written) AS CASE
     WHEN 'TIMESTAMP WITH TIME ZONE' THEN 1184 ELSE 25 END END;
 
 CREATE VIEW pg_namespace AS
-SELECT * FROM (VALUES (2200::BIGINT, 'public'), (11, 'pg_catalog'), (13000, 'information_schema'))
-  AS n(oid, nspname), (SELECT 10::BIGINT AS nspowner, NULL::VARCHAR[] AS nspacl);
+SELECT * FROM (VALUES (2200::UINTEGER, 'public'), (11, 'pg_catalog'), (13000, 'information_schema'))
+  AS n(oid, nspname), (SELECT 10::UINTEGER AS nspowner, NULL::VARCHAR[] AS nspacl);
 
 CREATE VIEW pg_class AS
-SELECT oid, name AS relname, 2200::BIGINT AS relnamespace, 0::BIGINT AS reltype,
-  0::BIGINT AS reloftype, 10::BIGINT AS relowner, 2::BIGINT AS relam, 0::BIGINT AS relfilenode,
-  0::BIGINT AS reltablespace, 0 AS relpages, -1::FLOAT AS reltuples, 0 AS relallvisible,
-  0::BIGINT AS reltoastrelid, false AS relhasindex, false AS relisshared, 'p' AS relpersistence,
+SELECT oid, name AS relname, 2200::UINTEGER AS relnamespace, 0::UINTEGER AS reltype,
+  0::UINTEGER AS reloftype, 10::UINTEGER AS relowner, 2::UINTEGER AS relam,
+  0::UINTEGER AS relfilenode,
+  0::UINTEGER AS reltablespace, 0 AS relpages, -1::FLOAT AS reltuples, 0 AS relallvisible,
+  0::UINTEGER AS reltoastrelid, false AS relhasindex, false AS relisshared, 'p' AS relpersistence,
   'r' AS relkind, (SELECT count(*) FROM retally_columns AS c WHERE c.oid = t.oid) AS relnatts,
   0 AS relchecks, false AS relhasrules, false AS relhastriggers, false AS relhassubclass,
   false AS relrowsecurity, false AS relforcerowsecurity, true AS relispopulated,
-  'd' AS relreplident, false AS relispartition, 0::BIGINT AS relrewrite, 0 AS relfrozenxid,
+  'd' AS relreplident, false AS relispartition, 0::UINTEGER AS relrewrite, 0 AS relfrozenxid,
   0 AS relminmxid, NULL::VARCHAR[] AS relacl, NULL::VARCHAR[] AS reloptions,
   NULL::VARCHAR AS relpartbound, false AS relhasoids
 FROM retally_tables AS t;
 
 CREATE VIEW pg_attribute AS
-SELECT oid AS attrelid, column_name AS attname, type::BIGINT AS atttypid, -1 AS attstattarget,
+SELECT oid AS attrelid, column_name AS attname, type::UINTEGER AS atttypid, -1 AS attstattarget,
   -1 AS attlen, number AS attnum, 0 AS attndims,
   CASE WHEN type = 1700 THEN digits * 65536 + scale + 4 ELSE -1 END AS atttypmod,
   false AS attnotnull, false AS atthasdef, false AS atthasmissing, '' AS attidentity,
   '' AS attgenerated, false AS attisdropped, true AS attislocal, 0 AS attinhcount,
-  0::BIGINT AS attcollation, 'p' AS attstorage, '' AS attcompression, NULL::VARCHAR[] AS attacl,
+  0::UINTEGER AS attcollation, 'p' AS attstorage, '' AS attcompression, NULL::VARCHAR[] AS attacl,
   NULL::VARCHAR[] AS attoptions, NULL::VARCHAR[] AS attfdwoptions
 FROM retally_columns;
 
 CREATE VIEW pg_type AS
-SELECT t.oid::BIGINT AS oid, t.typname, 11::BIGINT AS typnamespace, 10::BIGINT AS typowner,
+SELECT t.oid::UINTEGER AS oid, t.typname, 11::UINTEGER AS typnamespace, 10::UINTEGER AS typowner,
   t.typlen, t.typlen BETWEEN 1 AND 8 AS typbyval, 'b' AS typtype, t.typcategory,
-  false AS typispreferred, true AS typisdefined, ',' AS typdelim, 0::BIGINT AS typrelid,
-  t.typelem::BIGINT AS typelem, t.typarray::BIGINT AS typarray, '-' AS typinput, '-' AS typoutput,
+  false AS typispreferred, true AS typisdefined, ',' AS typdelim, 0::UINTEGER AS typrelid,
+  t.typelem::UINTEGER AS typelem, t.typarray::UINTEGER AS typarray, '-' AS typinput,
+  '-' AS typoutput,
   '-' AS typreceive, 'i' AS typalign, 'p' AS typstorage, false AS typnotnull,
-  0::BIGINT AS typbasetype, -1 AS typtypmod, 0 AS typndims, 0::BIGINT AS typcollation,
+  0::UINTEGER AS typbasetype, -1 AS typtypmod, 0 AS typndims, 0::UINTEGER AS typcollation,
   NULL::VARCHAR AS typdefault, NULL::VARCHAR[] AS typacl
 FROM (VALUES
   (16, 'bool', 1, 'B', 0, 1000), (17, 'bytea', -1, 'U', 0, 1001), (18, 'char', 1, 'Z', 0, 1002),
@@ -100,22 +102,22 @@ CREATE MACRO format_type(type, modifier) AS coalesce((
   FROM pg_type AS found WHERE found.oid = type), '???');
 
 CREATE VIEW pg_database AS
-SELECT 5::BIGINT AS oid, current_database() AS datname, 10::BIGINT AS datdba, 6 AS encoding,
+SELECT 5::UINTEGER AS oid, current_database() AS datname, 10::UINTEGER AS datdba, 6 AS encoding,
   'C' AS datcollate, 'C' AS datctype, false AS datistemplate, true AS datallowconn,
-  -1 AS datconnlimit, 1663::BIGINT AS dattablespace, NULL::VARCHAR[] AS datacl,
+  -1 AS datconnlimit, 1663::UINTEGER AS dattablespace, NULL::VARCHAR[] AS datacl,
   'c' AS datlocprovider, NULL::VARCHAR AS daticulocale, 0 AS datfrozenxid;
 
 CREATE VIEW pg_roles AS
-SELECT 10::BIGINT AS oid, current_user() AS rolname, false AS rolsuper, true AS rolinherit,
+SELECT 10::UINTEGER AS oid, current_user() AS rolname, false AS rolsuper, true AS rolinherit,
   false AS rolcreaterole, false AS rolcreatedb, true AS rolcanlogin, false AS rolreplication,
   -1 AS rolconnlimit, NULL::TIMESTAMPTZ AS rolvaliduntil, false AS rolbypassrls,
   NULL::VARCHAR[] AS rolconfig, '********' AS rolpassword;
 CREATE VIEW pg_user AS
 SELECT rolname AS usename, oid AS usesysid, false AS usecreatedb, false AS usesuper FROM pg_roles;
 CREATE VIEW pg_auth_members AS
-SELECT 0::BIGINT AS roleid, 0::BIGINT AS member, 0::BIGINT AS grantor, false AS admin_option
+SELECT 0::UINTEGER AS roleid, 0::UINTEGER AS member, 0::UINTEGER AS grantor, false AS admin_option
 WHERE false;
-CREATE VIEW pg_am AS SELECT 2::BIGINT AS oid, 'heap' AS amname, '-' AS amhandler, 't' AS amtype;
+CREATE VIEW pg_am AS SELECT 2::UINTEGER AS oid, 'heap' AS amname, '-' AS amhandler, 't' AS amtype;
 CREATE VIEW pg_settings AS
 SELECT name, setting, NULL::VARCHAR AS unit, 'retally' AS category, '' AS short_desc,
   'string' AS vartype, 'default' AS source, 'user' AS context, setting AS boot_val,
@@ -131,88 +133,91 @@ FROM retally_tables;
 
 -- Nothing of the kind is here.
 CREATE VIEW pg_index AS
-SELECT 0::BIGINT AS indexrelid, 0::BIGINT AS indrelid, 0 AS indnatts, 0 AS indnkeyatts,
+SELECT 0::UINTEGER AS indexrelid, 0::UINTEGER AS indrelid, 0 AS indnatts, 0 AS indnkeyatts,
   false AS indisunique, false AS indisprimary, false AS indisexclusion, false AS indimmediate,
   false AS indisclustered, false AS indisvalid, false AS indisreplident, false AS indisready,
-  false AS indislive, false AS indnullsnotdistinct, []::BIGINT[] AS indkey,
-  []::BIGINT[] AS indcollation, []::BIGINT[] AS indclass, []::BIGINT[] AS indoption,
+  false AS indislive, false AS indnullsnotdistinct, []::UINTEGER[] AS indkey,
+  []::UINTEGER[] AS indcollation, []::UINTEGER[] AS indclass, []::UINTEGER[] AS indoption,
   '' AS indexprs, '' AS indpred
 WHERE false;
 CREATE VIEW pg_constraint AS
-SELECT 0::BIGINT AS oid, '' AS conname, 0::BIGINT AS connamespace, '' AS contype,
-  false AS condeferrable, false AS condeferred, false AS convalidated, 0::BIGINT AS conrelid,
-  0::BIGINT AS contypid, 0::BIGINT AS conindid, 0::BIGINT AS conparentid, 0::BIGINT AS confrelid,
+SELECT 0::UINTEGER AS oid, '' AS conname, 0::UINTEGER AS connamespace, '' AS contype,
+  false AS condeferrable, false AS condeferred, false AS convalidated, 0::UINTEGER AS conrelid,
+  0::UINTEGER AS contypid, 0::UINTEGER AS conindid, 0::UINTEGER AS conparentid,
+  0::UINTEGER AS confrelid,
   '' AS confupdtype, '' AS confdeltype, '' AS confmatchtype, false AS conislocal,
-  0 AS coninhcount, false AS connoinherit, []::BIGINT[] AS conkey, []::BIGINT[] AS confkey,
+  0 AS coninhcount, false AS connoinherit, []::UINTEGER[] AS conkey, []::UINTEGER[] AS confkey,
   '' AS conbin
 WHERE false;
 CREATE VIEW pg_description AS
-SELECT 0::BIGINT AS objoid, 0::BIGINT AS classoid, 0 AS objsubid, '' AS description WHERE false;
+SELECT 0::UINTEGER AS objoid, 0::UINTEGER AS classoid, 0 AS objsubid, '' AS description WHERE false;
 CREATE VIEW pg_shdescription AS
-SELECT 0::BIGINT AS objoid, 0::BIGINT AS classoid, '' AS description WHERE false;
+SELECT 0::UINTEGER AS objoid, 0::UINTEGER AS classoid, '' AS description WHERE false;
 CREATE VIEW pg_attrdef AS
-SELECT 0::BIGINT AS oid, 0::BIGINT AS adrelid, 0 AS adnum, '' AS adbin WHERE false;
+SELECT 0::UINTEGER AS oid, 0::UINTEGER AS adrelid, 0 AS adnum, '' AS adbin WHERE false;
 CREATE VIEW pg_collation AS
-SELECT 0::BIGINT AS oid, '' AS collname, 0::BIGINT AS collnamespace, '' AS collprovider,
+SELECT 0::UINTEGER AS oid, '' AS collname, 0::UINTEGER AS collnamespace, '' AS collprovider,
   true AS collisdeterministic, '' AS collcollate, '' AS collctype
 WHERE false;
 CREATE VIEW pg_inherits AS
-SELECT 0::BIGINT AS inhrelid, 0::BIGINT AS inhparent, 0 AS inhseqno, false AS inhdetachpending
+SELECT 0::UINTEGER AS inhrelid, 0::UINTEGER AS inhparent, 0 AS inhseqno, false AS inhdetachpending
 WHERE false;
 CREATE VIEW pg_policy AS
-SELECT 0::BIGINT AS oid, '' AS polname, 0::BIGINT AS polrelid, '' AS polcmd,
-  false AS polpermissive, []::BIGINT[] AS polroles, '' AS polqual, '' AS polwithcheck
+SELECT 0::UINTEGER AS oid, '' AS polname, 0::UINTEGER AS polrelid, '' AS polcmd,
+  false AS polpermissive, []::UINTEGER[] AS polroles, '' AS polqual, '' AS polwithcheck
 WHERE false;
 CREATE VIEW pg_statistic_ext AS
-SELECT 0::BIGINT AS oid, 0::BIGINT AS stxrelid, '' AS stxname, 0::BIGINT AS stxnamespace,
-  ['']::VARCHAR[] AS stxkind, 0 AS stxstattarget, []::BIGINT[] AS stxkeys
+SELECT 0::UINTEGER AS oid, 0::UINTEGER AS stxrelid, '' AS stxname, 0::UINTEGER AS stxnamespace,
+  ['']::VARCHAR[] AS stxkind, 0 AS stxstattarget, []::UINTEGER[] AS stxkeys
 WHERE false;
 CREATE VIEW pg_publication AS
-SELECT 0::BIGINT AS oid, '' AS pubname, false AS puballtables WHERE false;
+SELECT 0::UINTEGER AS oid, '' AS pubname, false AS puballtables WHERE false;
 CREATE VIEW pg_publication_rel AS
-SELECT 0::BIGINT AS oid, 0::BIGINT AS prpubid, 0::BIGINT AS prrelid, '' AS prqual,
-  []::BIGINT[] AS prattrs
+SELECT 0::UINTEGER AS oid, 0::UINTEGER AS prpubid, 0::UINTEGER AS prrelid, '' AS prqual,
+  []::UINTEGER[] AS prattrs
 WHERE false;
 CREATE VIEW pg_publication_namespace AS
-SELECT 0::BIGINT AS oid, 0::BIGINT AS pnpubid, 0::BIGINT AS pnnspid WHERE false;
+SELECT 0::UINTEGER AS oid, 0::UINTEGER AS pnpubid, 0::UINTEGER AS pnnspid WHERE false;
 CREATE VIEW pg_trigger AS
-SELECT 0::BIGINT AS oid, 0::BIGINT AS tgrelid, '' AS tgname, 0::BIGINT AS tgfoid, '' AS tgenabled,
-  false AS tgisinternal, 0::BIGINT AS tgparentid, 0::BIGINT AS tgconstraint
+SELECT 0::UINTEGER AS oid, 0::UINTEGER AS tgrelid, '' AS tgname, 0::UINTEGER AS tgfoid,
+  '' AS tgenabled,
+  false AS tgisinternal, 0::UINTEGER AS tgparentid, 0::UINTEGER AS tgconstraint
 WHERE false;
 CREATE VIEW pg_rewrite AS
-SELECT 0::BIGINT AS oid, '' AS rulename, 0::BIGINT AS ev_class, '' AS ev_enabled WHERE false;
+SELECT 0::UINTEGER AS oid, '' AS rulename, 0::UINTEGER AS ev_class, '' AS ev_enabled WHERE false;
 CREATE VIEW pg_foreign_table AS
-SELECT 0::BIGINT AS ftrelid, 0::BIGINT AS ftserver, ['']::VARCHAR[] AS ftoptions WHERE false;
+SELECT 0::UINTEGER AS ftrelid, 0::UINTEGER AS ftserver, ['']::VARCHAR[] AS ftoptions WHERE false;
 CREATE VIEW pg_foreign_server AS
-SELECT 0::BIGINT AS oid, '' AS srvname, 0::BIGINT AS srvowner WHERE false;
+SELECT 0::UINTEGER AS oid, '' AS srvname, 0::UINTEGER AS srvowner WHERE false;
 CREATE VIEW pg_partitioned_table AS
-SELECT 0::BIGINT AS partrelid, '' AS partstrat WHERE false;
+SELECT 0::UINTEGER AS partrelid, '' AS partstrat WHERE false;
 CREATE VIEW pg_enum AS
-SELECT 0::BIGINT AS oid, 0::BIGINT AS enumtypid, 0 AS enumsortorder, '' AS enumlabel WHERE false;
+SELECT 0::UINTEGER AS oid, 0::UINTEGER AS enumtypid, 0 AS enumsortorder, '' AS enumlabel
+WHERE false;
 CREATE VIEW pg_range AS
-SELECT 0::BIGINT AS rngtypid, 0::BIGINT AS rngsubtype, 0::BIGINT AS rngmultitypid WHERE false;
+SELECT 0::UINTEGER AS rngtypid, 0::UINTEGER AS rngsubtype, 0::UINTEGER AS rngmultitypid WHERE false;
 CREATE VIEW pg_extension AS
-SELECT 0::BIGINT AS oid, '' AS extname, '' AS extversion, 0::BIGINT AS extnamespace WHERE false;
+SELECT 0::UINTEGER AS oid, '' AS extname, '' AS extversion, 0::UINTEGER AS extnamespace WHERE false;
 CREATE VIEW pg_sequence AS
-SELECT 0::BIGINT AS seqrelid, 0::BIGINT AS seqtypid, 0 AS seqstart, 0 AS seqincrement,
+SELECT 0::UINTEGER AS seqrelid, 0::UINTEGER AS seqtypid, 0 AS seqstart, 0 AS seqincrement,
   0 AS seqmax, 0 AS seqmin, 0 AS seqcache, false AS seqcycle
 WHERE false;
 CREATE VIEW pg_depend AS
-SELECT 0::BIGINT AS classid, 0::BIGINT AS objid, 0 AS objsubid, 0::BIGINT AS refclassid,
-  0::BIGINT AS refobjid, 0 AS refobjsubid, '' AS deptype
+SELECT 0::UINTEGER AS classid, 0::UINTEGER AS objid, 0 AS objsubid, 0::UINTEGER AS refclassid,
+  0::UINTEGER AS refobjid, 0 AS refobjsubid, '' AS deptype
 WHERE false;
 CREATE VIEW pg_proc AS
-SELECT 0::BIGINT AS oid, '' AS proname, 0::BIGINT AS pronamespace, '' AS prokind,
-  0::BIGINT AS prorettype, []::BIGINT[] AS proargtypes
+SELECT 0::UINTEGER AS oid, '' AS proname, 0::UINTEGER AS pronamespace, '' AS prokind,
+  0::UINTEGER AS prorettype, []::UINTEGER[] AS proargtypes
 WHERE false;
 CREATE VIEW pg_opclass AS
-SELECT 0::BIGINT AS oid, '' AS opcname, 0::BIGINT AS opcmethod, true AS opcdefault WHERE false;
-CREATE VIEW pg_language AS SELECT 0::BIGINT AS oid, '' AS lanname WHERE false;
+SELECT 0::UINTEGER AS oid, '' AS opcname, 0::UINTEGER AS opcmethod, true AS opcdefault WHERE false;
+CREATE VIEW pg_language AS SELECT 0::UINTEGER AS oid, '' AS lanname WHERE false;
 CREATE VIEW pg_matviews AS
 SELECT '' AS schemaname, '' AS matviewname, '' AS matviewowner, '' AS definition WHERE false;
 CREATE VIEW pg_views AS
 SELECT '' AS schemaname, '' AS viewname, '' AS viewowner, '' AS definition WHERE false;
-CREATE VIEW pg_locks AS SELECT '' AS locktype, 0::BIGINT AS relation, 0 AS pid WHERE false;
+CREATE VIEW pg_locks AS SELECT '' AS locktype, 0::UINTEGER AS relation, 0 AS pid WHERE false;
 CREATE VIEW pg_stat_activity AS
 SELECT 0 AS pid, '' AS datname, '' AS usename, '' AS state, '' AS query WHERE false;
 
@@ -313,11 +318,10 @@ CREATE MACRO to_regclass(given) AS (
   SELECT max(t.oid) FROM retally_tables AS t
   WHERE t.name = replace(regexp_replace(given, '^"?public"?[.]', ''), '"', ''));
 CREATE MACRO retally_oid(written) AS
-  coalesce(TRY_CAST(written AS BIGINT), to_regclass(written),
+  coalesce(TRY_CAST(written AS UINTEGER), to_regclass(written),
     CASE WHEN contains(written, 'pg_') THEN 0
     ELSE error('relation "' || written || '" does not exist') END);
 
-CREATE TYPE oid AS BIGINT;
 CREATE TYPE regclass AS VARCHAR;
 CREATE TYPE regtype AS VARCHAR;
 CREATE TYPE regproc AS VARCHAR;

@@ -200,7 +200,7 @@ _OF_ARROW = {
     pa.int16(): "int2",
     pa.uint16(): "int4",
     pa.int32(): "int4",
-    pa.uint32(): "int8",
+    pa.uint32(): "oid",  # the catalog has it; jobs have no such type
     pa.int64(): "int8",
     pa.uint64(): "numeric",
     pa.float32(): "float4",

@@ -7,6 +7,7 @@ DBT               the command dbt of an environment with dbt-postgres
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -104,6 +105,22 @@ def test_pgjdbc(served: Served, tmp_path: Path) -> None:
     read = [line.replace('"', "") for line in found[4:12]]  # its binary arrays have quotes
     assert read == ["b|2|1.50|2026-01-02|2|{1,2}|"] * 8
     assert found[12:] == ["0|", "1|", "2|", "3|", "4|", "25006"]
+
+
+def test_asyncpg(served: Served) -> None:
+    asyncpg = pytest.importorskip("asyncpg")
+
+    async def read() -> None:
+        connection = await asyncpg.connect(make_url(served))
+        found = await connection.fetch("SELECT name, [1, 2] FROM items WHERE total = $1::int", 2)
+        assert [tuple(row) for row in found] == [("b", [1, 2])]
+        async with connection.transaction():
+            numbers = connection.cursor("SELECT n FROM range(5) AS r(n)", prefetch=2)
+            assert [row["n"] async for row in numbers] == [0, 1, 2, 3, 4]
+        await connection.reset()
+        await connection.close()
+
+    asyncio.run(read())
 
 
 def test_duckdb(served: Served) -> None:
