@@ -34,7 +34,6 @@ from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import Kind, SqlType
 
 SERVICE_VARIABLE, TOKEN_VARIABLE = "RETALLY_SERVICE", "RETALLY_TOKEN"
-_PAGE_ROWS = 1_000
 SERVICE_DEFAULT = "http://127.0.0.1:8080"
 # How messages of the service spell what are options here.
 _OPTIONS = (

@@ -190,9 +190,6 @@ class JobClock:
 
         return [replace(each, empty=is_empty(each)) for each in holding]
 
-    def list_partitions(self) -> list[PartitionTime]:
-        return self.time.list_partitions()
-
     def _pass_time(self, *, epoch: bool = False) -> None:
         others = {name: group.others(self.now) for name, group in self._groups.items()}
         before = self._outcome

@@ -41,16 +41,6 @@ class Evolution:
     fixed: tuple[str, ...] = ()  # why reading the topic again is not enough: it is another job
     begins: bool = False  # group columns changed, so a new changelog begins
 
-    @property
-    def continues(self) -> bool:
-        """Whether the job can continue with its state."""
-        return not self.reasons and not self.fixed
-
-    @property
-    def replays(self) -> bool:
-        """Whether reading the topic again under the new query can replace the state."""
-        return not self.fixed
-
 
 @dataclass(frozen=True, slots=True)
 class Planned:

@@ -5,8 +5,8 @@
                                            (interval 5: 4, 9, 14, ...; lower ones are dropped),
                                            or the end of time
 
-Both emit the maximal watermark, the end of the input, once. The caller emits the results of a
-bundle first and then the watermark that ended it.
+The caller emits the results of a bundle first and then the watermark that ended it. Of an event
+clock this is also the maximal watermark, the end of the input, once.
 """
 
 from __future__ import annotations
@@ -39,13 +39,6 @@ class ProcessingTimeAssigner:
             return None
         self.current = mark
         return mark
-
-    def pass_watermark(self, time: int) -> int | None:
-        """Return the maximal input watermark, once; drop every other one."""
-        if time != WATERMARK_MAX or self.current == WATERMARK_MAX:
-            return None
-        self.current = time
-        return time
 
 
 class EventTimeAssigner:

@@ -142,11 +142,6 @@ class Publisher:
         return latencies
 
     @property
-    def backlog(self) -> int:
-        """The number of epochs sent and not yet published."""
-        return len(self._outstanding)
-
-    @property
     def failure(self) -> Fatal | None:
         return self._failure
 

@@ -11,15 +11,12 @@ from tests.support.examples import examples
 
 
 def test_processing_time_marks_of_flinks_own_test() -> None:
-    """Interval 100: records, an input watermark, the clock at 100 and at 200, then the end."""
+    """Interval 100: records, the clock at 100 and at 200."""
     assigner = ProcessingTimeAssigner(100)
     assert assigner.pass_time(0) is None  # a record asks as well
-    assert assigner.pass_watermark(2) is None
     assert assigner.pass_time(100) == 100
     assert assigner.pass_time(100) is None
     assert assigner.pass_time(200) == 200
-    assert assigner.pass_watermark(WATERMARK_MAX) == WATERMARK_MAX
-    assert assigner.pass_watermark(WATERMARK_MAX) is None
 
 
 def test_a_row_that_crosses_a_boundary_brings_the_mark_before_the_timer() -> None:

@@ -75,7 +75,7 @@ class Lived:
         """Time passes without data until it is true."""
         end = time.monotonic() + 20
         while not seen():
-            assert time.monotonic() < end, self.clock.list_partitions()
+            assert time.monotonic() < end, self.clock.time.list_partitions()
             time.sleep(0.005)
             self.clock.tick()
         return self.clock.snapshot()
@@ -153,7 +153,7 @@ def test_a_new_process_goes_on_where_the_row_stands_and_blames_nobody_for_the_pa
     job.restart()
     job.clock.tick()
     assert job.clock.time.watermark == output["combined"] == NOON - 1
-    assert not any(partition.idle for partition in job.clock.list_partitions())
+    assert not any(partition.idle for partition in job.clock.time.list_partitions())
     assert job.epoch(("t", 0, NOON - MINUTE))["event_time_max"]["t/0"] == NOON + MINUTE
 
 
