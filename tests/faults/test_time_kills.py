@@ -13,14 +13,14 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobs.edge.process.broker import Broker
+from tests.support.command.waiting import repeating
 from tests.support.faults.load import check_topic, newest_epoch
 from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import RunningJob, create_topic, produce
@@ -68,21 +68,11 @@ class History:
         self._began = time.monotonic()
         create_topic(brokers, topic, PARTITIONS)
 
-    @contextmanager
-    def going_on(self) -> Iterator[None]:
-        ended = threading.Event()
+    def going_on(self) -> AbstractContextManager[None]:
+        return repeating(self._feed)
 
-        def feed() -> None:
-            while not ended.wait(0.2):
-                produce(self._brokers, self._topic, [self._change() for _ in range(20)])
-
-        thread = threading.Thread(target=feed, name="load")
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+    def _feed(self) -> None:
+        produce(self._brokers, self._topic, [self._change() for _ in range(20)])
 
     def _change(self) -> tuple[int, bytes]:
         choice = self._dice.random()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,11 +15,10 @@ from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from schemas.limits import ATTEMPT_SECONDS_MAX, ATTEMPTS_WAITING_MAX, SPEC_BYTES_MAX
 from tests.support.jobs.running_job import produce
-from tests.support.service.served import Served, end_jobs, eventually
+from tests.support.service.served import Served, alive_while, end_jobs, eventually
 
 pytestmark = pytest.mark.broker
 
-ALIVE_SECONDS_MAX = 1.0
 LETTERS = "a" * 400
 # One match over eight million letters: more than a minute inside one call of Python's own.
 MANY = f"REPLACE(REPLACE(name, 'a', '{'a' * 100}'), 'a', '{'a' * 200}')"
@@ -61,18 +59,6 @@ def spec(topic: str, condition: str, **source: str) -> bytes:
 
 def preview(client: httpx.Client, body: bytes) -> httpx.Response:
     return client.post("/preview?sample=true", content=body, timeout=4 * ATTEMPT_SECONDS_MAX)
-
-
-def alive_while(served: Served, ask: Callable[[httpx.Client], httpx.Response]) -> httpx.Response:
-    """The answer to a question, while another client asks for the service's health."""
-    with ThreadPoolExecutor(1) as asking, served.client() as client, served.client() as other:
-        answer = asking.submit(ask, client)
-        while not answer.done():
-            began = time.monotonic()
-            assert other.get("/healthz").status_code == 200
-            assert time.monotonic() - began < ALIVE_SECONDS_MAX
-            time.sleep(0.01)
-        return answer.result()
 
 
 def attempts(served: Served) -> list[psutil.Process]:

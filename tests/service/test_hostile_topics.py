@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 import yaml
@@ -21,11 +20,10 @@ from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from retally import Refused
 from tests.support.jobs.running_job import produce
-from tests.support.service.served import Served, end_jobs
+from tests.support.service.served import Served, alive_while, end_jobs
 
 pytestmark = pytest.mark.broker
 
-ALIVE_SECONDS_MAX = 2.0
 ROW = {"type": "INSERT", "database": "d", "table": "t", "isDdl": False, "es": 1}
 NARROW = {**ROW, "data": [{"a": "1"}]}
 
@@ -49,18 +47,6 @@ def write(broker: Broker, topic: str, *values: bytes, **settings: Any) -> None:
     for value in values:
         producer.produce(topic, value)
     assert producer.flush(60) == 0
-
-
-def alive_while(served: Served, ask: Callable[[httpx.Client], httpx.Response]) -> httpx.Response:
-    """The answer to a question, while another client asks for the service's health."""
-    with ThreadPoolExecutor(1) as asking, served.client() as client, served.client() as other:
-        answer = asking.submit(ask, client)
-        while not answer.done():
-            began = time.monotonic()
-            assert other.get("/healthz").status_code == 200
-            assert time.monotonic() - began < ALIVE_SECONDS_MAX
-            time.sleep(0.01)
-        return answer.result()
 
 
 @pytest.mark.parametrize(

@@ -151,16 +151,10 @@ def as_parcel(plan: Plan, rows: list[Weighted]) -> Parcel:
 
 
 def run(made: FoldedTable, line: list[Any], cache: Path, rows: Parcel, uuid: str) -> FoldReport:
-    base = CommittedEpoch.of(line[-1])
+    recent = tuple(map(CommittedEpoch.of, line))
     task = FoldTask(
         made.plan,
-        CommittedState(
-            made.root,
-            cache,
-            base.stamp,
-            made.table.version,
-            tuple(map(CommittedEpoch.of, line)),
-        ),
+        CommittedState(made.root, cache, recent[-1].stamp, made.table.version, recent),
         EpochAttempt(made.newest.epoch + 1, uuid),
         made.rules,
     )

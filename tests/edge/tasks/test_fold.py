@@ -32,16 +32,10 @@ TTL_MS = 1_000
 
 def run_time(made: FoldedTable, line: list[EpochRow], cache: Path, release: bool) -> FoldReport:
     """The next epoch without data, in one task, as it would be before it is committed."""
-    base = CommittedEpoch.of(line[-1])
+    recent = tuple(map(CommittedEpoch.of, line))
     fold = FoldTask(
         made.plan,
-        CommittedState(
-            made.root,
-            cache,
-            base.stamp,
-            made.table.version,
-            tuple(map(CommittedEpoch.of, line)),
-        ),
+        CommittedState(made.root, cache, recent[-1].stamp, made.table.version, recent),
         EpochAttempt(made.newest.epoch + 1, "next"),
         made.rules,
         made.now_ms,

@@ -15,7 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from schemas import limits
 from schemas.spec.connections import load_connections
-from service.access import sessions
+from service.access import audit_log, sessions
+from service.access.audit_log import AuditLog
 from service.access.tokens import Role, Tokens, hash_secret
 from service.settings import Settings
 from tests.support.console.viewed import VIEWED, put_viewed
@@ -171,26 +172,21 @@ async def test_whoever_has_the_response_finds_its_line_in_the_audit_log(console:
     assert seen == [1, 2]
 
 
-def test_the_audit_log_is_bounded_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from service.access import audit_log
-
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AuditLog:
+    """An audit log with room for a few lines of each kind."""
     monkeypatch.setattr(audit_log, "AUDIT_LOG_BYTES_MAX", 300)
-    kept = audit_log.AuditLog(tmp_path / "trail.log")
+    return AuditLog(tmp_path / "trail.log")
+
+
+def test_the_audit_log_is_bounded_and_goes_on(kept: AuditLog, tmp_path: Path) -> None:
     for number in range(99):
         kept.note("a", Role.ADMIN, "PUT", f"/{number}", 200)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 8 * 450
     assert [line.path for line in kept.newest(20)] == [f"/{98 - n}" for n in range(20)]
 
 
-def test_a_viewer_s_lines_push_no_line_of_an_admin_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from service.access import audit_log
-
-    monkeypatch.setattr(audit_log, "AUDIT_LOG_BYTES_MAX", 300)
-    kept = audit_log.AuditLog(tmp_path / "trail.log")
+def test_a_viewer_s_lines_push_no_line_of_an_admin_out(kept: AuditLog) -> None:
     kept.note("boss", Role.ADMIN, "DELETE", "/v1/jobs/items", 204)
     for number in range(99):
         kept.note("eye", Role.VIEWER, "POST", f"/{number}", 403)
@@ -200,13 +196,7 @@ def test_a_viewer_s_lines_push_no_line_of_an_admin_out(
     assert found[-1].who == "boss"
 
 
-def test_lines_of_reads_push_no_line_of_a_change_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from service.access import audit_log
-
-    monkeypatch.setattr(audit_log, "AUDIT_LOG_BYTES_MAX", 300)
-    kept = audit_log.AuditLog(tmp_path / "trail.log")
+def test_lines_of_reads_push_no_line_of_a_change_out(kept: AuditLog) -> None:
     kept.note("boss", Role.ADMIN, "DELETE", "/v1/jobs/items", 204)
     for number in range(99):
         kept.note("boss", Role.ADMIN, "POST", "/v1/sql", 200, reads=[f"items{number}"])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import duckdb
 from kafka import KafkaProducer
 
 from jobs.edge.kafka.admin import KafkaAdmin
+from tests.support.command.waiting import repeating
 
 PARTITIONS = 4
 QUERY = "SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name"
@@ -43,22 +42,9 @@ class Shop:
         self.rejected += 1
         self._producer.flush()
 
-    @contextmanager
-    def feeding(self, changes: int, every_seconds: float) -> Iterator[None]:
+    def feeding(self, changes: int, every_seconds: float) -> AbstractContextManager[None]:
         """Send so many changes again and again until the block ends."""
-        ended = threading.Event()
-
-        def feed() -> None:
-            while not ended.wait(every_seconds):
-                self.feed(changes)
-
-        thread = threading.Thread(target=feed, name="load")
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+        return repeating(lambda: self.feed(changes), every_seconds)
 
     def close(self) -> None:
         self._producer.close()

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.support.command.warm_command import WarmCommand, warm_commands
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 START_SECONDS_MAX = 90
+ALIVE_SECONDS_MAX = 2.0  # for an answer about its health
 # No broker listens there: a started job waits for its broker, and holds its lock.
 NO_BROKER = "127.0.0.1:9"
 SPEC = """\
@@ -114,6 +116,18 @@ class Served:
     def stop(self) -> int:
         self.process.terminate()
         return self.process.wait(START_SECONDS_MAX)
+
+
+def alive_while(served: Served, ask: Callable[[httpx.Client], httpx.Response]) -> httpx.Response:
+    """Return the answer to a question; meanwhile another client reads the service's health."""
+    with ThreadPoolExecutor(1) as asking, served.client() as client, served.client() as other:
+        answer = asking.submit(ask, client)
+        while not answer.done():
+            began = time.monotonic()
+            assert other.get("/healthz").status_code == 200
+            assert time.monotonic() - began < ALIVE_SECONDS_MAX
+            time.sleep(0.01)
+        return answer.result()
 
 
 def end_jobs(data: Path) -> None:

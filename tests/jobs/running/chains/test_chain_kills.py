@@ -17,12 +17,13 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from jobs.edge.process.broker import Broker
+from tests.support.command.waiting import repeating
 from tests.support.faults.load import check_topic, newest_epoch
 from tests.support.faults.tally import FaultTally
 from tests.support.jobs.chain import jobs_on, message, totals
@@ -44,22 +45,12 @@ class Rows:
         self._began = time.monotonic()
         self.truth: Counter[tuple[str, int]] = Counter()  # name, minute of the window's start
 
-    @contextmanager
-    def coming(self) -> Iterator[None]:
-        ended = threading.Event()
+    def coming(self) -> AbstractContextManager[None]:
+        return repeating(self._feed)
 
-        def feed() -> None:
-            while not ended.wait(0.2):
-                now = (time.monotonic() - self._began) * EVENT_SECONDS_A_SECOND
-                produce(self._brokers, self._topic, self._changes(now))
-
-        thread = threading.Thread(target=feed, name="load")
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+    def _feed(self) -> None:
+        now = (time.monotonic() - self._began) * EVENT_SECONDS_A_SECOND
+        produce(self._brokers, self._topic, self._changes(now))
 
     def _changes(self, seconds: float) -> Iterator[tuple[int, bytes]]:
         for number in range(20):
