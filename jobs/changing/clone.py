@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from jobs.changing.rewind import build_changelog, find_target
 from jobs.changing.savepoint import create_savepoint
-from jobs.changing.stopped_job import has_other_buckets, unite_counters
+from jobs.changing.stopped_job import find_obstacle, unite_counters
 from jobs.core.job.cloning import clone_problems
 from jobs.core.job.views import JobInputs, fingerprints_of, reading_plan
 from jobs.core.plan.tree import Plan
@@ -69,8 +69,7 @@ def clone(
 
     Its table is below `tables`, or in the data directory.
     """
-    lock = WriterLock(new.lock, new.name)
-    try:
+    with WriterLock(new.lock, new.name):
         if new.has_table:
             raise CannotClone(f"job {new.name!r} exists already; choose another name")
         with _pin_epoch(paths, to) as target:
@@ -78,8 +77,6 @@ def clone(
             _check(paths, target, spec, views)
             beside = None if tables is None else tables / new.name
             return _build_clone(views, target, new, spec, beside)
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -95,13 +92,6 @@ def _pin_epoch(paths: JobDirectory, to: str | None) -> Iterator[Savepoint]:
             target = msgspec.structs.replace(found, name=name)
             write_savepoint(paths.home, target)
         failpoint("clone_pinned")
-        missing = [file.path for file in target.files if not (paths.table / file.path).exists()]
-        if missing:
-            raise CannotClone(
-                f"{len(missing)} files of the state of epoch {target.row.epoch} of job "
-                f"{paths.name!r} are gone, for example {missing[0]}; clone another epoch or "
-                "savepoint, or restore the files from a backup"
-            )
         yield target
 
 
@@ -112,16 +102,8 @@ def _check(
     wrong = clone_problems(spec, of)
     if wrong:
         raise CannotClone("; ".join(f"{key} {reason}" for key, reason in wrong.items()))
-    if target.row.plans != fingerprints_of(of):
-        raise CannotClone(
-            f"epoch {target.row.epoch} of job {paths.name!r} has another query or other column "
-            "types than the job has now; clone an epoch after the last evolve"
-        )
-    if has_other_buckets(target, views):
-        raise CannotClone(
-            f"epoch {target.row.epoch} of job {paths.name!r} has a view with other state.buckets "
-            "than the job has now; clone a later epoch"
-        )
+    if obstacle := find_obstacle(paths, target, fingerprints_of(of), views):
+        raise CannotClone(obstacle)
 
 
 def _build_clone(

@@ -139,8 +139,7 @@ def compare(paths: JobDirectory, spec: JobSpec) -> JobEvolution:
 
 def evolve(paths: JobDirectory, spec: JobSpec) -> Evolved:
     """Continue a stopped job's state under a spec; do nothing if it has these queries."""
-    lock = WriterLock(paths.lock, paths.name)
-    try:
+    with WriterLock(paths.lock, paths.name):
         job = JobToEvolve.open(paths)
         spec = spec.with_column_order(job.spec)
         found = job.compare(spec)  # raises for other buckets under the same queries
@@ -160,8 +159,6 @@ def evolve(paths: JobDirectory, spec: JobSpec) -> Evolved:
             own, source = plans_of(spec)[view.name], job.reader(view.source)
             states[view.name] = KeptState(source, own, view.found.sources)
         return Evolved(found, _Commit(job, spec, found.changed).write(states, job.newest))
-    finally:
-        lock.release()
 
 
 def prepare_replay(paths: JobDirectory, spec: JobSpec) -> Replay:
@@ -173,15 +170,13 @@ def prepare_replay(paths: JobDirectory, spec: JobSpec) -> Replay:
     spec = spec.with_column_order(job.spec)
     shadow, own = paths.shadow, _make_shadow_spec(job, spec)
     goal = job.newest.offsets if job.keeps_offsets(spec) else None
-    lock = WriterLock(shadow.lock, shadow.name)  # a start of the job does not discard it meanwhile
-    try:
+    # With the lock, a start of the job does not discard the shadow job meanwhile.
+    with WriterLock(shadow.lock, shadow.name):
         if shadow.has_table and not _continues(shadow, own, goal):
             discard_shadow(paths)
         if not shadow.has_table:
             _create_shadow(job, own)
         write_specs(own, shadow)
-    finally:
-        lock.release()
     return Replay(shadow, own, goal)
 
 
@@ -239,8 +234,7 @@ def _create_shadow(job: JobToEvolve, spec: JobSpec) -> None:
 
 def activate_replay(paths: JobDirectory, spec: JobSpec) -> Evolved:
     """Replace the state of a stopped job's changed views by that of its shadow job."""
-    lock = WriterLock(paths.lock, paths.name)
-    try:
+    with WriterLock(paths.lock, paths.name):
         job = JobToEvolve.open(paths)
         spec = spec.with_column_order(job.spec)
         found = job.compare(spec)
@@ -262,8 +256,6 @@ def activate_replay(paths: JobDirectory, spec: JobSpec) -> Evolved:
             name: ReplayedState(each, shared) for name, each in readers.items()
         }
         row = _Commit(job, spec, found.replayed).write(states, at, refusals)
-    finally:
-        lock.release()
     discard_shadow(paths)
     return Evolved(found, row)
 

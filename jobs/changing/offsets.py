@@ -44,8 +44,7 @@ def move_offsets(
 
     With `at`, raise CannotMove if the job is at another epoch.
     """
-    lock = WriterLock(paths.lock, paths.name)
-    try:
+    with WriterLock(paths.lock, paths.name):
         job = StoppedJob.open(paths)
         newest = job.newest
         if at is not None and newest.epoch != at:
@@ -61,8 +60,6 @@ def move_offsets(
         if wanted == newest.offsets:
             return Moved(newest, None)
         return Moved(newest, _commit(job, wanted))
-    finally:
-        lock.release()
 
 
 def _resolve_offsets(reader: TableReader, to: Offsets | None, admin: KafkaAdmin) -> Offsets:

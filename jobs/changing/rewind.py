@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from jobs.changing.savepoint import create_savepoint
-from jobs.changing.stopped_job import StoppedJob, has_other_buckets, unite_counters
+from jobs.changing.stopped_job import StoppedJob, find_obstacle, unite_counters
 from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.laws import well_formed
 from jobs.core.fold.state import Key
@@ -75,8 +75,7 @@ class Rewound:
 
 def rewind(paths: JobDirectory, to: str, admin: KafkaAdmin) -> Rewound:
     """Restore a stopped job to a savepoint's name or an epoch's number."""
-    lock = WriterLock(paths.lock, paths.name)
-    try:
+    with WriterLock(paths.lock, paths.name):
         job = StoppedJob.open(paths)
         target = find_target(paths, to)
         if target.row.epoch == job.newest.epoch:
@@ -85,8 +84,6 @@ def rewind(paths: JobDirectory, to: str, admin: KafkaAdmin) -> Rewound:
         kept = create_savepoint(paths)
         failpoint("rewind_kept")
         return Rewound(target.row, _commit(job, target), kept)
-    finally:
-        lock.release()
 
 
 # --- the target -------------------------------------------------------------------------------
@@ -147,28 +144,13 @@ def _list_state_files(handle: DeltaTable) -> list[LiveFile]:
 
 def _check(job: StoppedJob, target: Savepoint, admin: KafkaAdmin) -> None:
     """Refuse a target that the next start would refuse, before anything has changed."""
-    name, epoch, root = job.reader.paths.name, target.row.epoch, job.table.root
-    if target.row.plans != job.newest.plans:
-        raise CannotRewind(
-            f"epoch {epoch} of job {name!r} has another query or other column types than the job "
-            "has now; choose an epoch after the last evolve"
-        )
+    paths = job.reader.paths.at_view("")
+    if obstacle := find_obstacle(paths, target, job.newest.plans, job.views):
+        raise CannotRewind(obstacle)
     if target.row.counts.sources != job.newest.counts.sources:
         raise CannotRewind(
-            f"epoch {epoch} of job {name!r} has the rows of other topics than the job reads now; "
-            "choose an epoch after the last evolve"
-        )
-    missing = [file.path for file in target.files if not (root / file.path).exists()]
-    if missing:
-        raise CannotRewind(
-            f"{len(missing)} files of the state of epoch {epoch} of job {name!r} are gone, for "
-            f"example {missing[0]}; choose another epoch or savepoint, or restore the files from a "
-            "backup"
-        )
-    if has_other_buckets(target, job.views):
-        raise CannotRewind(
-            f"epoch {epoch} of job {name!r} has a view with other state.buckets than the job has "
-            "now; choose a later epoch"
+            f"epoch {target.row.epoch} of job {paths.name!r} has the rows of other topics than the "
+            "job reads now; choose an epoch after the last evolve"
         )
     identities = find_topics(admin, job.reader.spec.topics)
     check_starts(admin, target.row.offsets, target.row.topics, identities)

@@ -50,7 +50,34 @@ def unite_counters(row: EpochRow, counters: Mapping[str, Mapping[str, Any]]) -> 
     return sum_views(counters) | {VIEWS: shares}
 
 
-def has_other_buckets(target: Savepoint, views: Mapping[str, TableReader]) -> bool:
+def find_obstacle(
+    paths: JobDirectory,
+    target: Savepoint,
+    plans: Mapping[str, str],
+    views: Mapping[str, TableReader],
+) -> str | None:
+    """Return why a job with these plans cannot have the state of an epoch, if so."""
+    whose = f"epoch {target.row.epoch} of job {paths.name!r}"
+    if target.row.plans != plans:
+        return (
+            f"{whose} has another query or other column types than the job has now; choose an "
+            "epoch after the last evolve"
+        )
+    missing = [file.path for file in target.files if not (paths.table / file.path).exists()]
+    if missing:
+        return (
+            f"{len(missing)} files of the state of {whose} are gone, for example {missing[0]}; "
+            "choose another epoch or savepoint, or restore the files from a backup"
+        )
+    if _has_other_buckets(target, views):
+        return (
+            f"{whose} has a view with other state.buckets than the job has now; choose a later "
+            "epoch"
+        )
+    return None
+
+
+def _has_other_buckets(target: Savepoint, views: Mapping[str, TableReader]) -> bool:
     """Return whether an epoch has state in other buckets than those of the views' specs.
 
     The row of a job with one query does not say how many buckets it has. Then its files do.

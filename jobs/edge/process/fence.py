@@ -11,6 +11,7 @@ import json
 import os
 import socket
 from pathlib import Path
+from typing import Self
 
 
 class OwnedElsewhere(Exception):
@@ -20,7 +21,7 @@ class OwnedElsewhere(Exception):
 
 
 class WriterLock:
-    """The lock of a job, held from construction until `release` or the end of the process."""
+    """The lock of a job, held from construction until `release`, or the end of `with`."""
 
     def __init__(self, path: Path, job: str) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -43,6 +44,12 @@ class WriterLock:
 
     def release(self) -> None:
         os.close(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 def _name_holder(note: bytes) -> str:
