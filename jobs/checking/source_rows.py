@@ -264,24 +264,26 @@ def find_missing_rows(rows: DataFrame, columns: Iterable[Column]) -> Doubts:
     counted = rows.groupBy(*(column.name for column in columns)).agg(
         F.sum(SIGN).alias(_TIMES), F.max(retracted_at).alias(POSITION)
     )
-    missing = counted.where(F.col(_TIMES) < 0).select(_TIMES, POSITION).persist()
-    total = -(missing.agg(F.sum(_TIMES)).collect()[0][0] or 0)
-    first = missing.orderBy(POSITION).limit(DOUBTFUL_KEYS_NAMED_MAX).collect() if total else []
-    missing.unpersist()
-    named = [f"{describe_position(row[POSITION])} retracts a row that is missing" for row in first]
-    return Doubts({"missing_rows": total} if total else {}, named)
+    missing = counted.where(F.col(_TIMES) < 0).select((-F.col(_TIMES)).alias(_TIMES), POSITION)
+    return _count_doubts(missing, "missing_rows", "retracts a row that is missing")
 
 
 def find_repeated_messages(rows: DataFrame) -> Doubts:
     """Return the messages that say the same as another one, so that their rows count twice."""
     said = rows.where(F.col(CONTENT).isNotNull()).groupBy(CONTENT)
     counted = said.agg(F.count("*").alias(_TIMES), F.max(POSITION).alias(POSITION))
-    again = counted.where(F.col(_TIMES) > 1).persist()
-    total = again.agg(F.sum(F.col(_TIMES) - 1)).collect()[0][0] or 0
-    first = again.orderBy(POSITION).limit(DOUBTFUL_KEYS_NAMED_MAX).collect() if total else []
-    again.unpersist()
-    named = [f"{describe_position(row[POSITION])} says what an earlier one does" for row in first]
-    return Doubts({"repeated_messages": total} if total else {}, named)
+    again = counted.where(F.col(_TIMES) > 1).select((F.col(_TIMES) - 1).alias(_TIMES), POSITION)
+    return _count_doubts(again, "repeated_messages", "says what an earlier one does")
+
+
+def _count_doubts(found: DataFrame, counter: str, what: str) -> Doubts:
+    """Return the sum of the times in these rows, and the first positions."""
+    found = found.persist()
+    total = found.agg(F.sum(_TIMES)).collect()[0][0] or 0
+    first = found.orderBy(POSITION).limit(DOUBTFUL_KEYS_NAMED_MAX).collect() if total else []
+    found.unpersist()
+    named = [f"{describe_position(row[POSITION])} {what}" for row in first]
+    return Doubts({counter: total} if total else {}, named)
 
 
 def project_rows(rows: DataFrame, plan: Plan) -> DataFrame:
