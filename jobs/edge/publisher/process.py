@@ -392,12 +392,6 @@ def main() -> int:
     return status
 
 
-if __name__ == "__main__":
-    code = main()
-    sys.stderr.flush()
-    os._exit(code)  # librdkafka's threads may still run, but all answers are written
-
-
 _PROGRESS_CONFIGURATION = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
 
 
@@ -468,3 +462,9 @@ class SinkTopicWriter:
             commit_ms=int(time.time() * 1_000) if committed is None else committed,
             key_columns=self._key_columns,
         )
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # librdkafka's threads may still run, but all answers are written
