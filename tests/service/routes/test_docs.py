@@ -63,7 +63,7 @@ def test_codes_in_the_document_are_codes() -> None:
 
 def test_every_code_that_is_raised_has_a_title_and_no_title_is_for_nothing() -> None:
     source = "".join(path.read_text() for path in (CHECKOUT / "service").rglob("*.py"))
-    raised = set(re.findall(r'Problem\(\s*"([a-z-]+)"', source))
+    raised = set(re.findall(r'(?:Problem|super\(\).__init__)\(\s*"([a-z-]+)"', source))
     raised |= set(re.findall(r'"((?:not-found|method-not-allowed|body-invalid))"', source))
     raised |= set(re.findall(r'"(key-invalid|parameter-invalid)"', source))
     assert raised == set(REFUSALS)
