@@ -10,7 +10,12 @@ import pandas
 import polars
 import pyarrow
 
-from retally.addresses import AsOf, Key, Offset, Spec
+from retally.addresses import (
+    AsOf,
+    Key,
+    Offset,
+    Spec,
+)
 from retally.documents import (
     AuditLogLine,
     DifferingGroup,
