@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -53,9 +54,24 @@ class CodecMissing(TopicsUnreadable):
     """Messages are compressed with a codec that has no library here."""
 
 
+def find_listener(addresses: Sequence[str]) -> str:
+    """Return why no address accepts a connection; "" if one does."""
+    why = "no address"
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        try:
+            with closing(socket.create_connection((host.strip("[]"), int(port)), 1)):
+                return ""
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+    return why
+
+
 @contextmanager
 def open_consumer(connection: Connection) -> Iterator[Any]:
     """Open a consumer of a connection; raise TopicsUnreadable if its brokers cannot be read."""
+    if why := find_listener(connection.bootstrap):  # a client would try for seconds
+        raise _make_silent(connection, why)
     try:
         with closing(_make_consumer(connection)) as consumer:
             require_allowed_brokers(consumer._client.cluster)
@@ -73,11 +89,15 @@ def open_consumer(connection: Connection) -> Iterator[Any]:
             "installed; jobs read them without it"
         ) from None
     except (KafkaError, OSError, ValueError) as error:
-        raise BrokersSilent(
-            f"the brokers of connection {connection.name!r} did not answer: check that they run, "
-            "and that they can be reached (retally doctor)",
-            f"{type(error).__name__}: {error}",
-        ) from None
+        raise _make_silent(connection, f"{type(error).__name__}: {error}") from None
+
+
+def _make_silent(connection: Connection, cause: str) -> BrokersSilent:
+    text = (
+        f"the brokers of connection {connection.name!r} did not answer: check that they run, and "
+        "that they can be reached (retally doctor)"
+    )
+    return BrokersSilent(text, cause)
 
 
 def _make_consumer(connection: Connection) -> Any:

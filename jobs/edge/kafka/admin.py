@@ -6,10 +6,8 @@ has the same name but other records, so the old offsets mean nothing in it.
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from typing import Any, Self
 
 from kafka import KafkaAdminClient, TopicPartition
@@ -25,6 +23,7 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata
 
+from jobs.topics.consumer import find_listener
 from schemas import limits
 from schemas.limits import LISTENER_SECONDS_MAX
 from schemas.spec.broker_address import require_allowed_brokers
@@ -81,7 +80,7 @@ class KafkaAdmin:
                 **options, bootstrap_timeout_ms=milliseconds, request_timeout_ms=milliseconds
             )
         except KafkaTimeoutError:
-            why = _find_listener(addresses) or "it listens; is it Kafka, and TLS on both sides?"
+            why = find_listener(addresses) or "it listens; is it Kafka, and TLS on both sides?"
             raise BrokerSilent(addresses, why) from None
         try:
             require_allowed_brokers(self._client._client.cluster)
@@ -200,23 +199,10 @@ class KafkaAdmin:
 def require_listener(addresses: Sequence[str], seconds_max: float = LISTENER_SECONDS_MAX) -> None:
     """Raise BrokerSilent if no address has a listener for so long; a client tries for longer."""
     deadline = time.monotonic() + seconds_max
-    while why := _find_listener(addresses):
+    while why := find_listener(addresses):
         if time.monotonic() >= deadline:
             raise BrokerSilent(addresses, why)
         time.sleep(_PAUSE_SECONDS)
-
-
-def _find_listener(addresses: Sequence[str]) -> str:
-    """Return why no address accepts a connection; "" if one does."""
-    why = "no address"
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        try:
-            with closing(socket.create_connection((host.strip("[]"), int(port)), 1)):
-                return ""
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-    return why
 
 
 __all__ = ["BrokerSilent", "KafkaAdmin", "KafkaError", "TopicMissing", "require_listener"]
