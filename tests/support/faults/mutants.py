@@ -71,7 +71,7 @@ MUTANTS = [
         "fold/fold.py",
         "return cells[0] != 0 if self.rules.drop_early else cells[0] > 0",
         "return cells[0] != 0",
-        INTERLEAVED,
+        FOLD,
     ),
     Mutant("fold/fold.py", "if is_below != self._is_below_zero(old):", "if is_below:", FOLD),
     Mutant(
