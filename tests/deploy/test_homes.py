@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
     pytest.mark.timeout(800),
+    pytest.mark.costly("a cluster of three executors, one of which is killed"),
     pytest.mark.skipif(sys.platform != "linux", reason="each container is an address of 127/8"),
 ]
 QUERY = "SELECT cnt, COUNT(*) AS n, MAX(id) AS top, SUM(id) AS ids FROM product GROUP BY cnt"
