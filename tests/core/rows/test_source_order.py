@@ -166,8 +166,9 @@ def repeats_of(sent: list[Sent], dice: random.Random) -> tuple[int, int | None]:
 
 def test_ranges_that_are_read_at_the_same_time_count_a_repeat_once() -> None:
     history: list[Sent] = [(at + 1, at // 10, str(at)) for at in range(600)]
-    before = read(history[:300])
-    middle = read(history[300:], before.memory, 300).follow(before.memory).memory
+    middle: SourceMemory | None = None
+    for at in range(0, len(history), 100):  # each range leaves a message by which to know it
+        middle = read(history[at : at + 100], middle, at).follow(middle).memory
     again = [((id or 0) + 10_000, es, row) for id, es, row in history[:550]]
     memory: SourceMemory | None = middle
     found, start = 0, len(history)
@@ -177,6 +178,11 @@ def test_ranges_that_are_read_at_the_same_time_count_a_repeat_once() -> None:
         assert order.repeats_from in (None, start)
     assert found == 1
     assert memory is not None and memory.counted  # so that the next epoch does not count it either
+
+
+def test_a_restart_after_which_time_goes_on_is_not_behind() -> None:
+    order = read([(7, 70, "a"), (1, 71, "b"), (2, 71, "c")])
+    assert (order.repeats, order.memory.behind) == (0, None)
 
 
 def test_the_limit_of_a_restart_is_that_of_the_rule() -> None:
