@@ -85,7 +85,7 @@ class Runtime:
         self.settings = settings
         self.tokens = Tokens(paths.tokens)
         self.access = Access(self.tokens, settings.host, paths.own)
-        self.audit_log = AuditLog(paths.own / "trail.log")
+        self.audit_log = AuditLog(paths.home / "trail.log")
         self.register = Register(paths.register, reads_only=not self.leads)
         self.jobs = JobCatalog(settings, self.register)
         self.supervisor = Supervisor(

@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -88,17 +88,15 @@ def serve(
     BoundedProtocol.capacity = settings.capacity
     # Fork before taking the lock, so that no child keeps it.
     spawner = ReaderSpawner.start()
-    with ExitStack() as stack:
+    if mode is not Mode.READ:
         try:
-            if mode is Mode.READ:
-                return _serve_reading(settings, spawner, mode)
-            leadership = stack.enter_context(Leadership.take(settings.paths))
+            with Leadership.take(settings.paths) as leadership:
+                _serve_leading(settings, spawner, leadership)
+            return None
         except AlreadyServed:
             if mode is Mode.LEAD:
                 raise
-            return _serve_reading(settings, spawner, mode)
-        _serve_leading(settings, spawner, leadership)
-    return None
+    return _serve_reading(settings, spawner, mode)
 
 
 def _serve_leading(settings: Settings, spawner: ReaderSpawner, leadership: Leadership) -> None:

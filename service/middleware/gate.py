@@ -40,7 +40,7 @@ _VIEW = re.compile(rb"((?:/v1)?/jobs/[a-z][a-z0-9_-]*)/views/([a-z][a-z0-9_-]*)(
 # They change nothing; the spec editor sends two of them while the user types.
 _READS_WITH_BODY = frozenset({"/v1/jobs:validate", "/v1/sql", "/preview"})
 # Of the caller alone, so a service that does not lead takes them too.
-_OWN_CHANGES = frozenset({"/v1/session", "/v1/tickets", "/login", "/logout"})
+_OWN_CHANGES = frozenset({"/v1/session", "/v1/tickets", "/login"})
 _HEALTH = frozenset({"/healthz", "/readyz"})
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),

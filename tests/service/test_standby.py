@@ -76,6 +76,8 @@ def test_a_standby_answers_reads_and_names_the_leader_for_changes(
         assert client.get(f"{JOB}/results/fig").json()["row"]["total"] == 5
         sql = client.post("/v1/sql", json={"sql": "SELECT SUM(total) AS s FROM items"})
         assert sql.json()["rows"] == [{"s": "8"}], sql.text
+        # Who reads is in the log of the directory, which outlives the service that was asked.
+        assert b"/v1/sql" in (leader.data / "service" / "trail-reads.log").read_bytes()
         assert client.get("/readyz").json()["status"] == "ready"
         for refused in (
             client.put("/v1/jobs/more", content=SPEC),
