@@ -9,7 +9,7 @@ process bounds that: the service reads samples in a child process.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,14 +74,18 @@ def _cut(record: Any) -> Sample:
     return Sample(*position, record.timestamp, key, value, cut)
 
 
-def _keep_newest(found: Sequence[Sample]) -> list[Sample]:
-    """Return the newest samples, newest first: the first, and those that fit beside it."""
-    ordered = sorted(
+def sort_newest(found: Iterable[Sample]) -> list[Sample]:
+    """Return samples in order, the newest first."""
+    return sorted(
         found, key=lambda each: (each.time_ms or 0, each.offset, each.partition), reverse=True
     )
+
+
+def _keep_newest(found: Sequence[Sample]) -> list[Sample]:
+    """Return the newest samples, newest first: the first, and those that fit beside it."""
     kept: list[Sample] = []
     room = limits.SAMPLE_BYTES_MAX
-    for each in ordered[: limits.SAMPLE_MESSAGES_MAX]:
+    for each in sort_newest(found)[: limits.SAMPLE_MESSAGES_MAX]:
         room -= len(each.value or b"")
         if room < 0 and kept:
             break

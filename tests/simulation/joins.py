@@ -17,12 +17,13 @@ from jobs.core.fold.program import Program
 from jobs.core.fold.rules import DEFAULT_RULES
 from jobs.core.fold.sessions import fold_bundle
 from jobs.core.fold.state import MemoryState, Upserts
+from jobs.core.join.row_joins import WeightedRow
 from jobs.core.join.stages import Side
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.values.change import Row
 from jobs.core.values.order_key import encoder
 from jobs.edge.rows.arranged_rows import Arrangement, Run
-from jobs.edge.rows.join_inputs import WeightedRow, list_rows, to_keyed_rows
+from jobs.edge.rows.join_inputs import list_rows, to_keyed_rows
 from jobs.edge.rows.joined_rows import JoinOperator
 from jobs.edge.state.bucket_states import BucketStates
 from jobs.edge.table.file_writer import AddedFile, file_name

@@ -1,8 +1,7 @@
 """Trial run: the changelog that a job would emit for some messages, without starting it.
 
-    messages ──► the job's decoder ──► rows, or a reason ──► WHERE, group, arguments ──► fold in
-                                                             (jobs.core.rows.projection)      memory
-                                                                 changelog of one bundle ◄──┘
+    messages ──► the job's decoders ──► rows, or a reason ──► joins ──► WHERE, group, arguments
+                                     changelog of one bundle ◄── fold in memory ◄──┘
 
 The trial uses the same core as the job, so its rows equal those that the job would emit if it read
 only these messages.
@@ -13,14 +12,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.job.in_memory import Event, InMemoryJob, RowExpander, list_evaluated_rows
-from jobs.core.job.views import JobInputs
+from jobs.core.job.views import sources_of
 from jobs.core.job.window_rules import closing_of
+from jobs.core.join.row_joins import RowJoins
+from jobs.core.plan.relations import list_scans
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.printer import expression_sql
 from jobs.core.values.change import (
@@ -43,7 +44,7 @@ from schemas.table.epoch import TopicPartition
 _RAW_CHARACTERS = 2_000
 _ROWS_SHOWN = 20
 _ROWS_IN_LINE = 2
-_NOT_JOINED = "A trial run does not join its few messages; start the job to see results."
+_NONE_JOINED = "No changelog rows: these few messages leave no joined row."
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +76,38 @@ class Trial:
     hidden: str | None = None  # the groups that HAVING hides
 
 
+class _Read(NamedTuple):
+    """A message as a source reads it."""
+
+    source: str
+    sample: Sample
+    decoded: Decoded
+
+
 def run_trial(spec: JobSpec, plan: Plan, samples: Sequence[Sample]) -> Trial:
-    """Decode each message, and fold all of them as one bundle."""
-    if plan.relation is not None:
-        return _decode_sources(spec, plan, samples)
-    spec = spec.source_specs[plan.source]
-    plan = replace(plan, source="")
-    samples = [each for each in samples if each.topic in spec.source.topics]
-    decoder = MessageRules.of(spec).decoder(plan.columns, plan.image)
-    renderers = [(column.name, renderer(column.type)) for column in plan.image]
-    decoded = [(each, _decode(decoder, each)) for each in samples]
-    messages = tuple(_describe(each, found, spec, renderers) for each, found in decoded)
+    """Decode each message by each source that reads it, and fold all of them as one bundle."""
+    specs, plans = spec.source_specs, _list_read(spec, plan)
+    rules = {name: MessageRules.of(specs[name]) for name in plans}
+    decoders = {name: rules[name].decoder(each.columns, each.image) for name, each in plans.items()}
+    renderers = {
+        name: [(column.name, renderer(column.type)) for column in each.image]
+        for name, each in plans.items()
+    }
+    decoded: list[_Read] = []
+    messages: list[TriedMessage] = []
+    for sample in samples:
+        read = [
+            _Read(name, sample, _decode(decoder, sample))
+            for name, decoder in decoders.items()
+            if sample.topic in specs[name].source.topics
+        ]
+        decoded += read
+        found = [_describe(each, specs[each.source], renderers[each.source]) for each in read]
+        messages += [each for each in found if each.outcome != "filtered"] or found[:1]
     try:
         changelog = _fold(spec, plan, decoded)
     except _NoChangelog as reason:
-        return Trial(messages, (), str(reason))
+        return Trial(tuple(messages), (), str(reason))
     shape = RowShape(plan, safe=True)
     rows = tuple((str(op), _json(shape.row(key, row))) for op, key, row in changelog)
     hidden = None
@@ -98,26 +116,17 @@ def run_trial(spec: JobSpec, plan: Plan, samples: Sequence[Sample]) -> Trial:
         count = len(_live_groups(without)) - len(_live_groups(changelog))
         groups = "1 group" if count == 1 else f"{count} groups"
         hidden = f"HAVING {expression_sql(plan.having, plan)} hides {groups}."
-    return Trial(messages, rows[:_ROWS_SHOWN], None, hidden)
+    elif plan.relation is not None and not changelog:
+        hidden = _NONE_JOINED
+    return Trial(tuple(messages), rows[:_ROWS_SHOWN], None, hidden)
 
 
-def _decode_sources(spec: JobSpec, plan: Plan, samples: Sequence[Sample]) -> Trial:
-    """Decode each message as the sources of its topic; what they join is not computed."""
-    messages: list[TriedMessage] = []
-    specs = spec.source_specs
-    for sample in samples:
-        found = []
-        for name, reads in JobInputs.of(spec, {"": plan}).sources.items():
-            if sample.topic not in specs[name].source.topics:
-                continue
-            rules = MessageRules.of(specs[name])
-            decoded = _decode(rules.decoder(reads.columns, reads.image), sample)
-            renderers = [(column.name, renderer(column.type)) for column in reads.image]
-            tried = _describe(sample, decoded, specs[name], renderers)
-            found.append(replace(tried, source=name))
-        taken = [each for each in found if each.outcome != "filtered"]
-        messages += taken or found[:1]
-    return Trial(tuple(messages), (), _NOT_JOINED)
+def _list_read(spec: JobSpec, plan: Plan) -> dict[str, Plan]:
+    """Return the plan for decoding each source that the query reads."""
+    plans = sources_of(spec, plan)
+    scans = () if plan.relation is None else list_scans(plan.relation)
+    names = {scan.source for scan in scans} or {plan.source}
+    return {name: each for name, each in plans.items() if name in names}
 
 
 def _live_groups(changelog: Sequence[ChangelogRow]) -> set[str]:
@@ -138,13 +147,9 @@ def _decode(decoder: MessageDecoder, sample: Sample) -> Decoded:
 
 
 def _describe(
-    sample: Sample,
-    found: Decoded,
-    spec: JobSpec,
-    renderers: Sequence[tuple[str, Callable[[Any], Any]]],
+    read: _Read, spec: JobSpec, renderers: Sequence[tuple[str, Callable[[Any], Any]]]
 ) -> TriedMessage:
-    if isinstance(found, Truncated):
-        return _describe_truncate(sample, found, spec)
+    found, sample = read.decoded, read.sample
     outcome, reason, rows = "skipped", None, []
     if isinstance(found, Changes):
         outcome = "rows"
@@ -159,17 +164,18 @@ def _describe(
         outcome, reason = "rejected", f"column {found.column!r}: {found.why}"
     elif isinstance(found, Filtered):
         outcome, reason = "filtered", "another database or table than the spec reads"
+    elif isinstance(found, Truncated):
+        applies = _applied_at(found, spec) is not None
+        why = "the rows from before it are retracted" if applies else found.rejected.reason
+        outcome, reason = "rows" if applies else "rejected", f"{found.statement}: {why}"
     else:
         reason = found.why
-    return TriedMessage(sample, _show_raw(sample), outcome, reason, tuple(rows))
+    return TriedMessage(sample, _show_raw(sample), outcome, reason, tuple(rows), read.source)
 
 
-def _describe_truncate(sample: Sample, found: Truncated, spec: JobSpec) -> TriedMessage:
-    if spec.on_truncate == "apply" and found.es is not None:
-        reason = f"{found.statement}: the rows from before it are retracted"
-        return TriedMessage(sample, _show_raw(sample), "rows", reason, ())
-    reason = f"{found.statement}: {found.rejected.reason}"
-    return TriedMessage(sample, _show_raw(sample), "rejected", reason, ())
+def _applied_at(found: Truncated, spec: JobSpec) -> int | None:
+    """Return the time of a TRUNCATE that retracts rows; None if it is rejected."""
+    return found.es if spec.on_truncate == "apply" else None
 
 
 def _show_raw(sample: Sample) -> str:
@@ -178,27 +184,28 @@ def _show_raw(sample: Sample) -> str:
     return raw[:_RAW_CHARACTERS]
 
 
-def _fold(
-    spec: JobSpec, plan: Plan, decoded: Sequence[tuple[Sample, Decoded]]
-) -> list[ChangelogRow]:
-    if not any(isinstance(found, Changes) and found.changes for _, found in decoded):
+def _fold(spec: JobSpec, plan: Plan, decoded: Sequence[_Read]) -> list[ChangelogRow]:
+    if not any(isinstance(each.decoded, Changes) and each.decoded.changes for each in decoded):
         raise _NoChangelog("None of these messages has rows for this job.")
     if closing_of(spec, plan) is not None:  # nothing is emitted before the watermark
         raise _NoChangelog("A trial run does not close windows; start the job to see results.")
-    rows = RowExpander(plan)
-    job = InMemoryJob(spec, plan, rows)
+    rows, plans = RowExpander(plan), _list_read(spec, plan)
+    joins = None if plan.relation is None else RowJoins(plan, plans)
+    job = InMemoryJob(spec, plan, rows, joins=joins)
     events: list[Event] = []
-    applies = spec.on_truncate == "apply"
     try:
-        for sample, found in reversed(decoded):  # as a job reads them: oldest first
+        for source, sample, found in reversed(decoded):  # as a job reads them: oldest first
             at = TopicPartition(sample.topic, sample.partition), sample.offset
             if isinstance(found, Changes):
-                for row in list_evaluated_rows(plan, found.changes):
-                    if (reason := rows.failure(row)) is not None:
+                for row in list_evaluated_rows(plans[source], found.changes):
+                    reason = rows.failure(row) if joins is None else joins.failure(source, row)
+                    if reason is not None:
                         raise _NoChangelog(f"An expression fails on one of the rows: {reason}")
-                events += job.take(*at, found.changes, found.es)
-            elif applies and isinstance(found, Truncated) and found.es is not None:
-                events += job.truncate(*at, found.es, found.ts)
+                events += job.take(*at, found.changes, found.es, source)
+            elif isinstance(found, Truncated) and (
+                (time := _applied_at(found, spec.source_specs[source])) is not None
+            ):
+                events += job.truncate(*at, time, found.ts, source)
         events += job.end_bundle()
     except BrokenLaw:  # the inserts of these rows are missing
         raise _NoChangelog("These messages change rows of earlier messages.") from None

@@ -19,6 +19,7 @@ from fastapi.responses import Response
 
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.printer import aggregate_sql, expression_sql
+from jobs.topics.samples import Sample, sort_newest
 from schemas.limits import SPEC_BYTES_MAX
 from schemas.spec import connections
 from schemas.spec import file as spec_file
@@ -161,17 +162,22 @@ async def _make_preview(runtime: Runtime, body: bytes, name: str | None, sample:
     values["taken"] = name is None and runtime.register.find_job(checked.spec.name) is not None
     if sample:
         try:
-            messages = [
-                message
-                for connection, topics in spec.topics_by_connection.items()
-                for message in await runtime.samples.read_newest(connection, topics)
-            ]
+            messages = await _read_samples(runtime, spec)
             values["trial"] = await runtime.attempts.run(
                 partial(run_trial, checked.main, checked.plan, messages)
             )
         except Problem as problem:
             values["unavailable"] = problem.detail
     return values
+
+
+async def _read_samples(runtime: Runtime, spec: JobSpec) -> list[Sample]:
+    """Return the newest messages of each source, newest first; one of several sources once."""
+    found: set[Sample] = set()
+    sources = [each.source for each in spec.source_specs.values()]
+    for connection, topics in dict.fromkeys((each.connection, each.topics) for each in sources):
+        found.update(await runtime.samples.read_newest(connection, topics))
+    return sort_newest(found)
 
 
 def _describe_plan(checked: CheckedSpec, spec: JobSpec) -> Context:

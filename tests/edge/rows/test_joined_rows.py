@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.core.join.pairing import join_rows
+from jobs.core.join.row_joins import RowJoins
 from jobs.core.join.stages import trees_of
 from jobs.core.sql.select import parse_joins
 from jobs.core.values.change import Row
@@ -213,6 +214,22 @@ def test_the_rows_of_one_key_are_shown_as_they_are_joined(sql: str) -> None:
             shown[row] += weight
         assert +joined == +shown
         assert -joined == -shown
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_rows_that_are_joined_one_by_one_are_those_of_the_arrays(sql: str) -> None:
+    for seed in range(HISTORIES):
+        changes = random_changes(random.Random(f"{sql} {seed}"), 40)
+        query, checked = check_epochs(sql, iter([changes]), 1_000)
+        assert checked == 1
+        one_by_one = RowJoins(query.plan, query.sources)
+        joined = Counter[Row]()
+        for table, weight, row in changes:
+            one_by_one.add(table, row, weight)
+        for batch in one_by_one.join():
+            for row, weight in batch:
+                joined[row] += weight
+        assert {row: weight for row, weight in joined.items() if weight} == query.joined
 
 
 def test_a_change_that_many_rows_join_comes_in_batches_of_bounded_size() -> None:

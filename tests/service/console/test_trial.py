@@ -62,22 +62,61 @@ query: >
 """
 
 
-def test_each_message_of_a_join_is_decoded_by_the_source_whose_table_it_is_of() -> None:
-    spec = validate(JobSpec, read_text(JOINED, "spec"))
-    values = [
-        canal("INSERT", {"id": "7", "customer_id": "1", "amount": "3"}, table="orders"),
-        canal("INSERT", {"id": "x", "region": "north"}, table="customers"),
-        canal("INSERT", {"id": "1"}, table="others"),
-    ]
+def try_tables(spec: str, *values: bytes) -> Trial:
+    """Try messages of tables of one topic, from the oldest to the newest."""
+    loaded = validate(JobSpec, read_text(spec, "spec"))
     samples = [Sample("t", 0, offset, None, None, value) for offset, value in enumerate(values)]
-    found = run_trial(spec, plan_of(spec), samples)
+    return run_trial(loaded, plan_of(loaded), samples[::-1])
+
+
+def change(table: str, *rows: dict[str, Any], old: list[dict[str, Any]] | None = None) -> bytes:
+    return canal("UPDATE" if old else "INSERT", *rows, old=old, table=table)
+
+
+def test_messages_of_several_sources_become_the_changelog_of_their_join() -> None:
+    found = try_tables(
+        JOINED,
+        change("customers", {"id": "1", "region": "north"}, {"id": "2", "region": "south"}),
+        change("orders", {"id": "7", "customer_id": "1", "amount": "3"}),
+        change("orders", {"id": "8", "customer_id": "1", "amount": "4"}),
+        change("orders", {"id": "9", "customer_id": "5", "amount": "9"}),
+        change("customers", {"id": "1", "region": "east"}, old=[{"region": "north"}]),
+    )
+    assert found.no_changelog is None and found.hidden is None
+    assert found.changelog == (("+I", '{"region": "east", "revenue": 7}'),)
+    assert {each.source for each in found.messages} == {"orders", "customers"}
+    outer = try_tables(
+        JOINED.replace("JOIN", "LEFT JOIN"),
+        change("orders", {"id": "9", "customer_id": None, "amount": "9"}),
+    )
+    assert outer.changelog == (("+I", '{"region": null, "revenue": 9}'),)
+
+
+def test_why_a_join_of_some_messages_has_no_rows_is_shown() -> None:
+    order = change("orders", {"id": "7", "customer_id": "1", "amount": "3"})
+    alone = try_tables(JOINED, order)
+    assert alone.changelog == () and alone.no_changelog is None
+    assert alone.hidden == "No changelog rows: these few messages leave no joined row."
+    empty = try_tables(JOINED, change("orders"))
+    assert empty.no_changelog == "None of these messages has rows for this job."
+    failing = JOINED.replace("o.customer_id = c", "o.customer_id / (o.amount - 3) = c")
+    reason = try_tables(failing, order).no_changelog
+    assert reason is not None and "fails" in reason and "amount - 3" in reason
+
+
+def test_each_message_of_a_join_is_decoded_by_the_source_whose_table_it_is_of() -> None:
+    found = try_tables(
+        JOINED,
+        canal("INSERT", {"id": "1"}, table="others"),
+        change("customers", {"id": "x", "region": "north"}),
+        change("orders", {"id": "7", "customer_id": "1", "amount": "3"}),
+    )
     assert [(each.source, each.outcome) for each in found.messages] == [
         ("orders", "rows"),
         ("customers", "rejected"),
         ("orders", "filtered"),
     ]
     assert found.messages[0].rows == (("+", '{"customer_id": 1, "amount": 3}'),)
-    assert found.no_changelog is not None and "does not join" in found.no_changelog
 
 
 def test_a_message_that_would_be_refused_says_why_and_where() -> None:

@@ -26,11 +26,11 @@ class JoinedQuery:
         self.plan = parse_joins(sql, tables)
         self.table: dict[Key, Row] = {}
         self.joined: dict[Row, int] = {}  # all joined rows, for tests
-        sources = {}
+        self.sources = {}  # the plan for decoding each table
         for name, types in tables.items():
             columns = tuple(Column(*each) for each in types.items())
-            sources[name] = Plan(columns, columns, None, (), (), (), ())
-        self.inputs = JoinInputs(self.plan, sources)
+            self.sources[name] = Plan(columns, columns, None, (), (), (), ())
+        self.inputs = JoinInputs(self.plan, self.sources)
         self.largest = 0  # batch of joined rows
         self._fold = MemoryFold(self.plan, row_projection(self.plan))
 
