@@ -7,9 +7,9 @@ export PYTHON
 export PYTHONDONTWRITEBYTECODE :=
 
 RUN := .venv/bin/python
-# Each worker has a broker and a Spark of its own, some 4 GB. A file's tests stay in one worker. A
-# third one on two cores lets tests that wait for a job run out of time.
-WORKERS ?= 2
+# Each worker has a broker and a Spark of its own, some 4 GB. A file's tests stay in one worker. On
+# two cores the third one works while others wait.
+WORKERS ?= 3
 PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 help: ## this list

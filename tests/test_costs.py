@@ -52,6 +52,17 @@ def test_some_measurements_of_a_file_are_kept_and_their_median_counts(
     monkeypatch.setattr(costs, "FILE", tmp_path / "costs.json")
     file = Path(__file__).relative_to(CHECKOUT).as_posix()
     for wall in (9.0, 1.0, 2.0, 30.0, 3.0, 4.0):
-        keep_costs({"test": {file: Cost(wall, 1.0), "tests/gone.py": Cost(1.0, 1.0)}})
+        keep_costs({"test": {file: Cost(wall, 1.0), "tests/gone.py": Cost(1.0, 1.0)}}, {})
     assert list(json.loads(costs.FILE.read_text())["test"]) == [file]
     assert median_costs("test") == {file: Cost(3.0, 1.0)}
+
+
+def test_a_file_without_tests_in_a_whole_part_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "FILE", tmp_path / "costs.json")
+    one, other = (f"tests/{name}.py" for name in ("test_costs", "test_arrows"))
+    both = {one: Cost(1.0, 1.0), other: Cost(1.0, 1.0)}
+    keep_costs({"test": both, "rest": both}, {})
+    keep_costs({"test": {one: Cost(1.0, 1.0)}}, {"test": [one]})
+    assert (set(median_costs("test")), set(median_costs("rest"))) == ({one}, {one, other})

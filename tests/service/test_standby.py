@@ -95,7 +95,11 @@ def test_a_standby_answers_reads_and_names_the_leader_for_changes(
         eventually(lambda: standby.job("more").get("code") == "job-unknown")
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "silent"])
+@pytest.mark.parametrize(
+    "end",
+    [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)],
+    ids=["killed", "silent"],
+)
 def test_a_standby_leads_in_time_and_a_leader_that_returns_changes_nothing(
     leader: Served, standby: Served, end: signal.Signals
 ) -> None:

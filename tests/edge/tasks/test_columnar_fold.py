@@ -179,7 +179,7 @@ def closed_states(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         state.close()
 
 
-@pytest.mark.parametrize("seed", quick(range(5), [0, 3]))
+@pytest.mark.parametrize("seed", quick(range(5), [3]))
 @pytest.mark.parametrize("query", QUERIES)
 def test_both_folds_write_the_same_files(
     query: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

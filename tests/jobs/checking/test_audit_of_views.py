@@ -19,6 +19,7 @@ from tests.support.service.served import Served, eventually
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.slow  # an audit of joins names the damaged view as well
 def test_the_audit_of_all_views_names_the_damaged_one_and_only_that(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ PARTS = {"test": "make test", "rest": "make test-rest"}
 KEPT = 5  # measurements of a file
 BEGIN, END = "<!-- costs -->\n", "<!-- /costs -->\n"
 _FILES_SHOWN = 15
+_ARGUMENTS = pytest.Config.ArgsSource.ARGS  # files were named
 
 
 class Cost(NamedTuple):
@@ -51,9 +52,15 @@ def read_costs() -> Measured:
     }
 
 
-def keep_costs(measured: Mapping[str, Mapping[str, Cost]]) -> None:
-    """Add one measurement of each of these files; forget files that are gone."""
+def keep_costs(
+    measured: Mapping[str, Mapping[str, Cost]], whole: Mapping[str, Collection[str]]
+) -> None:
+    """Add one measurement of each of these files; forget files that are gone.
+
+    Of a part that ran `whole`, with these files, other files have no tests any more."""
     costs = read_costs()
+    for part, known in whole.items():
+        costs[part] = {file: kept for file, kept in costs[part].items() if file in known}
     for part, files in measured.items():
         for file, cost in files.items():
             costs[part][file] = [*costs[part].get(file, []), cost][-KEPT:]
@@ -132,9 +139,15 @@ class CostMeter:
                         if file not in self._failed
                     }
                     for part, files in self._spent.items()
-                }
+                },
+                {part: files for part, files in self._spent.items() if files and self._picks_all},
             )
             write_page()
+
+    @property
+    def _picks_all(self) -> bool:
+        option = self._config.option
+        return not option.keyword and self._config.args_source is not _ARGUMENTS
 
     def _add(self, part: str, file: str, *seconds: float) -> None:
         spent = self._spent[part].setdefault(file, [0.0, 0.0])
