@@ -5,6 +5,7 @@ Spark does not report lost executors to a job: it waits for new ones without a l
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from schemas.limits import EXECUTORS_READ_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_PORT = re.compile(r":\d+$")
 
 
 class NoExecutors(Exception):
@@ -32,6 +35,11 @@ def find_missing(spark: SparkSession) -> str | None:
     if stages and all(stage is not None and stage.numActiveTasks == 0 for stage in stages):
         return f"the job's {executors} executors run none of its tasks"
     return None
+
+
+def name_executor(address: str, number: str) -> str:
+    """Return HOST_ID. For some moments after it is added, an executor's address has no port."""
+    return f"{_PORT.sub('', address)}_{number}"
 
 
 @dataclass(slots=True)
@@ -63,6 +71,5 @@ class ExecutorList:
                 summary = context.statusStore().executorSummary(number)
             except Py4JJavaError:
                 return None
-            host = summary.hostPort().rpartition(":")[0]
-            self._known[number] = f"{host}_{number}", summary.totalCores()
+            self._known[number] = name_executor(summary.hostPort(), number), summary.totalCores()
         return self._known[number]
