@@ -172,6 +172,8 @@ def _recompute_bits(aggregate: Aggregate, argument: SqlType, values: list[Any]) 
 
 def _order(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> list[Any]:
     """Return the values in the order of ORDER BY, without the columns that only order them."""
+    is_end = aggregate.function in ("FIRST_VALUE", "LAST_VALUE")
+    place = int(aggregate.parameters[0]) if is_end and aggregate.parameters else -1
     rows = [value if argument.kind is Kind.ROW else (value,) for value in values]
     order = [(each.descending, each.nulls_first) for each in aggregate.order]
 
@@ -186,7 +188,7 @@ def _order(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> list[A
 
     if order:
         rows.sort(key=cmp_to_key(compare))
-    return [row[-1] for row in rows]
+    return [row[place] for row in rows]
 
 
 def _make_edge(*, last: bool) -> Callable[[Aggregate, SqlType, list[Any]], Any]:

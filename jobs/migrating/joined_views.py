@@ -22,6 +22,7 @@ from jobs.migrating.select_parts import (
     has_aggregate,
     last_name,
     quote_name,
+    read_numbering,
     read_select,
     write,
 )
@@ -40,7 +41,7 @@ def merge_joined_view(parts: SelectParts, file: SqlFile) -> SelectParts:
         if found is None:
             break
         inner = read_select(found[0], file.sql)
-        if is_aggregated(inner):
+        if is_aggregated(inner) or any(read_numbering(item, "") for item in inner.items):
             break
         merged = _merge(merged, inner, found[1])
     return parts
@@ -97,7 +98,7 @@ def _replace(tokens: Sequence[Token], columns: Mapping[str, str]) -> list[Token]
 def merge_projection(parts: SelectParts, file: SqlFile) -> SelectParts:
     """Return the SELECT of the view that a query picks columns of, or else the query itself."""
     merged, seen = parts, set[str]()
-    while not is_aggregated(merged):
+    while not (is_aggregated(merged) or _takes_first_rows(merged, file)):
         inner = _pick_columns(merged, file, seen)
         if inner is None:
             return parts
@@ -107,6 +108,13 @@ def merge_projection(parts: SelectParts, file: SqlFile) -> SelectParts:
 
 def is_aggregated(parts: SelectParts) -> bool:
     return bool(parts.keys) or parts.distinct or any(map(has_aggregate, parts.items))
+
+
+def _takes_first_rows(parts: SelectParts, file: SqlFile) -> bool:
+    found = find_inner(parts.source, file, set()) if parts.where else None
+    inner = None if found is None else read_select(found[0], file.sql)
+    numbered = [read_numbering(each, alias_of(each)[1]) for each in inner.items] if inner else []
+    return any(each is not None and each.takes_first(parts.where) for each in numbered)
 
 
 def _pick_columns(parts: SelectParts, file: SqlFile, seen: set[str]) -> SelectParts | None:

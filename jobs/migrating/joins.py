@@ -104,6 +104,8 @@ def refuse_side(side: Relation, offset: int) -> None:
         raise NotTakenError(_NESTED, offset)
     if side.window is not None:
         raise NotTakenError(_WINDOW, offset)
+    if side.numbered is not None:
+        raise side.numbered.refusal
     if side.inner is not None:
         raise NotTakenError(_OF_RESULTS.format(name=side.inner.name), offset)
 

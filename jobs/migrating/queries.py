@@ -32,11 +32,13 @@ from jobs.migrating.renaming import (
     rename_window_times,
 )
 from jobs.migrating.select_parts import (
+    NumberedRows,
     SelectParts,
     alias_of,
     has_aggregate,
     last_name,
     quote_name,
+    read_numbering,
     read_select,
     split_list,
     write,
@@ -57,6 +59,7 @@ _ANSWERS = {
     "STDDEV_SAMP": "a DOUBLE from exact sums; in Flink the type of its argument",
     "STDDEV": "a DOUBLE from exact sums; in Flink the type of its argument",
 }
+_TIES = "rows with equal sort keys are ordered by the selected columns; in Flink by arrival"
 
 
 class QueryConverter:
@@ -76,6 +79,8 @@ class QueryConverter:
         relation = self._relation(parts.source)
         self._rename(parts, relation)
         query = self._select(parts, relation, names)
+        if query.numbered is not None:
+            raise query.numbered.refusal
         if not query.aggregated:
             reason = "a job is a GROUP BY; this query has no GROUP BY and no aggregate"
             if relation.inner is not None:
@@ -190,7 +195,8 @@ class QueryConverter:
         body = f"({query.one_line})"
         if query.one_line.removeprefix("SELECT * FROM ") == inner.text:
             body = inner.body
-        return replace(inner, body=body, alias=quote_name(alias), visible=query.outputs)
+        inner = replace(inner, body=body, numbered=query.numbered)
+        return replace(inner, alias=quote_name(alias), visible=query.outputs)
 
     def _window_table(self, cursor: Cursor) -> Relation:
         """Read TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL ..), with or without names."""
@@ -263,7 +269,11 @@ class QueryConverter:
     def _select(self, parts: SelectParts, relation: Relation, names: Sequence[str]) -> Query:
         items = self._expand(parts, relation)
         starred = not names and any(item[-1].text == "*" for item in parts.items)
+        numbered = relation.numbered
+        if numbered and (relation.window or not numbered.takes_first(parts.where)):
+            raise numbered.refusal
         aggregated = bool(parts.keys) or parts.distinct or any(map(has_aggregate, items))
+        aggregated = aggregated or numbered is not None
         legacy = any(key[0].word in WINDOWS and len(key) > 1 for key in parts.keys)
         if legacy and relation.joined:
             reason = "windows over a join have no counterpart: they do not close"
@@ -300,8 +310,15 @@ class QueryConverter:
             text = "a group enters with +I and leaves with -D; Flink filters the changelog's rows"
             query.notes.append(Note(text, offset=parts.having[0].offset))
         query.keys = [
-            name for name, item in zip(query.outputs, items, strict=True) if not has_aggregate(item)
+            name
+            for name, item in zip(query.outputs, items, strict=True)
+            if (not has_aggregate(item) if numbered is None else _column_of(item) in numbered.keys)
         ]
+        if numbered:
+            query.notes.append(Note(_TIES, True, numbered.over.offset))
+        query.numbered = _find_numbering(items, query.outputs)
+        if query.numbered and aggregated:
+            raise query.numbered.refusal
         query.aggregated = aggregated
         query.windowed = aggregated and (relation.window is not None or legacy)
         return query
@@ -357,6 +374,21 @@ class QueryConverter:
                 raise NotTakenError(reason, window.offset)
         call = f"{window.function}({', '.join((quote_name(column), *window.intervals))})"
         return [*(write(write_bounds(key, relation)) for key in others), call]
+
+
+def _column_of(item: Sequence[Token]) -> str:
+    """Return the column that an item is; any other text for anything else."""
+    return last_name(alias_of(item)[0])
+
+
+def _find_numbering(items: Sequence[Sequence[Token]], names: Sequence[str]) -> NumberedRows | None:
+    """Return the item of a SELECT that numbers its rows, with the keys as the SELECT names them."""
+    for item, name in zip(items, names, strict=True):
+        if (found := read_numbering(item, name)) is not None:
+            shown = zip(items, names, strict=True)
+            keys = {label for each, label in shown if _column_of(each) in found.keys}
+            return replace(found, keys=frozenset(keys))
+    return None
 
 
 def _conditions_of_times(where: Sequence[Token]) -> Sequence[Token]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from jobs.migrating.problems import Note
+from jobs.migrating.select_parts import NumberedRows
 from jobs.migrating.sources import SourceTable
 
 _LINE_MAX = 90
@@ -37,6 +38,7 @@ class Relation:
     bounds: dict[str, str] = field(default_factory=dict)  # columns that are bounds of the window
     times: dict[str, str] = field(default_factory=dict)  # columns that are another one in windows
     joined: list[Relation] = field(default_factory=list)  # the sides of its joins
+    numbered: NumberedRows | None = None  # if its SELECT numbers them
 
     @property
     def sources(self) -> list[SourceTable]:
@@ -69,6 +71,7 @@ class Query:
     aggregated: bool = False
     notes: list[Note] = field(default_factory=list)
     name: str = ""  # of the view or derived table, if it is a job of its own
+    numbered: NumberedRows | None = None
 
     @property
     def text(self) -> str:

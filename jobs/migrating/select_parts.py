@@ -29,6 +29,7 @@ _NOT_TAKEN = {
     "LATERAL": "LATERAL has no counterpart: a row cannot choose the rows to join",
     "WITH": "WITH has no counterpart; write CREATE VIEW, or a derived table",
 }
+_NUMBERING = ["ROW_NUMBER", "(", ")", "OVER"]
 
 
 @dataclass(slots=True)
@@ -68,6 +69,36 @@ def read_select(tokens: Sequence[Token], sql: str) -> SelectParts:
     return parts
 
 
+@dataclass(frozen=True, slots=True)
+class NumberedRows:
+    """ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) AS name, an item of a SELECT."""
+
+    name: str
+    keys: frozenset[str]  # names of columns
+    over: Token
+
+    @property
+    def refusal(self) -> NotTakenError:
+        return NotTakenError(_NOT_TAKEN["OVER"], self.over.offset)
+
+    def takes_first(self, where: Sequence[Token]) -> bool:
+        """Return whether WHERE takes the rows with the number 1."""
+        values = [token.value for token in where]
+        taken = {(self.name, "=", "1"), (self.name, "<=", "1"), (self.name, "<", "2")}
+        taken.add(("1", "=", self.name))
+        return not taken.isdisjoint(zip(values, values[1:], values[2:], strict=False))
+
+
+def read_numbering(item: Sequence[Token], name: str | None) -> NumberedRows | None:
+    """Return the numbering of rows that an item is, under its name; None of another item."""
+    over = next((token for token in item if token.word == "OVER"), None)
+    if over is None:
+        return None
+    inside = Cursor(alias_of(item)[0][5:-1], "")
+    keys = split_list(inside.until("ORDER")) if inside.take("PARTITION", "BY") else []
+    return NumberedRows(name or "", frozenset(map(last_name, keys)), over)
+
+
 def _refuse(tokens: Sequence[Token]) -> None:
     depth = 0
     for index, token in enumerate(tokens):
@@ -77,6 +108,8 @@ def _refuse(tokens: Sequence[Token]) -> None:
             continue
         if index and tokens[index - 1].word == ".":
             continue
+        if [each.word for each in tokens[index - 3 : index + 1]] == _NUMBERING:
+            continue  # refused later, unless a query takes the rows with the number 1
         raise NotTakenError(_NOT_TAKEN[token.word], token.offset)
 
 

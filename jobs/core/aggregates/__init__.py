@@ -10,6 +10,7 @@ lines of Python, which jobs.core.fold.program assembles once for each plan.
 """
 
 from jobs.core.aggregates.count import Count
+from jobs.core.aggregates.entries import place_of
 from jobs.core.aggregates.extremes import Multiset
 from jobs.core.aggregates.functions import (
     FUNCTIONS,
@@ -50,6 +51,7 @@ __all__ = [
     "Storage",
     "Sum",
     "accumulators_of",
+    "place_of",
     "read_cost_of",
     "sum_of",
 ]

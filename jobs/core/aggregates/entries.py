@@ -87,6 +87,12 @@ def values_code(site: Site) -> str:
     return f"last_parts({code})" if site.argument.kind is Kind.ROW else code
 
 
+def place_of(aggregate: Aggregate) -> int:
+    """Return which part of a row is the value: the last, unless sort keys come after it."""
+    is_end = aggregate.function in ("FIRST_VALUE", "LAST_VALUE")
+    return int(aggregate.parameters[0]) if is_end and aggregate.parameters else -1
+
+
 def item_type(argument: SqlType) -> SqlType:
     """Return the type of the values, without sort keys."""
     return argument.items[-1] if argument.kind is Kind.ROW else argument

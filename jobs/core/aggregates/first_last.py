@@ -1,12 +1,14 @@
 """FIRST_VALUE and LAST_VALUE by an order, ARG_MIN and ARG_MAX: one end of a multiset.
 
 The argument is a ROW of the sort key and the value, so the multiset has the requested order. For
-equal sort keys the value decides, so the result does not depend on the bundles.
+equal sort keys the value decides, so the result does not depend on the bundles. With RESPECT NULLS
+the sort keys after the value are in the ROW too: calls with the same sort keys, of which each value
+is one, are of one row.
 """
 
 from __future__ import annotations
 
-from jobs.core.aggregates.entries import first_code, item_type
+from jobs.core.aggregates.entries import first_code, item_type, place_of
 from jobs.core.aggregates.extremes import multiset_of
 from jobs.core.aggregates.interfaces import Distinction, Function, Order, ReadCost, Site
 from schemas.types.sql_types import Kind
@@ -23,10 +25,11 @@ def _edge_function(
     synonyms: tuple[str, ...] = (),
 ) -> Function:
     def value(site: Site) -> list[str]:
-        lines = [f"{site.target} = {first_code(site, from_the_end=last)}"]
-        if site.argument.kind is Kind.ROW:
-            lines += [f"if {site.target} is not None:", f"    {site.target} = {site.target}[-1]"]
-        return lines
+        first = first_code(site, from_the_end=last)
+        if site.argument.kind is not Kind.ROW:
+            return [f"{site.target} = {first}"]
+        part = f"row[{place_of(site.aggregate)}]"
+        return [f"row = {first}", f"{site.target} = None if row is None else {part}"]
 
     return Function(
         name,

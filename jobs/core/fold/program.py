@@ -382,8 +382,13 @@ class Program:
             f"def result(cells, extremes, misfits{present}):",
             '    """Return the result of a group; misfits[0] counts values beyond their type."""',
         ]
+        row = ""
         for index, aggregate in enumerate(self.plan.aggregates):
-            lines += [f"    {line}" for line in self._value_lines(f"result_{index}", aggregate)]
+            for line in self._value_lines(f"result_{index}", aggregate):
+                if line.startswith("row = ") and line == row:
+                    continue  # of the same row as the value before
+                row = line if line.startswith("row = ") else row
+                lines.append(f"    {line}")
         results = ", ".join(f"result_{index}" for index in range(len(self.plan.aggregates)))
         return [*lines, f"    return ({results},)" if results else "    return ()"]
 

@@ -112,6 +112,11 @@ def read_call(reporter: ProblemReporter, node: exp.Expr, read: Read) -> Aggregat
     with reporter.blame(parts.arguments[0]):
         kind = row_of(*(each.type for each in values)) if function.is_of_pairs else values[0].type
         result = function.result(kind)
+    if parts.keeps_nulls and function.may_keep_nulls:
+        firsts = [index for index, each in enumerate(by) if each not in by[:index]]
+        by, order = [by[index] for index in firsts], [order[index] for index in firsts]
+        if values[0] in by[:-1]:  # no key after it matters, but calls with the same share a row
+            parameters, values = (by.index(values[0]),), by[-1:]
     argument, directions = _make_argument(reporter, parts, values, by, order)
     argument = _apply_filter(reporter, parts, argument, read)
     return AggregateCall(function.name, argument, result, distinct, parameters, directions)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 
-from jobs.core.aggregates import FUNCTIONS, Constant, Order
+from jobs.core.aggregates import FUNCTIONS, Constant, Order, place_of
 from jobs.core.plan.tree import Aggregate, Case, Composite, Expression, Ordering
 
 
@@ -30,7 +30,8 @@ def call_text(
         return _call_text(aggregate, suffix, value, [value], keeps_nulls=False)
     parts = [sql(part) for part in row.parts]
     keeps_nulls = row.null_where == "never"
-    text = _call_text(aggregate, suffix, parts[-1], parts, keeps_nulls=keeps_nulls)
+    value = parts[place_of(aggregate)]
+    text = _call_text(aggregate, suffix, value, parts, keeps_nulls=keeps_nulls)
     return text if condition is None else f"{text} FILTER (WHERE {sql(condition)})"
 
 
@@ -53,7 +54,8 @@ def _call_text(
     function = FUNCTIONS[aggregate.function]
     name = aggregate.function + suffix
     distinct = "DISTINCT " if aggregate.distinct else ""
-    constants = [_constant_text(function.constant, each) for each in aggregate.parameters]
+    written = aggregate.parameters if function.constant else ()
+    constants = [_constant_text(function.constant, each) for each in written]
     if function.constant is Constant.ON_NULL:
         on_null = f"{aggregate.parameters[0]} ON NULL"
         if function.order is Order.ARGUMENT:
@@ -75,14 +77,16 @@ def _call_text(
         shown += " IGNORE NULLS"
     if keeps_nulls and not function.keeps_nulls:
         shown += " RESPECT NULLS"
-    order = f" ORDER BY {_order_text(parts, aggregate.order)}" if aggregate.order else ""
+    whole = place_of(aggregate) >= 0
+    order = f" ORDER BY {_order_text(parts, aggregate.order, whole)}" if aggregate.order else ""
     return f"{name}({shown}{order})"
 
 
-def _order_text(parts: list[str], order: tuple[Ordering, ...]) -> str:
+def _order_text(parts: list[str], order: tuple[Ordering, ...], whole: bool = False) -> str:
     texts = []
     for index, (part, each) in enumerate(zip(parts, order, strict=True)):
-        if index and index == len(parts) - 1 and each == _tie_break(order[index - 1]):
+        last = index and index == len(parts) - 1 and not whole
+        if last and each == _tie_break(order[index - 1]):
             break  # the values themselves, which are the default tie-break
         direction = " DESC" if each.descending else ""
         if each.nulls_first is each.descending:

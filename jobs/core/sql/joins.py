@@ -17,7 +17,6 @@ the query is visible, and a hidden one could fail or round.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -29,7 +28,7 @@ from jobs.core.plan.tree import Case, Expression, Join, JoinKind, Named, Relatio
 from jobs.core.sql.dialect import Refusal
 from jobs.core.sql.from_clause import QUERY_CLAUSES, SUBQUERY_CLAUSES, FromItem, FromReader
 from jobs.core.sql.printer import expression_sql
-from jobs.core.sql.problems import printable_name
+from jobs.core.sql.problems import printable_name, split_ands
 from jobs.core.sql.scope import NAME, Scope, find_spelling, free_name
 from schemas.limits import JOINS_MAX
 from schemas.types.sql_types import STRING
@@ -98,7 +97,7 @@ class JoinReader(FromReader):
         """Return the names, what FROM joins (None: an only source), and what WHERE adds to it."""
         first = self.check_clauses(select, QUERY_CLAUSES)
         where = select.args.get("where")
-        nodes = [] if where is None else list(_split_ands(where.this))
+        nodes = [] if where is None else list(split_ands(where.this))
         joins = select.args.get("joins") or []
         subqueries = [node for node in nodes if _subquery_of(node) is not None]
         if not joins and not subqueries and "" in self.sources:
@@ -153,7 +152,7 @@ class JoinReader(FromReader):
         conditions: list[_Condition] = []
         if on := node.args.get("on"):
             scope = names.scope()
-            conditions = [self._read_part(part, scope, "ON") for part in _split_ands(on)]
+            conditions = [self._read_part(part, scope, "ON") for part in split_ands(on)]
         for name in node.args.get("using") or ():
             here = Scope(names.tables[scan.alias], (scan.alias,))
             left = self.read_row(exp.Column(this=name.copy()), before, "USING")
@@ -304,7 +303,7 @@ class JoinReader(FromReader):
         names, qualifiers = _names_of(scan), item.scope.qualifiers
         within = Scope(names, qualifiers, dict.fromkeys(qualifiers, names), outer=scope)
         where = inner.args.get("where")
-        parts = [] if where is None else _split_ands(where.this)
+        parts = [] if where is None else split_ands(where.this)
         conditions = [self._read_part(part, within, "WHERE") for part in parts]
         if isinstance(holder, exp.In):
             if len(inner.expressions) != 1:
@@ -338,19 +337,6 @@ def _guard(keys: tuple[Expression, ...], conditions: list[Expression]) -> tuple[
     for condition in conditions:
         first = Case(((condition, first),), None, first.type)
     return (first, *rest)
-
-
-def _split_ands(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the conditions that AND joins, in order."""
-    waiting = [node]
-    while waiting:
-        current = waiting.pop()
-        if isinstance(current, exp.Paren):
-            waiting.append(current.this)
-        elif isinstance(current, exp.And):
-            waiting += [current.expression, current.this]
-        else:
-            yield current
 
 
 def _without_not(node: exp.Expr) -> exp.Expr:

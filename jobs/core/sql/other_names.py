@@ -5,8 +5,7 @@
     ARRAY_AGG(x ORDER BY y)[1]      ──► the same
     ANY_VALUE(x ORDER BY y)         ──► FIRST_VALUE(x ORDER BY y)
     WITH w AS (SELECT ...) FROM w   ──► FROM (SELECT ...) AS w
-    SELECT DISTINCT ON (k) k, x     ──► SELECT k, FIRST_VALUE(x RESPECT NULLS ORDER BY y, ...)
-      FROM t ORDER BY k, y                FROM t GROUP BY k
+    the first row of each group     ──► GROUP BY (see first_rows)
 
 A name that only differs is a synonym in the table of its function.
 """
@@ -15,9 +14,9 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from jobs.core.sql.aggregate_calls import is_call
 from jobs.core.sql.dialect import Refusal
-from jobs.core.sql.problems import function_name, offset_of
+from jobs.core.sql.first_rows import rewrite_first_rows
+from jobs.core.sql.problems import function_name, make_call, offset_of
 from schemas.limits import EXPRESSION_NODES_MAX
 
 _ENDS = {"FIRST": "FIRST_VALUE", "LAST": "LAST_VALUE"}
@@ -27,8 +26,6 @@ _INSTEAD_OF_WITH = "FROM (SELECT ... FROM t)"
 def rewrite_names(select: exp.Select) -> exp.Select:
     """Return the query in the words that retally has; raise Refusal if it cannot be said so."""
     _insert_tables(select)
-    for each in list(select.find_all(exp.Select)):
-        _rewrite_distinct_on(each)
     for bracket in list(select.find_all(exp.Bracket)):
         _rewrite_first_item(bracket)
     for call in list(select.find_all(exp.Anonymous)):
@@ -39,6 +36,8 @@ def rewrite_names(select: exp.Select) -> exp.Select:
             _rewrite_end(call, _ENDS[name])
         elif name == "ANY_VALUE" and isinstance(next(iter(call.expressions), None), exp.Order):
             call.set("this", "FIRST_VALUE")
+    for each in list(select.find_all(exp.Select)):
+        rewrite_first_rows(each)
     return select
 
 
@@ -47,7 +46,7 @@ def _rewrite_count_if(call: exp.Anonymous) -> None:
         message = f"{function_name(call)} takes one condition"
         raise Refusal(message, offset_of(call), "COUNT_IF(x > 0)")
     condition = call.expressions[0]
-    count = _make_call(call, "COUNT", exp.Star())
+    count = make_call(call, "COUNT", exp.Star())
     outside = call.parent
     if isinstance(outside, exp.Filter):
         both = exp.And(
@@ -81,13 +80,6 @@ def _rewrite_first_item(bracket: exp.Bracket) -> None:
         raise Refusal(message, offset_of(bracket), "FIRST_VALUE(x ORDER BY y)")
     _rewrite_end(inner, "FIRST_VALUE")
     bracket.replace(call)
-
-
-def _make_call(call: exp.Expr, name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    """Return a call at the position of another one."""
-    made = exp.Anonymous(this=name, expressions=list(arguments))
-    made.meta.update(call.meta)
-    return made
 
 
 # --- WITH ----------------------------------------------------------------------------------------
@@ -135,59 +127,3 @@ def _define(scope: exp.CTE, known: dict[str, exp.Expr]) -> None:
         message = "WITH needs a name and one SELECT: WITH w AS (SELECT ...)"
         raise Refusal(message, offset_of(scope), _INSTEAD_OF_WITH)
     known[name] = scope.this
-
-
-# --- DISTINCT ON ---------------------------------------------------------------------------------
-
-
-def _rewrite_distinct_on(select: exp.Select) -> None:
-    """Rewrite SELECT DISTINCT ON (k): of each k the first row by ORDER BY.
-
-    All columns of a row are the last sort keys of each of them, so that they are of one row."""
-    distinct = select.args.get("distinct")
-    on = None if distinct is None else distinct.args.get("on")
-    if on is None:
-        return
-    keys = on.expressions if isinstance(on, exp.Tuple) else [on.unnest()]
-    values = [each.unalias().unnest() for each in select.expressions]
-    if select.args.get("group") is not None or any(
-        is_call(part) for value in values for part in value.walk()
-    ):
-        message = "SELECT DISTINCT ON cannot have GROUP BY or aggregates"
-        raise Refusal(message, offset_of(select), "ARG_MAX(x, y) with GROUP BY k")
-    order = select.args.get("order")
-    sorted_by = [] if order is None else [_sort_key(each, select) for each in order.expressions]
-    sorted_by = [each for each in sorted_by if each.this not in keys]
-    named = [each.this for each in sorted_by]
-    sorted_by += [
-        exp.Ordered(this=value, nulls_first=True)
-        for value in values
-        if value not in keys and value not in named
-    ]
-    items = []
-    for item, value in zip(select.expressions, values, strict=True):
-        if value in keys or isinstance(value, exp.Star):
-            items.append(item)
-            continue
-        by = [each.copy() for each in sorted_by]
-        first = exp.Order(this=exp.RespectNulls(this=value.copy()), expressions=by)
-        made = _make_call(value, "FIRST_VALUE", first)
-        name = item.alias or (value.name if isinstance(value, exp.Column) else "")
-        items.append(exp.Alias(this=made, alias=exp.to_identifier(name)) if name else made)
-    select.set("expressions", items)
-    select.set("group", exp.Group(expressions=[key.copy() for key in keys]))
-    select.set("distinct", None)
-    select.set("order", None)
-
-
-def _sort_key(ordered: exp.Ordered, select: exp.Select) -> exp.Ordered:
-    """Return a sort key over rows; ORDER BY may also name a position or an alias."""
-    key, items = ordered.this.unnest(), select.expressions
-    if isinstance(key, exp.Literal) and key.name.isdigit() and 0 < int(key.name) <= len(items):
-        key = items[int(key.name) - 1].unalias()
-    elif isinstance(key, exp.Column) and not key.table:
-        named = (each.this for each in items if isinstance(each, exp.Alias))
-        key = next((each for each in named if each.parent.alias == key.name), key)
-    made = ordered.copy()
-    made.set("this", key.unnest().copy())
-    return made

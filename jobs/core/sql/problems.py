@@ -96,6 +96,26 @@ def function_name(node: exp.Expr) -> str:
     return node.name.upper() if isinstance(node, exp.Anonymous) else ""
 
 
+def make_call(node: exp.Expr, name: str, *arguments: exp.Expr) -> exp.Anonymous:
+    """Return a call at the position of another node."""
+    made = exp.Anonymous(this=name, expressions=list(arguments))
+    made.meta.update(node.meta)
+    return made
+
+
+def split_ands(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the conditions that AND joins, in order."""
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        if isinstance(current, exp.Paren):
+            waiting.append(current.this)
+        elif isinstance(current, exp.And):
+            waiting += [current.expression, current.this]
+        else:
+            yield current
+
+
 def sql_name(kind: type[exp.Expr]) -> str:
     """Return the SQL name of a node type: CURRENT_DATE for CurrentDate."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).upper()

@@ -104,7 +104,8 @@ class RowReader(ProblemReporter):
         if node.name.lower() in window_calls.NAMES:
             raise self.refusal(window_calls.NO_BOUND.format(node.name.lower()), node)
         close = difflib.get_close_matches(node.name, list(scope.names), 1)
-        shown = ", ".join(list(scope.names)[:10])
+        # Names that nobody can write are sort keys (see first_rows).
+        shown = ", ".join([each for each in scope.names if each.isidentifier()][:10])
         hint = close[0] if close else f"one of {shown}" if shown else None
         raise self.refusal(f"unknown column `{printable_name(node.name)}`", node, hint)
 

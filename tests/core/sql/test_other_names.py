@@ -105,8 +105,8 @@ QUERIES = [
     ("WITH t AS (SELECT v FROM t) SELECT SUM(v) FROM t", "SELECT SUM(v) FROM t"),
     (
         "SELECT DISTINCT ON (k) k, v, s AS w FROM t ORDER BY k, o DESC",
-        "SELECT k, FIRST_VALUE(v RESPECT NULLS ORDER BY o DESC, v) AS v, "
-        "FIRST_VALUE(s RESPECT NULLS ORDER BY o DESC, v, s) AS w FROM t GROUP BY k",
+        "SELECT k, FIRST_VALUE(v RESPECT NULLS ORDER BY o DESC, v DESC, s DESC) AS v, "
+        "FIRST_VALUE(s RESPECT NULLS ORDER BY o DESC, v DESC) AS w FROM t GROUP BY k",
     ),
     (
         "SELECT DISTINCT ON (k, o) v AS n FROM t ORDER BY n DESC",
@@ -115,6 +115,29 @@ QUERIES = [
     (
         "SELECT DISTINCT ON (k) k, v FROM t ORDER BY 1, 2 DESC",
         "SELECT k, FIRST_VALUE(v RESPECT NULLS ORDER BY v DESC) AS v FROM t GROUP BY k",
+    ),
+]
+
+
+NUMBERED = "(SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY o DESC) AS n FROM t WHERE f)"
+FIRST = (
+    "SELECT k, FIRST_VALUE(v RESPECT NULLS ORDER BY o DESC, v DESC, s DESC) AS v, "
+    "FIRST_VALUE(s RESPECT NULLS ORDER BY o DESC, v DESC) AS w FROM t WHERE f GROUP BY k"
+)
+QUERIES += [
+    (f"SELECT k, v, s AS w FROM {NUMBERED} WHERE n = 1", FIRST),
+    (f"SELECT r.K, r.v, r.s AS w FROM {NUMBERED} AS r WHERE (r.n < 2)", FIRST),
+    (f"WITH r AS {NUMBERED} SELECT k, v, s AS w FROM r WHERE 1 = n", FIRST),
+    (
+        "SELECT t.k, v, s AS w FROM t WHERE f "
+        "QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY o DESC) <= 1",
+        FIRST,
+    ),
+    (
+        "SELECT y, x FROM (SELECT v + 1 AS x, o AS y, ROW_NUMBER() OVER (PARTITION BY UPPER(k), o "
+        "ORDER BY d NULLS LAST) AS n FROM t) WHERE n = 1 AND x > 3",
+        "SELECT o AS y, FIRST(v + 1 ORDER BY d NULLS LAST, v + 1, v + 1 > 3) AS x FROM t "
+        "GROUP BY UPPER(k), o HAVING FIRST(v + 1 > 3 ORDER BY d NULLS LAST, v + 1)",
     ),
 ]
 

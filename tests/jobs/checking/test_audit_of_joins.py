@@ -17,6 +17,10 @@ pytestmark = [
 ]
 KEYED = {"primary_key": ["id"], "dedupe": "pk"}
 MORE_QUERIES = [
+    "SELECT w, v, p.id FROM a AS p JOIN b ON p.k = b.k "
+    "QUALIFY ROW_NUMBER() OVER (PARTITION BY w ORDER BY v DESC, p.id DESC) = 1",
+    "SELECT k, id, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC, id DESC) "
+    "AS n FROM a) AS t WHERE n = 1 AND v > 0",
     "SELECT b.w, AVG(v) AS m, COUNT(DISTINCT x) AS d FROM a RIGHT JOIN c ON a.v = c.x "
     "JOIN b ON c.k = b.k AND (a.id < b.id OR a.id IS NULL) GROUP BY b.w",
     "SELECT w, COUNT(*) AS n FROM b WHERE k IN (SELECT k FROM a WHERE v > 1) GROUP BY w",
@@ -29,7 +33,7 @@ MORE_QUERIES = [
 
 
 ALL = [*QUERIES, *MORE_QUERIES]
-EACH_KIND = [QUERIES[number] for number in (3, 4)] + MORE_QUERIES[:2]
+EACH_KIND = [QUERIES[number] for number in (3, 4)] + MORE_QUERIES[:4]
 
 
 @pytest.mark.parametrize(

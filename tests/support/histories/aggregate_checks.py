@@ -59,6 +59,8 @@ DUCKDB = {
     ),
     "FIRST(v ORDER BY o)": f"FIRST(v ORDER BY {BY_O})",
     "LAST(v ORDER BY o DESC)": f"LAST(v ORDER BY {BY_O_DOWN})",
+    "FIRST(v ORDER BY o DESC, v DESC, f DESC)": f"FIRST(v ORDER BY {BY_O_DOWN})",
+    "LAST(v ORDER BY o, v DESC, f)": "LAST(v ORDER BY o NULLS FIRST, v DESC NULLS LAST)",
     "ARRAY_AGG(v ORDER BY o)[1]": f"ARRAY_AGG(v ORDER BY {BY_O})[1]",
     "ANY_VALUE(v ORDER BY o)": f"ANY_VALUE(v ORDER BY {BY_O})",
     "COUNT(DISTINCT ROW(v, o))": "COUNT(DISTINCT ROW(v, o))",

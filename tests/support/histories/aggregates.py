@@ -64,6 +64,8 @@ ANY = [
     "LAST_VALUE(v ORDER BY o DESC NULLS FIRST, v)",
     "FIRST(v ORDER BY o)",
     "LAST(v ORDER BY o DESC)",
+    "FIRST(v ORDER BY o DESC, v DESC, f DESC)",
+    "LAST(v ORDER BY o, v DESC, f)",
     "ARRAY_AGG(v ORDER BY o)[1]",
     "ANY_VALUE(v ORDER BY o)",
     "COUNT(DISTINCT ROW(v, o))",

@@ -178,6 +178,7 @@ def aggregate(random: Random) -> str:
             f"{random.choice(('BOOL_AND', 'BOOL_OR', 'EVERY', 'SOME'))}({t})",
             f"FIRST_VALUE({s} ORDER BY {o}{down})",
             f"LAST_VALUE({n} ORDER BY {s}{down}, {o})",
+            f"FIRST({s} ORDER BY {s}{down}, {o})",
             f"{random.choice(('ARG_MIN', 'ARG_MAX', 'MIN_BY', 'MAX_BY'))}({s}, {o})",
             f"STRING_AGG({s}, ', ' ORDER BY {o}{down})",
             f"LISTAGG(DISTINCT {s}, '''') WITHIN GROUP (ORDER BY {s} DESC)",

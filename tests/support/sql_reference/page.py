@@ -78,13 +78,27 @@ FROM orders
 GROUP BY shop, HOP(at, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE)
 ```
 
+The first row of each group, also with `n <= 1` or `n < 2`:
+
+```sql
+SELECT shop, customer, amount
+FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY shop ORDER BY amount DESC) AS n FROM orders)
+WHERE n = 1
+```
+
+- `QUALIFY ROW_NUMBER() OVER (...) = 1` and `SELECT DISTINCT ON (k) ... ORDER BY ...` are the same.
+- If the first row is retracted, the next one takes its place. All values are of one row.
+- NULL is the smallest value. The selected values order rows with equal sort keys, in the direction
+  of the last sort key; in Flink the order of arrival does.
+- Another condition in that WHERE is a HAVING: a group whose first row does not meet it has no row.
+- `n <= 2` is refused: its result has several rows for a key, and `TOP_K(amount, 2)` an array.
+
 What other engines write in another way becomes one of these:
 
 | written | is |
 | --- | --- |
 | `WITH w AS (SELECT ...) SELECT ... FROM w` | a derived table |
 | `GROUP BY ALL` | `GROUP BY` of everything selected that is no aggregate |
-| `SELECT DISTINCT ON (k) k, x FROM t ORDER BY k, y` | for each `k` the first row by `y`, then `x` |
 | `COUNT_IF(c)`, `COUNTIF(c)` | `COUNT(*) FILTER (WHERE c)` |
 | `FIRST(x ORDER BY y)`, `LAST(...)` | the same with RESPECT NULLS of FIRST_VALUE, LAST_VALUE |
 | `ARRAY_AGG(x ORDER BY y)[1]` | `FIRST_VALUE(x RESPECT NULLS ORDER BY y)` |

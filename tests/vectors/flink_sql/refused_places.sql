@@ -11,7 +11,7 @@ INSERT INTO out1 VALUES ('a', 1);
 INSERT INTO out1 SELECT product, SUM(amount) FROM (SELECT product, amount FROM orders UNION ALL SELECT product, amount FROM orders) GROUP BY product ORDER BY product LIMIT 10;
 INSERT INTO out1 WITH t AS (SELECT product, amount FROM orders WHERE amount > 3) SELECT product, COUNT(DISTINCT amount) FROM t GROUP BY product HAVING COUNT(DISTINCT amount) > 1;
 CREATE TABLE o_over_dedup (order_id BIGINT, product STRING, PRIMARY KEY (order_id) NOT ENFORCED) WITH ('connector'='upsert-kafka','topic'='o','properties.bootstrap.servers'='broker:9092','key.format'='json','value.format'='json');
-INSERT INTO o_over_dedup SELECT order_id, product FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY order_id ORDER BY order_time ASC) AS row_num FROM orders) WHERE row_num = 1;
+INSERT INTO o_over_dedup SELECT order_id, product FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY order_id ORDER BY order_time ASC) AS row_num FROM orders) WHERE row_num <= 3;
 CREATE TABLE o_match (product STRING, a TIMESTAMP(3)) WITH ('connector'='kafka','topic'='o','properties.bootstrap.servers'='broker:9092','format'='json');
 INSERT INTO o_match SELECT product, start_tstamp FROM orders MATCH_RECOGNIZE (PARTITION BY product ORDER BY order_time MEASURES A.order_time AS start_tstamp ONE ROW PER MATCH AFTER MATCH SKIP TO LAST B PATTERN (A B+) DEFINE B AS B.price < A.price) AS T;
 CREATE TABLE o_window_join (ws TIMESTAMP(3), a BIGINT, b BIGINT) WITH ('connector'='kafka','topic'='o','properties.bootstrap.servers'='broker:9092','format'='json');
