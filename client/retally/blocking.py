@@ -74,7 +74,7 @@ def _connect(cls: Any, address: str, token: str | None = None, *, seconds: float
 
 
 def _make_twin(original: type, name: str) -> type:
-    methods: dict[str, Any] = {
+    methods: dict[str, object] = {
         _ENTERING.get(each, each): _make_blocking(method)
         for each, method in inspect.getmembers(original, inspect.isfunction)
         if each in _ENTERING or not each.startswith("_")

@@ -377,7 +377,7 @@ class AsyncClient:
         self, name: str, message: str, fixed: str | bytes | None = None, *, again: bool = False
     ) -> Operation:
         """Send a message of the quarantine, by its id, to its topic again."""
-        body: dict[str, Any] = {"message": fixed, "again": again}
+        body: dict[str, object] = {"message": fixed, "again": again}
         if isinstance(fixed, bytes):
             body = {"message_base64": b64encode(fixed).decode(), "again": again}
         return await self._send("POST", f"{message_path(name, message)}/replay", Operation, body)

@@ -453,7 +453,7 @@ def make_unfinished_problem(operation: OperationRecord) -> Problem:
     return Problem("operation-unfinished", 409, detail, operation=operation.id)
 
 
-def _describe_failure(code: str, record: JobRecord) -> dict[str, Any]:
+def _describe_failure(code: str, record: JobRecord) -> dict[str, str | bool | None]:
     known = failure_kinds().get(code)  # of another version there may be none
     advice = None if known is None else known.text
     return {"code": code, "retryable": record.retry_at is not None, "advice": advice}

@@ -144,7 +144,7 @@ def _write_node(node: PlanNode) -> str:
     return f"{node.type}({', '.join(written)})"
 
 
-def _describe_window(spec: JobSpec, plan: Plan) -> dict[str, Any] | None:
+def _describe_window(spec: JobSpec, plan: Plan) -> dict[str, str | int | None] | None:
     window = plan.window
     if window is None:
         return None

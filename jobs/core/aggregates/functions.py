@@ -49,7 +49,7 @@ _CALLABLE: tuple[Callable[..., Any], ...] = (
     *json_lists.RUNTIME,
     *ranks.RUNTIME,
 )
-RUNTIME: dict[str, Any] = {
+RUNTIME: dict[str, object] = {
     **{name: known for name, known in vars(numbers).items() if not name.startswith("_")},
     **{function.__name__: function for function in _CALLABLE},
 }

@@ -55,10 +55,10 @@ class RetallySql(Dialect):
         FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {}
         # A keyword of MySQL; here it is a window function.
         FUNC_TOKENS: ClassVar[set[TokenType]] = {*parser.Parser.FUNC_TOKENS, TokenType.SESSION}
-        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
             "CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
         }
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
             "CAST": lambda self: self._read_cast(lenient=False),
             "TRY_CAST": lambda self: self._read_cast(lenient=True),
             "FLOOR": lambda self: self._read_call("FLOOR", "TO", "DATE_TRUNC"),

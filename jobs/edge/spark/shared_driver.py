@@ -24,7 +24,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -204,7 +204,7 @@ class SharedDriver:
                 with suppress(Exception):  # its client is gone, which may be what it reports
                     query.stop()
 
-    def _start_gateway(self, lent: dict[str, Any], secret: str) -> Any:
+    def _start_gateway(self, lent: Mapping[str, object], secret: str) -> Any:
         """Start what a Python process calls the JVM through; its entry point is a map of `lent`."""
         jvm = self._gateway.jvm
         entry = jvm.java.util.HashMap()

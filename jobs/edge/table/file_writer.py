@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -127,12 +127,14 @@ class FileWriter:
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         """Begin the file, encoded as its first rows are best encoded."""
+        with_dictionary, encodings = _choose_encodings(first)
         return pq.ParquetWriter(
             self._sink,
             self._schema,
             compression=_COMPRESSION,
             write_statistics=True,
-            **_choose_encodings(first),
+            use_dictionary=with_dictionary,
+            column_encoding=encodings,
             **WRITTEN,
         )
 
@@ -144,8 +146,8 @@ class FileWriter:
         return AddedFile(self.name, part, self.rows, self._size, stats)
 
 
-def _choose_encodings(rows: pa.Table) -> dict[str, Any]:
-    """Return delta encodings for the columns that they make much shorter, by these rows.
+def _choose_encodings(rows: pa.Table) -> tuple[list[str], dict[str, str]]:
+    """Return the columns for a dictionary, and delta encodings for those they make much shorter.
 
     The rows of a group follow each other, and their keys begin alike.
     """
@@ -160,7 +162,7 @@ def _choose_encodings(rows: pa.Table) -> dict[str, Any]:
         delta[_SEQUENCE] = "DELTA_BINARY_PACKED"
     leaves = (leaf for field in rows.schema for leaf in _leaves(field.name, field.type))
     others = [leaf for leaf in leaves if leaf not in delta]
-    return {"use_dictionary": others, "column_encoding": delta}
+    return others, delta
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
