@@ -15,16 +15,22 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
+from ipaddress import ip_address
 from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from schemas.limits import FOLLOWER_STALL_SECONDS_MAX
+from schemas.limits import (
+    FIRST_START_SECONDS_MAX,
+    FOLLOWER_STALL_SECONDS_MAX,
+    LEADER_WATCH_SECONDS,
+)
 from service import app
 from service.access.requirements import is_loopback
 from service.access.tokens import Role, Tokens
@@ -107,7 +113,8 @@ def _serve_leading(settings: Settings, spawner: ReaderSpawner, leadership: Leade
     runtime = application.state.runtime
     _log_access(settings, runtime)
     listener = _listen(settings.host, settings.port)
-    leadership.begin(_make_address("http", listener), runtime.register.is_deposed)
+    address = settings.address or _make_address("http", listener, socket.gethostname())
+    leadership.begin(address, runtime.register.is_deposed)
     if first_token is not None:
         log.warning(
             "first start: sign in at http://127.0.0.1:%d with the admin token %s; it is shown "
@@ -122,12 +129,13 @@ def _serve_leading(settings: Settings, spawner: ReaderSpawner, leadership: Leade
 
 def _serve_reading(settings: Settings, spawner: ReaderSpawner, mode: Mode) -> int | None:
     """Answer reads beside a leader; return the port once a standby shall lead."""
-    if not settings.paths.register.exists():
-        raise CannotServe(f"no service has used {settings.data} yet: start one that leads first")
-    if not Tokens(settings.paths.tokens).required and not is_loopback(settings.host):
-        raise CannotServe(
-            f"nobody could sign in on {settings.host}: create a token with --new-token first"
-        )
+    # A leader may be at its first start, as in `docker compose up --scale service=2`.
+    patience = FIRST_START_SECONDS_MAX if mode is Mode.STAND_BY else 0.0
+    deadline = time.monotonic() + patience
+    while (reason := _find_what_lacks(settings)) is not None:
+        if time.monotonic() >= deadline:
+            raise CannotServe(reason)
+        time.sleep(LEADER_WATCH_SECONDS)
     listener = _listen(settings.host, settings.port)
     port: int = listener.getsockname()[1]
     settings = replace(settings, reader=f"{socket.gethostname()}-{settings.port or os.getpid()}")
@@ -152,6 +160,15 @@ def _serve_reading(settings: Settings, spawner: ReaderSpawner, mode: Mode) -> in
         ended.set()
         shutil.rmtree(settings.paths.own, ignore_errors=True)
     return port if leaderless.is_set() else None
+
+
+def _find_what_lacks(settings: Settings) -> str | None:
+    """Return what a service that only reads cannot do without."""
+    if not settings.paths.register.exists():
+        return f"no service has used {settings.data} yet: start one that leads first"
+    if not Tokens(settings.paths.tokens).required and not is_loopback(settings.host):
+        return f"nobody could sign in on {settings.host}: create a token with --new-token first"
+    return None
 
 
 def _log_access(settings: Settings, runtime: Runtime) -> None:
@@ -254,8 +271,11 @@ def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
     return listener
 
 
-def _make_address(scheme: str, listener: socket.socket) -> str:
+def _make_address(scheme: str, listener: socket.socket, anywhere: str | None = None) -> str:
+    """Return the address of a listener; `anywhere` is its host if it has all."""
     host, port = listener.getsockname()[:2]
+    if anywhere is not None and ip_address(host).is_unspecified:
+        host = anywhere
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 

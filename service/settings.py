@@ -18,6 +18,7 @@ class Settings:
     connections: Connections
     host: str = "127.0.0.1"
     port: int = 8080
+    address: str | None = None  # for clients, if it is not that of host and port
     postgres_port: int | None = None  # of PostgreSQL's clients; None if it does not listen to them
     master: str = "local[2]"
     brokers: str | None = None  # as given, for the command line of jobs

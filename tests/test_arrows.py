@@ -44,7 +44,7 @@ EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"
 LAYERS = [
     f"{area}.{name}" if name else area
     for area, names in {
-        "retally": "documents errors http addresses results following client blocking",
+        "retally": "documents errors http addresses results following leader client blocking",
         "schemas": "limits types table directory spec process",
         "jobs.core": """kernels values plan evaluate aggregates sql rows join fold formats time
             publish explain job suggestion generators homes""",

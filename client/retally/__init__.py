@@ -45,7 +45,7 @@ __all__ = [
 
 
 def connect(url: str, token: str | None = None, *, seconds: float = 90.0) -> Client:
-    """Return a client of a service; a token goes to this URL only.
+    """Return a client of a service; a token goes to this URL and to the leader it names only.
 
     `seconds` is how long the service may be silent. `with` closes the client.
     """

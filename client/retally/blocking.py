@@ -14,6 +14,7 @@ from typing import Any
 
 from retally.client import AsyncClient
 from retally.http import BlockingConnection
+from retally.leader import LeaderConnection
 from retally.results import AsyncAnswer, AsyncResults
 
 _ENTERING = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
@@ -70,7 +71,8 @@ class _Blocking:
 
 
 def _connect(cls: Any, address: str, token: str | None = None, *, seconds: float = 90.0) -> Any:
-    return cls(AsyncClient(BlockingConnection(address, token, seconds)))
+    connect = functools.partial(BlockingConnection, token=token, seconds=seconds)
+    return cls(AsyncClient(LeaderConnection(connect, address)))
 
 
 def _make_twin(original: type, name: str) -> type:

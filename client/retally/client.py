@@ -13,6 +13,7 @@ from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
 from retally.addresses import (
@@ -52,6 +53,7 @@ from retally.documents import (
 from retally.errors import Refused
 from retally.following import Event, Follower
 from retally.http import AsyncConnection, Connection, Request, encode_json
+from retally.leader import LeaderConnection
 from retally.results import AsyncAnswer, AsyncResults
 
 _Form = TypeVar("_Form", bound=Document)
@@ -71,7 +73,8 @@ class AsyncClient:
 
     @classmethod
     def connect(cls, address: str, token: str | None = None, *, seconds: float = 90.0) -> Self:
-        return cls(AsyncConnection(address, token, seconds))
+        connect = partial(AsyncConnection, token=token, seconds=seconds)
+        return cls(LeaderConnection(connect, address))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.address}>"

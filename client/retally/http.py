@@ -6,7 +6,8 @@
 Everything above this module is written once, as coroutines. Those of a BlockingConnection never
 suspend, so `retally.blocking` can run them without an event loop.
 
-The token is sent to the base URL only: no redirect is followed.
+The token is sent to the base URL only, and to the leader that the service there names
+(retally.leader): no redirect is followed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from retally.errors import Gap, Refused, RetallyError, Unreachable
 
 READ_METHODS = ("GET", "HEAD")
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
-SECONDS = 90.0  # a stream has a comment every 15 s
+_CONNECT_SECONDS = 10.0  # a host that is gone does not answer at all
 _DETAIL_CHARACTERS_MAX = 200  # of an answer that is not ours, such as a proxy's page
 
 
@@ -152,7 +153,7 @@ def _make_options(address: str, token: str | None, seconds: float) -> dict[str, 
     return {
         "base_url": url,
         "headers": {} if token is None else {"Authorization": f"Bearer {token}"},
-        "timeout": seconds,
+        "timeout": httpx.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS)),
         "follow_redirects": False,
         # A proxy of the environment is for other machines. It could not reach this one.
         "trust_env": not _is_loopback(url.host),

@@ -22,7 +22,15 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from jobs.cli.errors import UsageError
-from jobs.cli.parser import Command, Commands, Parser, parse_instant, parse_port, parse_whole
+from jobs.cli.parser import (
+    Command,
+    Commands,
+    Parser,
+    parse_address,
+    parse_instant,
+    parse_port,
+    parse_whole,
+)
 from schemas.limits import JOBS_RUNNING_MAX
 
 ACTIONS = {
@@ -189,6 +197,8 @@ def _add_running(commands: Commands) -> None:
     serve.data().brokers().master().tables().idle_after().jobs_per_driver()
     serve.option("--host", None, host, default="127.0.0.1")
     serve.option("--port", None, "0: a free port (8080)", type=parse_port, default=8080)
+    advertised = "the address for clients of standbys, which name it (http://HOST:PORT)"
+    serve.option("--advertise", "URL", advertised, type=parse_address)
     postgres = "also answer PostgreSQL's clients, on this port (5433 is usual)"
     serve.option("--pg-port", None, postgres, type=parse_port)
     running = f"the maximum number of running jobs ({JOBS_RUNNING_MAX})"

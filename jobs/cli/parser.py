@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
 from jobs.cli.errors import UsageError
-from schemas.limits import JOBS_PER_DRIVER_MAX
+from schemas.limits import ADDRESS_CHARACTERS_MAX, JOBS_PER_DRIVER_MAX
 from schemas.spec.duration import parse_duration
 from schemas.table.object_path import TABLES_VARIABLE, ObjectPath
 from schemas.types import moments
@@ -205,6 +206,13 @@ def parse_port(text: str) -> int:
     if number > 65_535:
         raise argparse.ArgumentTypeError(f"{text} is not a port, 0 to 65535")
     return number
+
+
+def parse_address(text: str) -> str:
+    known = re.fullmatch(r"https?://[\w.\[\]:-]+(/[\w./~-]*)?", text, re.ASCII)
+    if known is None or len(text) > ADDRESS_CHARACTERS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address like https://host:8080")
+    return text.rstrip("/")
 
 
 def parse_whole(text: str) -> int:

@@ -67,6 +67,10 @@ DIFFERENCES_SHOWN_MAX = 20
 LEADER_BEAT_SECONDS = 2.0
 LEADER_WATCH_SECONDS = 0.5
 LEADER_SILENT_SECONDS_MAX = 8.0
+# How long a standby waits for the very first start of the leader, and the longest address that one
+# may note in its lock's file.
+FIRST_START_SECONDS_MAX = 60.0
+ADDRESS_CHARACTERS_MAX = 200
 # How often a service that only reads looks for new, changed and deleted jobs.
 REGISTER_POLL_SECONDS = 0.5
 

@@ -14,6 +14,7 @@ message may be personal data.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import threading
@@ -45,9 +46,9 @@ class AuditLog:
     """The lines of one service; thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        self._changes = _Files(path)
-        self._of_viewers = _Files(path.with_stem(f"{path.stem}-viewers"))
-        self._reads = _Files(path.with_stem(f"{path.stem}-reads"))
+        self._changes = Files(path)
+        self._of_viewers = Files(path.with_stem(f"{path.stem}-viewers"))
+        self._reads = Files(path.with_stem(f"{path.stem}-reads"))
         self._lock = threading.Lock()
 
     def note(
@@ -92,7 +93,7 @@ class AuditLog:
         return list(islice(wanted, limit))
 
 
-class _Files:
+class Files:
     """A log file and its rotated predecessors; the oldest of them is deleted."""
 
     def __init__(self, path: Path) -> None:
@@ -103,7 +104,7 @@ class _Files:
         path = self._newest_first[0]
         with suppress(FileNotFoundError):
             if path.stat().st_size >= AUDIT_LOG_BYTES_MAX:
-                self._rotate()
+                self.rotate()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         with os.fdopen(os.open(path, flags, 0o600), "ab") as file:
             file.write(text)
@@ -113,7 +114,13 @@ class _Files:
             for text in read_lines_backwards(path):
                 yield msgspec.json.decode(text, type=AuditLogLine)
 
-    def _rotate(self) -> None:
-        for newer, older in reversed(list(pairwise(self._newest_first))):
-            with suppress(FileNotFoundError):
-                newer.replace(older)
+    def rotate(self) -> None:
+        """Rename a full file, unless another service on the directory has just done so."""
+        path = self._newest_first[0]
+        with path.with_suffix(".lock").open("w") as lock, suppress(FileNotFoundError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.stat().st_size < AUDIT_LOG_BYTES_MAX:
+                return
+            for newer, older in reversed(list(pairwise(self._newest_first))):
+                with suppress(FileNotFoundError):
+                    newer.replace(older)

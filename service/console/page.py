@@ -90,8 +90,14 @@ async def render_page(
     **values: Any,
 ) -> Response:
     """Render a template in a thread: a page with many charts would delay other requests."""
+    find_leader = request.app.state.runtime.find_leader
     text = await run_in_threadpool(
-        _render, template, visitor=visitor, path=request.url.path, **values
+        _render,
+        template,
+        visitor=visitor,
+        path=request.url.path,
+        find_leader=find_leader,
+        **values,
     )
     return Response(text, status, HEADERS | (headers or {}), "text/html; charset=utf-8")
 

@@ -39,6 +39,7 @@ _KEYED = re.compile(rb"((?:/v1)?/jobs/[^/]+/results/)([^/]+)(/explain|/history)?
 _VIEW = re.compile(rb"((?:/v1)?/jobs/[a-z][a-z0-9_-]*)/views/([a-z][a-z0-9_-]*)((?:/.*)?)")
 # They change nothing; the spec editor sends two of them while the user types.
 _READS_WITH_BODY = frozenset({"/v1/jobs:validate", "/v1/sql", "/preview"})
+_CHECK = "/quarantine/check"  # of a job's messages
 # Of the caller alone, so a service that does not lead takes them too.
 _OWN_CHANGES = frozenset({"/v1/session", "/v1/tickets", "/login"})
 _HEALTH = frozenset({"/healthz", "/readyz"})
@@ -154,7 +155,9 @@ class Gate:
 
 
 def _changes(scope: Scope) -> bool:
-    return scope["method"] not in READ_METHODS and scope["path"] not in _READS_WITH_BODY
+    path = scope["path"]
+    is_read = path in _READS_WITH_BODY or path.endswith(_CHECK)
+    return scope["method"] not in READ_METHODS and not is_read
 
 
 def _name_view(scope: Scope) -> Scope:

@@ -9,17 +9,24 @@ import subprocess
 import sys
 import threading
 import time
+from argparse import ArgumentTypeError
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
+import retally
+from jobs.cli.parser import parse_address
+from retally import leader as client_leader
 from schemas.limits import LEADER_SILENT_SECONDS_MAX
 from service.paths import ServicePaths
+from service.serving import create_token
 from service.supervision.leadership import AlreadyServed, Leadership, LeaderWatch
 from service.supervision.register import Deposed, Register, read_term
+from tests.support.command.warm_command import warm_commands
 from tests.support.service.served import (
     CHECKOUT,
     SPEC,
@@ -95,6 +102,63 @@ def test_a_standby_answers_reads_and_names_the_leader_for_changes(
         eventually(lambda: standby.job("more").get("code") == "job-unknown")
 
 
+def test_the_client_and_the_command_line_follow_the_leader_through_its_end(
+    leader: Served, standby: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_leader, "TAKEOVER_SECONDS", START_SECONDS_MAX)
+    with retally.connect(standby.address) as client:
+        assert client.put(SPEC, "first").revision == 1
+        assert client.job("first").name == "first", "at once, where the change was made"
+        spec = leader.data / "third.yaml"
+        spec.write_text(SPEC)
+        put = ("jobs", "put", "third", "--spec", str(spec), "--service", standby.address)
+        ran = warm_commands.run(*put)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        leader.kill()
+        assert client.put(SPEC, "second").revision == 1
+        assert [job.name for job in client.jobs()] == ["first", "second", "third"]
+
+
+def test_the_console_of_a_standby_checks_messages_and_links_to_the_leader(
+    leader: Served, standby: Served
+) -> None:
+    watched = WatchedTable(leader)
+    watched.write({"pear": (1, 2)})
+    with leader.client() as client:
+        assert "data-standby" not in client.get("/jobs/items").text
+    with standby.client() as client:
+        eventually(lambda: client.get(f"{JOB}/results").status_code == 200)
+        page = client.get("/jobs/items").text
+        assert f'<a href="{leader.address}/jobs/items">{leader.address}</a>' in page
+        checked = client.post("/jobs/items/quarantine/check", json=[])
+        assert (checked.status_code, checked.json()) == (200, [])
+
+
+def test_a_leader_on_all_addresses_is_named_by_its_host_or_as_advertised(data: Path) -> None:
+    token = create_token(data, "boss", "admin")
+    watch, everywhere = LeaderWatch(ServicePaths(data)), ("--host", "0.0.0.0")
+    with Served.start(data, *everywhere, token=token) as served, served.client() as client:
+        port = served.address.rpartition(":")[2]
+        assert watch.find_address() == f"http://{socket.gethostname()}:{port}"
+        assert client.get("/v1/jobs").status_code == 200
+    named = "https://retally.example.org:8443/one"
+    advertised = ("--advertise", named)
+    with Served.start(data, *everywhere, *advertised, token=token) as served:
+        assert watch.find_address() == named
+        with served.client() as client:
+            assert client.get("/v1/jobs").status_code == 200
+
+
+def test_a_standby_waits_for_the_first_start_of_a_leader(data: Path) -> None:
+    with Leadership.take(ServicePaths(data)), ThreadPoolExecutor(1) as starting:
+        standby = starting.submit(Served.start, data, "--standby")
+        time.sleep(2.0)
+        assert not standby.done()
+        Register(ServicePaths(data).register)
+        with standby.result(START_SECONDS_MAX) as served, served.client() as client:
+            assert client.get("/v1/jobs").json()["jobs"] == []
+
+
 @pytest.mark.parametrize(
     "end",
     [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)],
@@ -168,6 +232,15 @@ def test_a_directory_that_no_service_has_used_cannot_be_read(tmp_path: Path) -> 
 # --- without processes ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["host:8080", "ftp://host", "http://me@host", "http://a, http://b", "http://" + "h" * 200],
+)
+def test_an_address_that_clients_could_not_use_is_not_advertised(address: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="is not an address"):
+        parse_address(address)
+
+
 def test_a_write_of_an_earlier_term_fails_and_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "register.sqlite"
     first, second = Register(path), Register(path)
@@ -204,4 +277,4 @@ def test_a_lock_that_is_held_and_beats_is_neither_taken_nor_deposed(
         assert not watch.wait_until_nobody_leads(closed)
         assert read_term(paths.register) == 1
     assert watch.wait_until_nobody_leads(threading.Event())
-    assert LEADER_SILENT_SECONDS_MAX < TAKEOVER_SECONDS_MAX
+    assert LEADER_SILENT_SECONDS_MAX < TAKEOVER_SECONDS_MAX <= client_leader.TAKEOVER_SECONDS

@@ -57,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
         connections=load_connections(options.connections, options.brokers),
         host=options.host,
         port=options.port,
+        address=options.advertise,
         postgres_port=options.pg_port,
         master=options.master,
         brokers=options.brokers,

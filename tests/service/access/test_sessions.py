@@ -186,6 +186,15 @@ def test_the_audit_log_is_bounded_and_goes_on(kept: AuditLog, tmp_path: Path) ->
     assert [line.path for line in kept.newest(20)] == [f"/{98 - n}" for n in range(20)]
 
 
+def test_two_services_that_find_a_full_file_rename_it_once(tmp_path: Path, kept: AuditLog) -> None:
+    """Each renames what was full when it looked; the second would push the oldest file out."""
+    path = tmp_path / "trail.log"
+    path.write_bytes(b"x" * 300)
+    for _ in range(2):
+        audit_log.Files(path).rotate()
+    assert {each.name for each in tmp_path.iterdir()} == {"trail.1", "trail.lock"}
+
+
 def test_a_viewer_s_lines_push_no_line_of_an_admin_out(kept: AuditLog) -> None:
     kept.note("boss", Role.ADMIN, "DELETE", "/v1/jobs/items", 204)
     for number in range(99):
