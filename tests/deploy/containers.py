@@ -175,6 +175,10 @@ class Stack:
         added.until_healthy()
         return added
 
+    def second_service(self) -> Container:
+        """`docker compose up --scale service=2`; it is not started yet."""
+        return self._add("service-2")
+
     def _places(self, own: Path) -> dict[str, str]:
         """Directories of the image and of the volumes. Only /data is the same for all."""
         data = self.root / "data"

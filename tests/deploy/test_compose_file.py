@@ -40,7 +40,8 @@ def test_the_file_fits_the_published_schema() -> None:
     import jsonschema_rs
 
     validator = jsonschema_rs.validator_for(_published_schema())
-    for document in (yaml.safe_load(COMPOSE.read_text()), composed()):
+    two = composed(SERVICE_PORT="8080-8081", POSTGRES_PORT="5433-5434")  # as in docs/deploy.md
+    for document in (yaml.safe_load(COMPOSE.read_text()), composed(), two):
         problems = [
             f"{error.instance_path}: {error.message}" for error in validator.iter_errors(document)
         ]

@@ -7,7 +7,10 @@ import re
 from tests.compose.page import commands, sections
 from tests.deploy.deployment import CHECKOUT
 
-NOT_FOLLOWED = {"Base images": "it asks an image registry"}
+NOT_FOLLOWED = {
+    "Base images": "it asks an image registry",
+    "A second service": "tests/deploy/test_second_service.py starts two as processes",
+}
 
 
 def test_every_section_with_commands_is_followed() -> None:
