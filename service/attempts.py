@@ -60,7 +60,7 @@ class Attempts:
             detail = (
                 f"{limits.ATTEMPTS_WAITING_MAX} requests of this kind are waiting; try again later"
             )
-            raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "5"})
+            raise Problem("too-many-requests", detail, headers={"Retry-After": "5"})
         self._running += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(
@@ -86,7 +86,7 @@ class Attempts:
             raise result
         if kind == "exceeded":
             raise Problem(
-                "attempt-too-large", 422, f"the service stopped the attempt: {_REASONS[result]}"
+                "attempt-too-large", f"the service stopped the attempt: {_REASONS[result]}"
             )
         value: Given = result
         return value

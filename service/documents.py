@@ -23,7 +23,7 @@ OperationKind = Literal["audit", "rewind", "clone", "quarantine", "evolve", "off
 OperationState = Literal["WAITING", "RUNNING", "DONE", "FAILED"]
 
 
-class Problem(msgspec.Struct, frozen=True):
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     """A refused request; some codes have fields of their own."""
 
     type: str
@@ -31,6 +31,8 @@ class Problem(msgspec.Struct, frozen=True):
     status: int
     code: str
     detail: str
+    retryable: bool  # the same request may succeed later
+    advice: str  # what a person does
     errors: list[JsonObject] = []
 
 

@@ -1,6 +1,8 @@
 """Problems: every error response as RFC 9457 problem+json, with a stable code.
 
-    raise Problem("job-unknown", 404, "there is no job 'x'") ──► application/problem+json
+    raise Problem("job-unknown", "there is no job 'x'") ──► application/problem+json
+                                                           status, title, retryable and advice
+                                                           from the catalogue of failures
     any other exception ──► code "internal" with an incident number, which is also in the log
 
 Programs decide by the code, which never changes; title and detail are for people. A response never
@@ -12,11 +14,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import msgspec.yaml
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
@@ -25,8 +25,10 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from schemas import limits
+from schemas.failures.catalogue import failure_kinds
 from schemas.spec import file as spec_file
 from schemas.types.json_types import JsonObject
+from service import documents
 from service.documents import SpecNote
 from service.request_ids import current_id
 
@@ -35,51 +37,44 @@ log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 
 
-class Refusal(msgspec.Struct, frozen=True):
-    """What a code means: the statuses of its responses, their title, and what a person does."""
-
-    status: tuple[int, ...]
-    title: str
-    meaning: str
-    advice: str
-
-
-REFUSALS = msgspec.yaml.decode(
-    Path(__file__).with_name("refusals.yaml").read_bytes(), type=dict[str, Refusal]
-)
-
-
 class Problem(Exception):
-    """An error response; `extensions` are additional members of its document."""
+    """An error response; `extensions` are additional members of its document.
+
+    `status` is for a code with several statuses.
+    """
 
     def __init__(
         self,
         code: str,
-        status: int,
         detail: str,
         *,
+        status: int | None = None,
         errors: Sequence[Mapping[str, Any] | SpecNote] = (),
         headers: Mapping[str, str] | None = None,
         **extensions: Any,
     ) -> None:
         super().__init__(detail)
         self.code = code
-        self.status = status
+        self.kind = failure_kinds()[code]
+        self.status = status or self.kind.status[0]
         self.detail = detail
-        self.errors = list(errors)
+        self.errors: list[JsonObject] = msgspec.to_builtins(errors)
         self.headers = dict(headers or {})
         self.extensions = extensions
 
     def document(self) -> JsonObject:
-        document: JsonObject = {
-            "type": f"urn:retally:problem:{self.code}",
-            "title": REFUSALS[self.code].title,
-            "status": self.status,
-            "code": self.code,
-            "detail": self.detail,
-        }
-        if self.errors:
-            document["errors"] = self.errors
+        document: JsonObject = msgspec.to_builtins(
+            documents.Problem(
+                type=f"urn:retally:problem:{self.code}",
+                title=self.kind.title,
+                status=self.status,
+                code=self.code,
+                detail=self.detail,
+                retryable=self.kind.retryable,
+                advice=self.kind.plain_advice,
+                errors=self.errors,
+            )
+        )
         return document | self.extensions
 
     def response(self) -> Response:
@@ -101,7 +96,7 @@ def make_spec_problem(error: spec_file.SpecError) -> Problem:
     errors = [describe_spec_problem(each) for each in error.problems]
     count = len(errors)
     detail = f"the spec has {count} {'error' if count == 1 else 'errors'}"
-    return Problem("spec-invalid", 422, detail, errors=errors)
+    return Problem("spec-invalid", detail, errors=errors)
 
 
 _BY_STATUS = {404: "not-found", 405: "method-not-allowed", 400: "body-invalid"}
@@ -167,7 +162,7 @@ def install_handlers(app: FastAPI) -> None:
         headers = dict(error.headers or {})
         if code == "method-not-allowed":
             headers["Allow"] = ", ".join(_find_methods(request, request.scope["path"]))
-        return Problem(code, error.status_code, detail, headers=headers).response()
+        return Problem(code, detail, status=error.status_code, headers=headers).response()
 
     async def on_parameters(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
@@ -178,7 +173,7 @@ def install_handlers(app: FastAPI) -> None:
         of_body = any(str(each["path"]).startswith("body") for each in errors)
         code = "body-invalid" if of_body else "parameter-invalid"
         named = "; ".join(dict.fromkeys(f"{each['path']}: {each['message']}" for each in errors))
-        return Problem(code, 422, named, errors=errors).response()
+        return Problem(code, named, errors=errors).response()
 
     async def on_spec(_: Request, error: Exception) -> Response:
         assert isinstance(error, spec_file.SpecError)
@@ -188,7 +183,7 @@ def install_handlers(app: FastAPI) -> None:
         incident = current_id()
         log.error("incident %s", incident, exc_info=error)
         detail = f"the service's log has the details of incident {incident}"
-        return Problem("internal", 500, detail, incident=incident).response()
+        return Problem("internal", detail, incident=incident).response()
 
     async def on_gone(_: Request, _error: Exception) -> Response:
         """Answer a client that closed the connection while it sent its request."""

@@ -368,7 +368,7 @@ class Runtime:
             left = deadline - time.monotonic()
             if left <= 0:
                 detail = f"the results of job {name!r} are being read from its table; try again"
-                raise Problem("job-not-ready", 503, detail, headers={"Retry-After": "2"})
+                raise Problem("job-not-ready", detail, headers={"Retry-After": "2"})
             if not live_table.read_once:
                 await live_table.wait_for_epoch(min(left, 0.05), share)
         return live_table

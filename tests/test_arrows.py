@@ -45,7 +45,7 @@ LAYERS = [
     f"{area}.{name}" if name else area
     for area, names in {
         "retally": "documents errors http addresses results following leader client blocking",
-        "schemas": "limits types table directory spec process",
+        "schemas": "limits failures types table directory spec process",
         "jobs.core": """kernels values plan evaluate aggregates sql rows join fold formats time
             publish explain job suggestion generators homes""",
         "jobs.table": """parts json_columns files scan epoch_rows savepoints version row_shape

@@ -196,11 +196,11 @@ class AsyncClient:
                 path = f"{job_path(name)}/results"
                 return (await self._get(path, Listing, limit=1, **moment)).epoch
             except Refused as error:
-                if error.code != "epoch-not-reached" and not error.retryable:
+                if not error.retryable:
                     raise
                 if time.monotonic() >= deadline:
                     raise TimeoutError(error.detail) from error
-                if error.retryable:
+                if error.code != "epoch-not-reached":  # for which the service has waited
                     await self._connection.sleep(error.retry_after or _PAUSE_SECONDS)
 
     async def follow(

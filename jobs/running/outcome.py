@@ -30,6 +30,7 @@ from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.join import JoinReport
 from jobs.edge.tasks.range_report import RangeReport
 from schemas import limits
+from schemas.failures.catalogue import CodedError
 from schemas.limits import BAD_FRACTION_MESSAGES_MIN
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import DEDUPE_ERRORS, EpochRow, SourceRepeat, name_topic
@@ -48,7 +49,7 @@ _RANGE_COUNTERS = (
 _decode_report = msgspec.json.Decoder(RangeReport | DedupeReport | JoinReport | FoldReport).decode
 
 
-class InputRefused(Exception):
+class InputRefused(CodedError, code="input-refused"):
     """The job must not go on with this input; nothing of the epoch is committed."""
 
 

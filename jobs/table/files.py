@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from schemas.failures.catalogue import CodedError
 from schemas.table.epoch import FORMAT_VERSION, OLDEST_FORMAT
 from schemas.table.object_path import TablePath, storage_options
 from schemas.table.parquet_file import TableDamaged
@@ -37,15 +38,15 @@ class NoTable(FileNotFoundError):
     """The job has not started yet: it has no table, or the table has no epoch."""
 
 
-class FormatUnknown(Exception):
+class FormatUnknown(CodedError):
     """This retally cannot read the table's format."""
 
 
-class FormatTooNew(FormatUnknown):
+class FormatTooNew(FormatUnknown, code="format-too-new"):
     """A newer retally wrote the table."""
 
 
-class FormatTooOld(FormatUnknown):
+class FormatTooOld(FormatUnknown, code="format-too-old"):
     """A retally from before the first release wrote the table."""
 
 

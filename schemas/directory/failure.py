@@ -7,14 +7,11 @@ process gets it, and a service may have found the job running.
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import IO
 
 import msgspec
-import msgspec.yaml
 
 from schemas.limits import FAILURE_BYTES_MAX
 
@@ -26,33 +23,6 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     failed_at: int  # milliseconds since 1970
     stack: str = ""  # of the exception, the end of a long one
-
-
-_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
-
-
-class FailureKind(msgspec.Struct, frozen=True):
-    """A code: whether another start may succeed, what it means, and what a person does.
-
-    The texts are Markdown, with links to documents beside docs/troubleshooting.md.
-    """
-
-    again: bool
-    meaning: str
-    advice: str
-
-    @property
-    def text(self) -> str:
-        """Meaning and advice as sentences without Markdown."""
-        sentence = f"{self.meaning[0].upper()}{self.meaning[1:]}. {self.advice}"
-        return _LINK.sub(r"\1", sentence).replace("`", "")
-
-
-@cache
-def failure_kinds() -> dict[str, FailureKind]:
-    """Return the catalogue of failures by code."""
-    text = Path(__file__).with_name("failures.yaml").read_bytes()
-    return msgspec.yaml.decode(text, type=dict[str, FailureKind])
 
 
 def forget_failure(path: Path) -> None:

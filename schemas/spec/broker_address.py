@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
+from schemas.failures.catalogue import CodedError
+
 Address = tuple[str, int]  # host and port
 Resolve = Callable[[str, int], Sequence[str]]
 
 
-class AddressRefused(Exception):
+class AddressRefused(CodedError, code="address-refused"):
     """A broker advertises an address to which no client may connect."""
 
 

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 
 from schemas import limits
+from schemas.failures.catalogue import CodedError
 from schemas.spec.file import Document, Problem, SpecError, path_text, read_file, validate
 from schemas.spec.values import Section
 
@@ -73,7 +74,7 @@ class Connection:
     tls: Tls = Tls()
 
 
-class UnknownConnectionError(LookupError):
+class UnknownConnectionError(CodedError, LookupError, code="connection-unknown"):
     """No connection of that name is configured."""
 
 

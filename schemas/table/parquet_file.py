@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from schemas.failures.catalogue import CodedError
 from schemas.table.object_path import TablePath, source
 
 WRITTEN = {"write_page_checksum": True}
@@ -28,7 +29,7 @@ _NO_DAMAGE = frozenset(
 )
 
 
-class TableDamaged(Exception):
+class TableDamaged(CodedError, code="table-damaged"):
     """A file of the table is damaged or missing."""
 
 

@@ -84,7 +84,6 @@ class Access:
         if role < needed:
             raise Problem(
                 "forbidden",
-                403,
                 f"the role {needed.name.lower()} is required; the token has {role.name.lower()}",
             )
 
@@ -122,7 +121,6 @@ class Access:
         if known is None:
             raise Problem(
                 "unauthorized",
-                401,
                 "send the header Authorization: Bearer TOKEN with a valid token",
                 headers={"WWW-Authenticate": 'Bearer realm="retally"'},
             )
@@ -172,7 +170,7 @@ def _require_own_page(request: Request, session: str) -> None:
     given = request.headers.get("x-csrf-token", "")
     if not hmac.compare_digest(given.encode(), derive_csrf_token(session).encode()):
         detail = "send the csrf token of GET /v1/session in the header X-CSRF-Token"
-        raise Problem("csrf-refused", 403, detail)
+        raise Problem("csrf-refused", detail)
 
 
 def require_same_origin(request: Request, known: str | None = None) -> None:
@@ -183,16 +181,14 @@ def require_same_origin(request: Request, known: str | None = None) -> None:
     scheme, _, host = origin.partition("://")
     own = request.headers.get("x-forwarded-proto", known)
     if host != request.headers.get("host", "") or (own is not None and own.lower() != scheme):
-        raise Problem("host-refused", 403, "pages of other sites must not send this request")
+        raise Problem("host-refused", "pages of other sites must not send this request")
 
 
 def _require_local(request: Request) -> None:
     found = _HOST.fullmatch(request.headers.get("host", ""))
     if found is None or not is_loopback(found[1]):
         raise Problem(
-            "host-refused",
-            403,
-            "a service without tokens requires a loopback name in the header Host",
+            "host-refused", "a service without tokens requires a loopback name in the header Host"
         )
     require_same_origin(request, request.url.scheme)  # an open service has no proxy
 

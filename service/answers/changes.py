@@ -53,7 +53,7 @@ def parse_position(text: str, parameter: str, live_table: LiveTable) -> ChangePo
     if found is None:
         reason = f"{text[:80]!r} is not a position; write EPOCH, EPOCH:SEQ or an id of an event"
         errors = [{"path": parameter, "message": reason}]
-        raise Problem("parameter-invalid", 422, reason, errors=errors)
+        raise Problem("parameter-invalid", reason, errors=errors)
     epoch, seq, table = found.groups(default="")
     at = ChangePosition(
         int(epoch), int(seq) if seq else END_OF_EPOCH, table or live_table.table_tag

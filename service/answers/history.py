@@ -25,23 +25,23 @@ def raise_problems() -> Iterator[None]:
     except NoTable:
         raise make_no_epoch_problem() from None
     except UnknownGroup as error:
-        raise Problem("group-unknown", 404, str(error)) from None
+        raise Problem("group-unknown", str(error)) from None
     except DifferenceTooLarge as error:
-        raise Problem("difference-too-large", 422, str(error)) from None
+        raise Problem("difference-too-large", str(error)) from None
     except EpochUnknown as error:
-        raise Problem("epoch-unknown", 404, str(error), newest=error.newest) from None
+        raise Problem("epoch-unknown", str(error), newest=error.newest) from None
     except HistoryGone as error:
         extensions: JsonObject = {"oldest": error.oldest}
         if error.table_tag:
             extensions["oldest_id"] = f"{error.oldest}:{END_OF_EPOCH}:{error.table_tag}"
-        raise Problem("history-gone", 410, str(error), **extensions) from None
+        raise Problem("history-gone", str(error), **extensions) from None
 
 
 def require_same_table(wanted: str, found: str) -> None:
     """Raise a Problem if a table has been replaced by another one; both are tags."""
     if wanted != found:
         detail = "the table was dropped and made anew; read its results, then what follows them"
-        raise Problem("history-gone", 410, detail)
+        raise Problem("history-gone", detail)
 
 
 def find_oldest_epoch(live_table: LiveTable) -> int:

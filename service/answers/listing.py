@@ -84,7 +84,7 @@ def encode_cursor(epoch: int, digest: bytes, last: Sequence[bytes]) -> str:
 
 def decode_cursor(text: str, digest: bytes, count: int) -> PageCursor:
     """Parse and check a cursor; raise a Problem if it belongs to another listing."""
-    refused = Problem("cursor-invalid", 422, "start the listing again without the cursor")
+    refused = Problem("cursor-invalid", "start the listing again without the cursor")
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
         cursor = msgspec.msgpack.decode(raw, type=PageCursor)
@@ -123,7 +123,7 @@ def parse_listing(
             for name, descending in parse_order(shape.columns, order)
         )
     except ColumnUnknown as error:
-        raise Problem("column-unknown", 422, str(error)) from None
+        raise Problem("column-unknown", str(error)) from None
     except ListingRefused as error:
         raise _make_problem(error.parameter, str(error)) from None
     of_table = (live_table.table_tag, shape.plan.fingerprint)
@@ -152,4 +152,4 @@ def _number(shape: RowShape, name: str) -> str:
 
 def _make_problem(parameter: str, reason: str) -> Problem:
     errors = [{"path": f"query.{parameter}", "message": reason[:REASON_CHARACTERS_MAX]}]
-    return Problem("parameter-invalid", 422, reason[:REASON_CHARACTERS_MAX], errors=errors)
+    return Problem("parameter-invalid", reason[:REASON_CHARACTERS_MAX], errors=errors)

@@ -49,7 +49,7 @@ def choose_media(header: str | None, *offered: Media) -> Media:
             if name in (str(media), family, "*/*"):
                 return media
     detail = f"the available media types are {', '.join(offered)}"
-    raise Problem("accept-unsupported", 406, detail)
+    raise Problem("accept-unsupported", detail)
 
 
 def encode_page(epoch: int, documents: Sequence[bytes], cursor: str | None) -> bytes:

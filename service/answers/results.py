@@ -154,11 +154,11 @@ def resolve_epoch(snapshot: IndexSnapshot, as_of: str | None) -> int:
     if kind == "time":
         at = snapshot.find_epoch_at_time(_parse_instant(text))
         if at is None:
-            raise Problem("history-gone", 410, f"no available epoch was committed by {text}")
+            raise Problem("history-gone", f"no available epoch was committed by {text}")
         return at
     at = snapshot.find_epoch_at_watermark(_parse_number(text))
     if at is None:
-        raise Problem("epoch-unknown", 404, f"the watermark has not reached {text} yet")
+        raise Problem("epoch-unknown", f"the watermark has not reached {text} yet")
     return at
 
 
@@ -181,4 +181,4 @@ def _parse_instant(text: str) -> int:
 
 def _make_problem(reason: str) -> Problem:
     errors = [{"path": "query.as_of", "message": reason}]
-    return Problem("parameter-invalid", 422, reason, errors=errors)
+    return Problem("parameter-invalid", reason, errors=errors)

@@ -47,7 +47,7 @@ class Samples:
                 await self._reading.acquire()
         except TimeoutError:
             detail = "another request is reading messages; try again in a moment"
-            raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "5"}) from None
+            raise Problem("too-many-requests", detail, headers={"Retry-After": "5"}) from None
         try:
             self._discard_old()
             if source not in self._cached:
@@ -62,7 +62,7 @@ class Samples:
             read = partial(read_newest, self._connections.lookup(connection), topics)
             return await self._attempts.run(read)
         except UnknownConnectionError as error:
-            raise Problem("not-found", 404, str(error)) from None
+            raise Problem("not-found", str(error)) from None
         except TopicsUnreadable as error:
             raise make_topics_problem(connection, error) from None
 
@@ -79,9 +79,9 @@ def make_topics_problem(connection: str, error: TopicsUnreadable) -> Problem:
     if error.cause:
         log.warning("connection %s: %s", connection, error.cause)
     if isinstance(error, TopicUnknown):
-        return Problem("topic-unknown", 404, detail)
+        return Problem("topic-unknown", detail)
     if isinstance(error, BrokersRefused):
-        return Problem("address-refused", 502, detail)
+        return Problem("address-refused", detail)
     if isinstance(error, CodecMissing):
-        return Problem("codec-missing", 501, detail)
-    return Problem("broker-silent", 503, detail)
+        return Problem("codec-missing", detail)
+    return Problem("broker-silent", detail)

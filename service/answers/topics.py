@@ -50,7 +50,7 @@ class Topics:
         try:
             yield self._connections.lookup(connection)
         except UnknownConnectionError as error:
-            raise Problem("not-found", 404, str(error)) from None
+            raise Problem("not-found", str(error)) from None
         except TopicsUnreadable as error:
             raise make_topics_problem(connection, error) from None
 

@@ -82,6 +82,6 @@ async def get_icon() -> Response:
 async def get_asset(digest: str, name: str) -> Response:
     content = _FILES.get(name)
     if digest != DIGEST or content is None:
-        raise Problem("not-found", 404, "the console has no such asset; load the page again")
+        raise Problem("not-found", "the console has no such asset; load the page again")
     headers = {"Cache-Control": "public, max-age=31536000, immutable"}
     return Response(content, headers=headers, media_type=_TYPES[Path(name).suffix])

@@ -25,7 +25,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from service.console.asset_files import DIGEST, asset_address
 from service.console.formatting import FILTERS, base_of
 from service.console.visitor import Visitor, login_address, require_visitor
-from service.problems import REFUSALS, Problem
+from service.problems import Problem
 from service.request_ids import current_id
 
 log = logging.getLogger(__name__)
@@ -116,12 +116,12 @@ class PageRoute(APIRoute):
             except RequestValidationError as error:
                 named = ", ".join(".".join(map(str, each["loc"][1:])) for each in error.errors())
                 detail = f"the address has invalid parameters: {named}"
-                return await render_problem(request, Problem("parameter-invalid", 422, detail))
+                return await render_problem(request, Problem("parameter-invalid", detail))
             except Exception as error:
                 incident = current_id()
                 log.error("incident %s", incident, exc_info=error)
                 detail = f"The service's log has the details: search for incident {incident}."
-                return await render_problem(request, Problem("internal", 500, detail))
+                return await render_problem(request, Problem("internal", detail))
 
         return handle
 
@@ -141,7 +141,7 @@ async def render_problem(request: Request, problem: Problem) -> Response:
         "problem.html",
         status=problem.status,
         headers=problem.headers,
-        title=REFUSALS[problem.code].title,
+        title=problem.kind.title,
         problem=problem,
         back=_find_page_above(request.url.path, problem),
     )

@@ -39,7 +39,7 @@ def install(app: FastAPI) -> None:
         response: Response = await fallback(request, error)  # type: ignore[misc]
         if response.status_code == 404 and browses and not path.startswith("/v1/"):
             return await render_problem(
-                request, Problem("not-found", 404, f"there is no page at {path[:200]}")
+                request, Problem("not-found", f"there is no page at {path[:200]}")
             )
         return response
 

@@ -51,7 +51,7 @@ class RequestQueue:
         if at_work >= compute_bound(known, self._most):
             detail = "too many requests are in progress; try again in a moment"
             headers = {"Retry-After": "1", "Connection": "close"}
-            raise Problem("too-busy", 503, detail, headers=headers)
+            raise Problem("too-busy", detail, headers=headers)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[known].append(turn)
         self._schedule_round()

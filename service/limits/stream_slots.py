@@ -37,7 +37,7 @@ class StreamSlots:
                 f"{self.total} clients follow changes or wait for an epoch, {self._held[name]} of "
                 "them with this token; try again later"
             )
-            raise Problem("too-many-followers", 429, detail, headers={"Retry-After": "5"})
+            raise Problem("too-many-followers", detail, headers={"Retry-After": "5"})
         self._held[name] += 1
 
     def release(self, request: Request) -> None:

@@ -163,17 +163,15 @@ class IndexSnapshot:
 
 def _make_refilling_problem() -> Problem:
     detail = "the service is reading the results of the job again; try again"
-    return Problem("job-not-ready", 503, detail, headers={"Retry-After": "1"})
+    return Problem("job-not-ready", detail, headers={"Retry-After": "1"})
 
 
 def make_no_epoch_problem() -> Problem:
     return Problem(
-        "job-has-no-table",
-        409,
-        "the job has no epoch yet; start the job and wait for its first epoch",
+        "job-has-no-table", "the job has no epoch yet; start the job and wait for its first epoch"
     )
 
 
 def make_slow_query_problem() -> Problem:
     detail = f"the query took more than {QUERY_SECONDS_MAX:.0f} s; request less, or read the table"
-    return Problem("query-too-slow", 503, detail)
+    return Problem("query-too-slow", detail)

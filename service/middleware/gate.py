@@ -147,7 +147,7 @@ class Gate:
         leader = self._runtime.find_leader()
         detail = f"this service only reads; {leader or 'no service'} leads"
         retry = {"Retry-After": f"{LEADER_SILENT_SECONDS_MAX:.0f}"}
-        raise Problem("not-the-leader", 503, detail, headers=retry, leader=leader)
+        raise Problem("not-the-leader", detail, headers=retry, leader=leader)
 
     def _rank(self, scope: Scope) -> int:
         role = self._runtime.access.find_likely_role(Request(scope))
@@ -186,7 +186,7 @@ def _require_one_host(scope: Scope) -> None:
     """Refuse two Host headers: a proxy and the service could read different ones."""
     hosts = sum(name == b"host" for name, _ in scope["headers"])
     if hosts > 1 or (hosts == 0 and scope["http_version"] != "1.0"):
-        raise Problem("host-refused", 400, "send exactly one header Host")
+        raise Problem("host-refused", "send exactly one header Host", status=400)
 
 
 def _read_content_length(scope: Scope) -> int:
@@ -198,7 +198,7 @@ def _read_content_length(scope: Scope) -> int:
 
 def _make_size_problem() -> Problem:
     detail = f"a request body must not exceed {REQUEST_BYTES_MAX} bytes"
-    return Problem("body-too-large", 413, detail, headers={"Connection": "close"})
+    return Problem("body-too-large", detail, headers={"Connection": "close"})
 
 
 def _limit_body(receive: Receive) -> Receive:

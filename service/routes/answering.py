@@ -39,7 +39,7 @@ def parse_key(live_table: LiveTable, raw: str) -> Key:
     try:
         text = unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
-        raise Problem("key-invalid", 422, "the key is not UTF-8") from None
+        raise Problem("key-invalid", "the key is not UTF-8") from None
     return parse_decoded_key(live_table, text)
 
 
@@ -48,7 +48,7 @@ def parse_decoded_key(live_table: LiveTable, text: str) -> Key:
     try:
         return parse_key_text(text, live_table.shape.group)
     except ValueError as error:
-        raise Problem("key-invalid", 422, str(error)) from None
+        raise Problem("key-invalid", str(error)) from None
 
 
 def make_epoch_tag(epoch: int, table_tag: str) -> str:
@@ -80,7 +80,7 @@ async def parse_body(request: Request, form: type[Body], empty: bytes = b"{}") -
 
 def make_body_problem(path: str, reason: str) -> Problem:
     """Return the problem of one field of a body."""
-    return Problem("body-invalid", 422, reason, errors=[{"path": path, "message": reason}])
+    return Problem("body-invalid", reason, errors=[{"path": path, "message": reason}])
 
 
 _SHOWN = 80  # characters of an unknown name in the message
@@ -101,7 +101,7 @@ async def require_known(request: Request) -> None:  # async: avoids a thread for
     if unknown:
         detail = f"unknown parameter {unknown[0][:_SHOWN]!r}; known: {', '.join(known) or 'none'}"
         errors = [{"path": f"query.{name[:_SHOWN]}", "message": "is unknown"} for name in unknown]
-        raise Problem("parameter-unknown", 422, detail, errors=errors)
+        raise Problem("parameter-unknown", detail, errors=errors)
 
 
 def _list_names(dependant: Dependant) -> set[str]:

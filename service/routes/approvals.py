@@ -93,7 +93,6 @@ def _choose(runtime: Runtime, record: JobRecord, spec: JobSpec, state: State | N
         others = [each for each in ("replay", "drop") if possible.get(each, True)]
         raise Problem(
             "state-insufficient",
-            409,
             f"{'; '.join(found.reasons)}. Choose what to do with the state: "
             + " or ".join(f"state={each}" for each in others),
             errors=[{"path": "query.state", "message": reason} for reason in found.reasons],
@@ -102,5 +101,5 @@ def _choose(runtime: Runtime, record: JobRecord, spec: JobSpec, state: State | N
         )
     if record.desired != Desired.RUNNING and record.actual == Actual.RUNNING:
         detail = f"job {record.name!r} runs outside the service; stop it there first"
-        raise Problem("job-not-stopped", 409, detail)
+        raise Problem("job-not-stopped", detail)
     return wanted

@@ -120,7 +120,7 @@ async def read_changes(
         return _Streaming(stream, request)
     if at is None:
         detail = "a snapshot needs a stream; read /results instead, then use since with its epoch"
-        raise Problem("accept-unsupported", 406, detail)
+        raise Problem("accept-unsupported", detail)
     if wait:
         with runtime.stream_slots.hold(request):
             return await _read_page(runtime.table_reads, live_table, at, group, limit, wait, media)

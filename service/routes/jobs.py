@@ -208,7 +208,7 @@ async def delete_job(
     if data is None:
         detail = "choose what to do with the job's table: ?data=keep or ?data=drop"
         errors = [{"path": "query.data", "message": "is required: keep or drop"}]
-        raise Problem("parameter-invalid", 422, detail, errors=errors)
+        raise Problem("parameter-invalid", detail, errors=errors)
     await run_in_threadpool(runtime.delete, name, drop_data=data == "drop", if_match=if_match)
     return Response(status_code=204)
 

@@ -124,7 +124,7 @@ def _fence(runtime: Runtime, name: str, newest: EpochRow, if_match: str | None) 
         wanted = {each.strip().removeprefix("W/") for each in if_match.split(",")}
         if not wanted & {"*", tag}:
             detail = f"job {name!r} is at epoch {newest.epoch}"
-            raise Problem("epoch-moved", 412, detail, headers={"ETag": tag}, newest=newest.epoch)
+            raise Problem("epoch-moved", detail, headers={"ETag": tag}, newest=newest.epoch)
     runtime.jobs.require_stopped(name)
     return newest.epoch
 

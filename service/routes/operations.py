@@ -102,7 +102,7 @@ def find_repeated(
     if known is not None and known.kind != kind:
         reason = f"the key was used for another operation, {known.kind}; use a new key"
         errors = [{"path": "header.idempotency-key", "message": reason}]
-        raise Problem("parameter-invalid", 422, reason, errors=errors)
+        raise Problem("parameter-invalid", reason, errors=errors)
     return known
 
 
@@ -199,7 +199,7 @@ def _make_clone_spec(runtime: Runtime, name: str, body: CloneBody) -> bytes:
     if wrong:
         errors = [{"path": f"spec.{key}", "message": reason} for key, reason in wrong.items()]
         detail = f"the clone cannot continue from the state of {name!r}"
-        raise Problem("query-fixed", 409, detail, errors=errors)
+        raise Problem("query-fixed", detail, errors=errors)
     runtime.jobs.require_free(body.name)
     return spec_text(spec).encode()
 
@@ -233,11 +233,11 @@ async def replay_message(
         if refused is not None:
             errors = [{"path": refused[1], "message": refused[0]}]
             detail = "the job cannot process this message"
-            raise Problem("message-refused", 422, detail, errors=errors)
+            raise Problem("message-refused", detail, errors=errors)
     sent = read_replay(live_table.paths.replayed, id)
     if sent is not None and sent.offset is not None and not body.again:
         detail = f"it was resent as offset {sent.offset} of {sent.topic}/{sent.partition}"
-        raise Problem("message-replayed", 409, detail)
+        raise Problem("message-replayed", detail)
     arguments = {"id": id, "fixed": fixed is not None, "again": body.again} | of_view
     return await submit_operation(request, job, "quarantine", arguments, idempotency_key, fixed)
 
@@ -296,7 +296,7 @@ async def get_operation(request: Request, id: str) -> Response:
     """Return an operation with its state and result; operations are kept forever."""
     record = runtime_of(request).register.find_operation(id)
     if record is None:
-        raise Problem("operation-unknown", 404, "no operation has this id")
+        raise Problem("operation-unknown", "no operation has this id")
     return answer(operations.describe_operation(record))
 
 

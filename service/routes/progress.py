@@ -89,14 +89,14 @@ async def make_savepoint(request: Request, name: str) -> Response:
         _check_savepoint_name(asked)
         if any(each.name == asked for each in list_job_savepoints(runtime, name)):
             detail = f"job {name!r} already has a savepoint {asked!r}; choose another name"
-            raise Problem("savepoint-exists", 409, detail)
+            raise Problem("savepoint-exists", detail)
     require_newest(live_table)
     arguments = ["savepoint", name, "--json", *(["--name", asked] if asked else [])]
     code, output, error = await run_in_threadpool(
         operations.run_command, runtime.settings, arguments
     )
     if code != 0:
-        raise Problem("operation-failed", 409, error[:500])
+        raise Problem("operation-failed", error[:500])
     document = msgspec.json.decode(output)
     address = f"/v1/jobs/{name}/savepoints/{document['name']}"
     return answer(document, 201, {"Location": address})
@@ -117,11 +117,11 @@ async def delete_savepoint(request: Request, name: str, savepoint: str) -> Respo
     runtime.jobs.find_record(name)
     known = await run_in_threadpool(list_job_savepoints, runtime, name)
     if not any(each.name == savepoint for each in known):
-        raise Problem("savepoint-unknown", 404, f"job {name!r} has no savepoint {savepoint[:80]!r}")
+        raise Problem("savepoint-unknown", f"job {name!r} has no savepoint {savepoint[:80]!r}")
     arguments = ["savepoint", name, "--delete", savepoint]
     code, _, error = await run_in_threadpool(operations.run_command, runtime.settings, arguments)
     if code != 0:
-        raise Problem("operation-failed", 409, error[:500])
+        raise Problem("operation-failed", error[:500])
     return Response(status_code=204)
 
 

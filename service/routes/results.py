@@ -87,7 +87,7 @@ async def _wait_until_included(
             )
             newest = "there is no epoch yet" if now is None else f"the newest epoch is {now}"
             detail = f"{wanted} was not reached within {seconds:g} s; {newest}"
-            raise Problem("epoch-not-reached", 412, detail, newest=now)
+            raise Problem("epoch-not-reached", detail, newest=now)
         await live_table.wait_for_epoch(left)
 
 
@@ -114,7 +114,7 @@ def _parse_record(live_table: LiveTable, text: str) -> tuple[str, str, int]:
     ):
         reason = f"write PARTITION:OFFSET or TOPIC/PARTITION:OFFSET, of {', '.join(topics)}"
         errors = [{"path": "query.after_offset", "message": reason}]
-        raise Problem("parameter-invalid", 422, reason, errors=errors)
+        raise Problem("parameter-invalid", reason, errors=errors)
     return found[1] or topics[0], str(int(found[2])), int(found[3])
 
 
@@ -201,7 +201,7 @@ def _refuse_with_views(**parameters: object) -> None:
         reason = "excludes views; list each view by itself, at /v1/jobs/{job}/views/{view}/results"
         errors = [{"path": f"query.{name}", "message": reason} for name in given]
         detail = f"{', '.join(given)} and views do not go together"
-        raise Problem("parameter-invalid", 422, detail, errors=errors)
+        raise Problem("parameter-invalid", detail, errors=errors)
 
 
 def _answer_views(
@@ -273,7 +273,7 @@ async def get_result(
         )
     if document is None:
         detail = f"no such group exists at epoch {epoch}"
-        raise Problem("group-unknown", 404, detail, epoch=epoch, headers={"X-Epoch": str(epoch)})
+        raise Problem("group-unknown", detail, epoch=epoch, headers={"X-Epoch": str(epoch)})
     headers = make_epoch_headers(live_table, epoch, watermark)
     if is_unchanged(if_none_match, headers):
         return Response(status_code=304, headers=headers)

@@ -48,7 +48,7 @@ async def login(request: Request) -> Response:
     session = await run_in_threadpool(access.sessions.start, token.strip())
     known = None if session is None else access.sessions.find_role(session)
     if session is None or known is None:
-        raise Problem("unauthorized", 401, "the token is not valid")
+        raise Problem("unauthorized", "the token is not valid")
     request.state.who, request.state.role = known
     document = {"who": known[0], "role": known[1].name.lower(), "csrf": derive_csrf_token(session)}
     headers = {"Set-Cookie": access.make_cookie(request, session, int(SESSION_SECONDS_MAX))}
@@ -100,7 +100,7 @@ async def create_ticket(request: Request) -> Response:
     issued = runtime.access.tickets.issue(request.state.token, job)
     if issued is None:
         detail = "too many tickets are unused; try again in 30 seconds"
-        raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "30"})
+        raise Problem("too-many-requests", detail, headers={"Retry-After": "30"})
     return answer({"ticket": issued, "seconds": int(TICKET_SECONDS_MAX)}, 201)
 
 

@@ -48,5 +48,5 @@ async def suggest_spec(
     request.state.reads = (f"{connection}/{topic}",)
     found = await runtime_of(request).suggest_spec(connection, topic)
     if found.text is None:
-        raise Problem("no-suggestion", 409, found.reason or "")
+        raise Problem("no-suggestion", found.reason or "")
     return answer(SuggestedSpec(topic, connection, found.text))

@@ -60,7 +60,7 @@ def find_view_record(runtime: Runtime, name: str) -> JobRecord:
         return record
     spec = runtime.jobs.parse_spec(record).view_specs.get(view)
     if spec is None:
-        raise Problem("job-unknown", 404, f"job {job[:80]!r} has no view {view[:80]!r}")
+        raise Problem("job-unknown", f"job {job[:80]!r} has no view {view[:80]!r}")
     document = msgspec.json.encode(spec.document()).decode()
     return msgspec.structs.replace(record, name=name, spec=document, pending=None)
 
@@ -75,7 +75,7 @@ async def open_view(request: Request, name: str) -> LiveTable:
             f"job {name!r} has no query of its own; read one of its views, such as "
             f"/v1/jobs/{name}/views/{live_table.paths.view}/results, or several with ?views="
         )
-        raise Problem("view-required", 404, detail)
+        raise Problem("view-required", detail)
     return await runtime_of(request).wait_until_ready(name)
 
 
@@ -84,7 +84,7 @@ def require_whole_job(name: str, what: str) -> None:
     job, _, view = name.partition(".")
     if view:
         detail = f"the views of a job have this together; use /v1/jobs/{job}/{what}"
-        raise Problem("job-unknown", 404, detail)
+        raise Problem("job-unknown", detail)
 
 
 async def find_live_tables(request: Request, name: str, views: str) -> dict[str, LiveTable]:

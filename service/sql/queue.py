@@ -113,4 +113,4 @@ class SqlQueue:
 
 def _make_problem(reason: str) -> Problem:
     detail = f"{reason}; try again when they are done"
-    return Problem("too-many-requests", 429, detail, headers={"Retry-After": "5"})
+    return Problem("too-many-requests", detail, headers={"Retry-After": "5"})

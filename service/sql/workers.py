@@ -39,7 +39,7 @@ class StatementProblem(Problem):
 
     def __init__(self, detail: str, sqlstate: str, position: int | None = None) -> None:
         errors = [{"path": "sql", "message": detail}]
-        super().__init__("sql-refused", 422, detail, errors=errors)
+        super().__init__("sql-refused", detail, errors=errors)
         self.sqlstate = sqlstate
         self.position = position
 

@@ -31,15 +31,15 @@ def check_conditions(
     """Check the conditions of a request; raise a Problem if one of them fails."""
     if if_none_match is not None and known is not None and _matches(if_none_match, known):
         detail = f"job {known.name!r} already exists, at revision {known.revision}"
-        raise Problem("job-exists", 412, detail, headers={"ETag": make_etag(known)})
+        raise Problem("job-exists", detail, status=412, headers={"ETag": make_etag(known)})
     if if_match is None:
         return
     if known is None:
-        raise Problem("revision-mismatch", 412, "there is no such job")
+        raise Problem("revision-mismatch", "there is no such job")
     if not _matches(if_match, known):
         tag = make_etag(known)
         detail = f"the job was changed meanwhile: its ETag is {tag} now"
-        raise Problem("revision-mismatch", 412, detail, headers={"ETag": tag})
+        raise Problem("revision-mismatch", detail, headers={"ETag": tag})
 
 
 def _matches(header: str, known: JobRecord) -> bool:

@@ -29,7 +29,7 @@ from jobs.table.files import UNREADABLE, NoTable
 from jobs.table.version import TableVersion, at_newest, newest_whole_row
 from schemas import limits
 from schemas.directory.documents import replace_file
-from schemas.directory.failure import failure_kinds
+from schemas.failures.catalogue import failure_kinds
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
 from schemas.spec.unknown_names import find_nearest
@@ -61,10 +61,10 @@ def make_unknown_job(name: str, known: Iterable[str]) -> Problem:
     if view and job in names:
         of_job = [each.partition(".")[2] for each in names if each.startswith(f"{job}.")]
         listed = f"known: {', '.join(of_job)[:200]}" if of_job else "it has none"
-        return Problem("job-unknown", 404, f"job {job!r} has no view {view[:80]!r}; {listed}")
+        return Problem("job-unknown", f"job {job!r} has no view {view[:80]!r}; {listed}")
     near = find_nearest(name, names)
     meant = f"; did you mean {near!r}?" if near else "; GET /v1/jobs lists them"
-    return Problem("job-unknown", 404, f"there is no job {name[:80]!r}{meant}")
+    return Problem("job-unknown", f"there is no job {name[:80]!r}{meant}")
 
 
 class JobCatalog:
@@ -129,7 +129,7 @@ class JobCatalog:
             if known is None:
                 self._check_room()
                 if name in self._list_clone_names():
-                    raise Problem("job-exists", 409, f"a clone named {name} is being created")
+                    raise Problem("job-exists", f"a clone named {name} is being created")
             self._write_spec(name, checked.spec)
             if known is None:
                 self._add(name, document, Actual.CREATED)
@@ -191,7 +191,7 @@ class JobCatalog:
         """Return the pending spec; raise a Problem if there is none."""
         check_conditions(record, if_match, None)
         if record.pending is None:
-            raise Problem("nothing-pending", 409, f"job {record.name!r} has no pending spec")
+            raise Problem("nothing-pending", f"job {record.name!r} has no pending spec")
         return _parse_spec(record.pending)
 
     def _require_no_evolution(self, name: str) -> None:
@@ -286,7 +286,7 @@ class JobCatalog:
             or name in self._list_clone_names()
             or self.find_paths(name).has_table
         ):
-            raise Problem("job-exists", 409, f"a job {name!r} or its data already exists")
+            raise Problem("job-exists", f"a job {name!r} or its data already exists")
         self._check_room()
 
     def _list_clone_names(self) -> set[str]:
@@ -296,12 +296,12 @@ class JobCatalog:
 
     def _make_unreadable_problem(self, error: Exception) -> Problem:
         detail = hide_paths(str(error), self._settings.paths.data)
-        return Problem("table-unreadable", 409, detail[: limits.REASON_CHARACTERS_MAX])
+        return Problem("table-unreadable", detail[: limits.REASON_CHARACTERS_MAX])
 
     def _check_room(self) -> None:
         if len(self._register.list_jobs()) >= limits.JOBS_MAX:
             detail = f"a service has at most {limits.JOBS_MAX} jobs"
-            raise Problem("too-many-jobs", 409, detail)
+            raise Problem("too-many-jobs", detail)
 
     def _check_query(self, name: str, checked: CheckedSpec) -> None:
         """Raise a Problem if a spec has another query or bucket count than the job's state."""
@@ -315,7 +315,6 @@ class JobCatalog:
         if newest.plans != {name: plan.fingerprint for name, plan in checked.plans.items()}:
             raise Problem(
                 "query-fixed",
-                409,
                 f"the state of job {name!r} is of another query or other column types; use another "
                 "job name for the changed query, or add ?replace=true to save it for approval",
                 errors=[{"path": "query", "message": "differs from the query of the job's state"}],
@@ -325,7 +324,6 @@ class JobCatalog:
             reason = describe_other_topics(known, checked.spec)
             raise Problem(
                 "query-fixed",
-                409,
                 f"job {name!r}: {reason}; use another job name, or add ?replace=true to save it "
                 "for approval, which can read the topics again",
                 errors=[{"path": reason.partition(" ")[0], "message": reason}],
@@ -337,7 +335,6 @@ class JobCatalog:
                 path = f"views.{name}.state.buckets" if name else "state.buckets"
                 raise Problem(
                     "query-fixed",
-                    409,
                     f"{path} of a started job cannot change; it is {buckets}",
                     errors=[{"path": path, "message": f"must be {buckets}"}],
                 )
@@ -357,10 +354,10 @@ class JobCatalog:
             Actual.FAILED,
             Actual.AWAITING_APPROVAL,
         ):
-            raise Problem("job-not-stopped", 409, f"job {name!r} is {record.actual}; stop it first")
+            raise Problem("job-not-stopped", f"job {name!r} is {record.actual}; stop it first")
         if record.desired == Desired.RUNNING and record.retry_at is not None:
             detail = f"job {name!r} has failed and will start again; stop it first"
-            raise Problem("job-not-stopped", 409, detail)
+            raise Problem("job-not-stopped", detail)
         return record
 
     def delete(self, name: str, *, drop_data: bool, if_match: str | None) -> list[Path]:
@@ -386,7 +383,7 @@ class JobCatalog:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 detail = f"another process writes to job {paths.name!r}"
-                raise Problem("job-not-stopped", 409, detail) from None
+                raise Problem("job-not-stopped", detail) from None
             else:
                 moved.append(paths.home.rename(trash / uuid4().hex))
             finally:
@@ -445,12 +442,12 @@ def _check_sink(spec: JobSpec, before: JobSpec, reasons: Sequence[str] = ()) -> 
     reason = "; ".join(["a changelog cannot start over; use another topic", *reasons])
     path = f"views.{again[0]}.sink.topic" if again[0] else "sink.topic"
     errors = [{"path": path, "message": reason}]
-    raise Problem("query-fixed", 409, reason, errors=errors)
+    raise Problem("query-fixed", reason, errors=errors)
 
 
 def make_unfinished_problem(operation: OperationRecord) -> Problem:
     detail = f"operation {operation.id} ({operation.kind}) is running; wait until it has ended"
-    return Problem("operation-unfinished", 409, detail, operation=operation.id)
+    return Problem("operation-unfinished", detail, operation=operation.id)
 
 
 def _describe_failure(code: str, record: JobRecord) -> dict[str, str | bool | None]:

@@ -104,7 +104,7 @@ class Operations:
                 raise make_unfinished_problem(other)
             if len(self._register.list_unfinished()) >= limits.OPERATIONS_WAITING_MAX:
                 detail = f"{limits.OPERATIONS_WAITING_MAX} operations are waiting or running"
-                raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "5"})
+                raise Problem("too-many-requests", detail, headers={"Retry-After": "5"})
             if input is not None:
                 self._file(identity, "in").write_bytes(input)
             record = OperationRecord(

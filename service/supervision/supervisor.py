@@ -106,7 +106,7 @@ class Supervisor:
             wanted_before = record.desired == Desired.RUNNING
             if desired is Desired.RUNNING and record.pending is not None and not wanted_before:
                 detail = f"job {name!r} has a pending spec; approve it, or put one that fits"
-                raise Problem("approval-needed", 409, detail)
+                raise Problem("approval-needed", detail)
             if desired is Desired.RUNNING and not wanted_before:
                 self._check_room()
             running = actual in (Actual.STARTING, Actual.RUNNING) and (
@@ -132,7 +132,7 @@ class Supervisor:
         wanted = sum(job.desired == Desired.RUNNING for job in self._register.list_jobs())
         if wanted >= self._running_max:
             detail = f"{wanted} jobs are running, which is the maximum; stop one first"
-            raise Problem("too-many-running", 429, detail)
+            raise Problem("too-many-running", detail)
 
     # --- the thread -----------------------------------------------------------------------------
 

@@ -155,4 +155,4 @@ def _parse_rows(table: pa.Table) -> list[QuarantineRow]:
 
 
 def _make_unknown_problem() -> Problem:
-    return Problem("not-found", 404, "the quarantine has no such message; its listing has the ids")
+    return Problem("not-found", "the quarantine has no such message; its listing has the ids")

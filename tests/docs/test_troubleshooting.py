@@ -15,13 +15,9 @@ from jobs.cli import main as command
 from jobs.core.formats.debezium_fields import Modes
 from jobs.core.formats.registry import MessageRules
 from jobs.core.plan.tree import Column
-from jobs.core.publish.protocol import Fatal
 from jobs.core.values.change import Rejected, Truncated
-from jobs.edge.publisher.handle import PublisherFailed
-from jobs.running import failure
-from schemas.directory.failure import failure_kinds
+from schemas.failures.catalogue import UNKNOWN, FailureKind, failure_kinds
 from schemas.types.sql_types import SqlType
-from service.problems import REFUSALS
 from tests.docs.documents import rows_of, text
 from tests.support.documents import CHECKOUT
 
@@ -44,50 +40,50 @@ def with_rows(page: str, heading: str, rows: list[str]) -> str:
 # --- codes ----------------------------------------------------------------------------------------
 
 
-def publisher_codes() -> set[str]:
-    """The words that a publisher may end with: the first arguments of its exceptions."""
-    written = sources("jobs/edge")
-    return set(re.findall(r'(?:Fatal|PublishFailed)\(\s*"(\w+)"', written))
-
-
-def test_the_catalogue_has_every_failure_of_a_job_with_whether_it_is_tried_again() -> None:
-    kinds = failure_kinds()
-    codes = {code: kinds[code].again for code in (failure.UNKNOWN, *failure._CODES.values())}
-    for word in publisher_codes():
-        code, again = failure.classify(PublisherFailed(Fatal(word, "why")))
-        codes[code] = again
+def test_the_catalogue_has_every_failure_of_a_job() -> None:
+    codes = {UNKNOWN, "out-of-memory"}
+    codes |= set(re.findall(r'\bclass .*\bcode="([a-z-]+)"\)', sources("jobs", "schemas")))
+    # The words that a publisher ends with are the first arguments of its exceptions.
+    codes |= set(re.findall(r'(?:Fatal|PublishFailed)\(\s*"([a-z-]+)"', sources("jobs/edge")))
     of_supervisor = sources("service").partition("def _find_reason(")[2].partition("\ndef ")[0]
-    for code, again in re.findall(r'return "([a-z-]+)", (True|False)', of_supervisor):
-        codes[code] = again == "True"
-    codes["out-of-memory"] = True
-    assert codes == {code: kind.again for code, kind in kinds.items()}
+    codes |= set(re.findall(r'return "([a-z-]+)"', of_supervisor))
+    assert codes == {code for code, kind in failure_kinds().items() if kind.ends_job}
 
 
-def test_the_catalogue_has_every_refusal_of_the_service_with_its_status() -> None:
-    assert list(REFUSALS) == sorted(REFUSALS)
-    raised = re.findall(r'Problem\(\s*"([a-z-]+)",\s*(\d{3})', sources("service"))
-    for code, status in raised:
-        assert int(status) in REFUSALS[code].status, code
-    for code, refusal in REFUSALS.items():
-        known = {int(status) for found, status in raised if found == code}
-        assert not known or set(refusal.status) == known, code
+def test_a_code_has_several_statuses_only_if_each_is_sent() -> None:
+    kinds = failure_kinds()
+    named = re.findall(r'Problem\(\s*"([a-z-]+)",[^()]*status=(\d{3})', sources("service"))
+    others = {(code, each) for code, kind in kinds.items() for each in kind.status[1:]}
+    assert {(code, int(status)) for code, status in named} == others - {("body-invalid", 400)}
+    for code, kind in kinds.items():
+        assert bool(kind.status) == bool(kind.title), code
+        assert kind.ends_job or kind.status, code
+        assert not {429, 503}.intersection(kind.status) or kind.retryable, code
 
 
-def test_the_page_has_the_catalogues(request: pytest.FixtureRequest) -> None:
-    """`--rewrite` writes the page, after a change of failures.yaml or refusals.yaml."""
+def test_the_page_has_the_catalogue(request: pytest.FixtureRequest) -> None:
+    """`--rewrite` writes the page, after a change of catalogue.yaml."""
+    kinds = failure_kinds()
     failures = [
-        f"| `{code}` | {'yes' if each.again else 'no'} | {each.meaning} | {each.advice} |\n"
-        for code, each in failure_kinds().items()
+        f"| `{code}` | {again(each)} | {each.meaning} | {each.advice} |\n"
+        for code, each in kinds.items()
+        if each.ends_job
     ]
     refusals = [
-        f"| `{code}` | {', '.join(map(str, each.status))} | {each.meaning} | {each.advice} |\n"
-        for code, each in REFUSALS.items()
+        f"| `{code}` | {', '.join(map(str, each.status))} | {again(each)} | {each.meaning} |"
+        f" {each.advice} |\n"
+        for code, each in sorted(kinds.items())
+        if each.status
     ]
     page = with_rows(text(PAGE), "## Why a job ended", failures)
     page = with_rows(page, "## Refusals of the service", refusals)
     if request.config.getoption("--rewrite"):
         (CHECKOUT / "docs" / PAGE).write_text(page, encoding="utf-8")
     assert text(PAGE) == page
+
+
+def again(kind: FailureKind) -> str:
+    return "yes" if kind.retryable else "no"
 
 
 def test_every_exit_code_is_there() -> None:

@@ -100,9 +100,9 @@ class Publisher:
         try:
             act()
         except Killed:
-            self._end(Fatal("died", "killed"))
+            self._end(Fatal("publisher-died", "killed"))
         except ParentGone:
-            self._end(Fatal("died", "its driver is gone"))
+            self._end(Fatal("publisher-died", "its driver is gone"))
         except PublishFailed as hopeless:
             self._end(hopeless.fatal)
         finally:

@@ -411,7 +411,7 @@ class World:
             self.refused = str(reason)
             return False
         except PublisherFailed as failed:
-            if failed.fatal.code in ("sink_changed", "gap"):
+            if failed.fatal.code in ("publisher-sink-changed", "publisher-gap"):
                 self.refused = str(failed)
             return False
         except (Fenced, CommitFailed, ZombieTask, HotStateError, BrokenLaw, InputRefused, OSError):

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from jobs.core.values.change import Op
+from schemas.failures.catalogue import CodedError
 
 K = TypeVar("K")
 R = TypeVar("R")
 
 
-class BrokenLaw(AssertionError):
+class BrokenLaw(CodedError, AssertionError, code="law-broken"):
     """An invariant is violated; the job stops before it commits."""
 
 

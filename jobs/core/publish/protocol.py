@@ -144,13 +144,9 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Fatal(msgspec.Struct, frozen=True):
-    """Why a publisher ended.
+    """Why a publisher ended."""
 
-    The code is one of `fenced`, `displaced`, `sink_taken`, `sink_changed`, `gap`,
-    `history_missing`, `broken_changelog`, `refused`, `address_refused`, `unreachable` and
-    `crashed`; or `died` if the publisher ended without a report."""
-
-    code: str
+    code: str  # of the catalogue of failures
     reason: str
     hint: str = ""
 

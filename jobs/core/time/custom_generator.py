@@ -17,6 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from jobs.core.time.watermark_generators import PartitionGenerator, latest_of
+from schemas.failures.catalogue import CodedError
 from schemas.limits import REASON_CHARACTERS_MAX
 from schemas.spec.watermark import Watermark
 from schemas.table.epoch import PartitionSnapshot
@@ -24,7 +25,7 @@ from schemas.table.epoch import PartitionSnapshot
 _ROW_CHARACTERS_MAX = REASON_CHARACTERS_MAX // 2
 
 
-class GeneratorFailed(Exception):
+class GeneratorFailed(CodedError, code="generator-failed"):
     """An operator's generator class raised an exception; with the same input it will again."""
 
 

@@ -15,6 +15,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing
+from schemas.failures.catalogue import CodedError
 from schemas.spec.job import JobSpec, MiniBatch
 from schemas.spec.source import StartAt
 from schemas.spec.source_rows import locate_key
@@ -24,7 +25,7 @@ _NAMED = 5  # known topics in the error for an unknown one
 NEW_PARTITION = -2  # Spark's offset for the first record of a partition
 
 
-class SourceChanged(Exception):
+class SourceChanged(CodedError, code="source-changed"):
     """The job's offsets do not fit the topic; going on would skip changes."""
 
 

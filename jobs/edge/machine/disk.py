@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from schemas.failures.catalogue import CodedError
 from schemas.limits import REASON_CHARACTERS_MAX
 
 _CAUSES_MAX = 10
@@ -33,7 +34,7 @@ _DELETE_CACHE = (
 )
 
 
-class DiskRefused(Exception):
+class DiskRefused(CodedError, code="disk-refused"):
     """A disk is full, read-only or broken; the job resumes once the disk works again."""
 
 

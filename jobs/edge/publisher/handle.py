@@ -30,12 +30,13 @@ from jobs.core.publish.protocol import (
     Ready,
 )
 from schemas import limits
+from schemas.failures.catalogue import CodedError
 
 COMMAND = (sys.executable, "-m", "jobs.edge.publisher.process")
 _CHECKOUT = Path(__file__).resolve().parents[3]
 
 
-class PublisherFailed(RuntimeError):
+class PublisherFailed(CodedError, RuntimeError):
     """The publisher ended or did not answer in time; `fatal` has the reason."""
 
     def __init__(self, fatal: Fatal) -> None:
@@ -91,7 +92,7 @@ class Publisher:
         if not self._ended:
             self.kill()
             self._failure = Fatal(
-                "unreachable",
+                "publisher-unreachable",
                 f"the publisher is not ready after {seconds_max} s",
                 "see the job's log",
             )
@@ -194,7 +195,7 @@ class Publisher:
         with self._changed:
             if self._failure is None and not (self._stopping and status == 0):
                 reason = f"the publisher process ended with status {status}"
-                self._failure = Fatal("died", reason, "see the end of the job's log")
+                self._failure = Fatal("publisher-died", reason, "see the end of the job's log")
             self._ended = True
             self._changed.notify_all()
         self._outgoing.put(None)
@@ -215,4 +216,4 @@ class Publisher:
             self._outstanding.popleft()
 
     def _reason(self) -> Fatal:
-        return self._failure or Fatal("died", "the publisher process has ended")
+        return self._failure or Fatal("publisher-died", "the publisher process has ended")

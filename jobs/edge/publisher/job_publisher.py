@@ -29,17 +29,18 @@ from jobs.edge.table.file_writer import AddedFile
 from jobs.table.epoch_rows import epoch_rows, newest_of_job
 from jobs.table.files import LiveFile, live_files, open_table
 from jobs.table.parts import CHANGELOG
+from schemas.failures.catalogue import CodedError
 from schemas.spec.connections import Connection, librdkafka_options
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, TopicIdentity
 from schemas.table.view_path import place_part
 
 
-class HistoryMissing(Exception):
+class HistoryMissing(CodedError, code="history-missing"):
     """The table no longer has epochs that the topic lacks; going on would leave a gap."""
 
 
-class SinkAhead(Exception):
+class SinkAhead(CodedError, code="sink-ahead"):
     """The topic has epochs that the table lacks; new epochs would contradict them."""
 
 

@@ -120,7 +120,7 @@ class PublisherProcess:
         except PublishFailed as failure:
             if failure.fatal.code == "fenced" and not self._has_successor():
                 raise PublishFailed(
-                    "displaced",
+                    "publisher-displaced",
                     f"another producer took the transactional id of {self._topics[0].topic!r} "
                     "but published nothing",
                     "start the job again to take it back",
@@ -144,14 +144,14 @@ class PublisherProcess:
                 self._last_success = awake_seconds()
                 return
             except AddressRefused as refused:
-                raise PublishFailed("address_refused", str(refused)) from None
+                raise PublishFailed("publisher-address-refused", str(refused)) from None
             except (OutcomeUnknown, KafkaError, TopicMissing) as doubt:
                 if awake_seconds() - self._last_success > limits.PUBLISH_GIVE_UP_SECONDS:
                     reason = (
                         f"cannot write to Kafka for {limits.PUBLISH_GIVE_UP_SECONDS:g} s: {doubt}"
                     )
                     raise PublishFailed(
-                        "unreachable", reason, "check that the brokers run"
+                        "publisher-unreachable", reason, "check that the brokers run"
                     ) from None
                 log(f"tries again in {pause:.1f} s: {doubt}")
             self._inbox.pause(pause)
@@ -204,7 +204,7 @@ class PublisherProcess:
         if own.view in (msgspec.UNSET, "" if topic.view is msgspec.UNSET else topic.view):
             return msgspec.structs.replace(own, view=topic.view)
         raise PublishFailed(
-            "sink_taken",
+            "publisher-sink-taken",
             f"topic {topic.topic!r} has the changelog of "
             f"{f'view {own.view!r}' if own.view else 'the query'} of this job",
             "give sink.topic another name, because a topic has one writer",
@@ -219,7 +219,7 @@ class PublisherProcess:
         strangers = [name for name, each in writers.items() if each.table != configuration.table]
         if strangers:
             raise PublishFailed(
-                "sink_taken",
+                "publisher-sink-taken",
                 f"topic {topic!r} has the changelog of job {strangers[0]!r}, which has another "
                 "table",
                 "give sink.topic another name, because a topic has one writer",
@@ -286,7 +286,9 @@ class PublisherProcess:
                 reason = (
                     f"the driver sent epoch {order.epoch}, but the topic needs epoch {expected}"
                 )
-                raise PublishFailed("gap", reason, "start the job again to publish from the table")
+                raise PublishFailed(
+                    "publisher-gap", reason, "start the job again to publish from the table"
+                )
             epochs.append(order)
             expected = order.epoch + 1
         return epochs
@@ -377,14 +379,14 @@ def main() -> int:
         outbox.write_answer(Answer(fatal=failure.fatal))
     except ChangelogMissing as error:
         hint = "clone the job: the changelog of the clone starts with every result"
-        outbox.write_answer(Answer(fatal=Fatal("history_missing", str(error), hint)))
+        outbox.write_answer(Answer(fatal=Fatal("history-missing", str(error), hint)))
     except BrokenChangelog as error:
         outbox.write_answer(
-            Answer(fatal=Fatal("broken_changelog", str(error), "audit the job's table"))
+            Answer(fatal=Fatal("publisher-broken-changelog", str(error), "audit the job's table"))
         )
     except Exception as error:
         outbox.write_answer(
-            Answer(fatal=Fatal("crashed", f"{type(error).__name__}: {error}", "a bug"))
+            Answer(fatal=Fatal("publisher-crashed", f"{type(error).__name__}: {error}", "a bug"))
         )
         sys.excepthook(type(error), error, error.__traceback__)
     if process is not None:
@@ -439,16 +441,16 @@ class SinkTopicWriter:
         hint = "publish to a new topic, or clone the job and let it publish from the start"
         if found is None:
             reason = f"topic {sink.topic!r} does not exist any more: it was deleted"
-            raise PublishFailed("sink_changed", reason, hint)
+            raise PublishFailed("publisher-sink-changed", reason, hint)
         if expected is not None and found.id != expected:
             reason = f"topic {sink.topic!r} was deleted and created again"
-            raise PublishFailed("sink_changed", reason, hint)
+            raise PublishFailed("publisher-sink-changed", reason, hint)
         if found.partitions != sink.partitions:
             reason = (
                 f"topic {sink.topic!r} has {found.partitions} partitions; the job publishes to "
                 f"{sink.partitions}, and keys would move to other partitions"
             )
-            raise PublishFailed("sink_changed", reason, hint)
+            raise PublishFailed("publisher-sink-changed", reason, hint)
         self.identity = found
 
     def facts(self, order: EpochToPublish) -> EpochFacts:

@@ -214,7 +214,7 @@ class Session:
             if code in (Code.MSG_SIZE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE):
                 named = ", ".join(repr(each.topic) for each in self._configuration.sinks)
                 hint = f"raise max.message.bytes of topic {named}"
-            return PublishFailed("refused", f"Kafka refuses the records: {text}", hint)
+            return PublishFailed("publisher-refused", f"Kafka refuses the records: {text}", hint)
         return OutcomeUnknown(text)
 
     def _fatal_error(self) -> Code | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
+from schemas.failures.catalogue import CodedError
 from schemas.limits import EXECUTORS_READ_SECONDS
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _PORT = re.compile(r":\d+$")
 
 
-class NoExecutors(Exception):
+class NoExecutors(CodedError, code="no-executors"):
     """The cluster gave the job no core for too long; the message says what to check."""
 
 

@@ -1,6 +1,6 @@
 """Raise an exception of our own code in a task again in the driver, with its class.
 
-task:   TableDamaged ──► TaskError: retally-task-error:{"code": .., "reason": ..}
+task:   TableDamaged ──► TaskError: retally-task-error:{"kind": .., "reason": ..}
                               │  Spark passes on the text of an exception, not the object
 driver: TableDamaged ◄────────┘
 """
@@ -24,33 +24,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MARK = "retally-task-error:"
-_CODES: dict[str, type[Exception]] = {
-    "table-file-gone": TableFileGone,
-    "table-damaged": TableDamaged,
-    "law-broken": BrokenLaw,
-    "hot-state-ahead": ZombieTask,
-    "generator-failed": GeneratorFailed,
-}
-_KNOWN = tuple(_CODES.values())
+_KNOWN = (TableFileGone, TableDamaged, BrokenLaw, ZombieTask, GeneratorFailed)
+_BY_NAME = {kind.__name__: kind for kind in _KNOWN}
 
 
 class TaskError(Exception):
-    """An exception of _CODES as a text that Spark passes on."""
+    """An exception of _KNOWN as a text that Spark passes on."""
 
 
 class _Content(msgspec.Struct, frozen=True):
-    code: str
+    kind: str
     reason: str
 
 
 @contextmanager
 def errors_by_code() -> Iterator[None]:
-    """Raise an exception of _CODES as a TaskError; each task runs its body in this context."""
+    """Raise an exception of _KNOWN as a TaskError; each task runs its body in this context."""
     try:
         yield
     except _KNOWN as error:
-        code = next(code for code, kind in _CODES.items() if isinstance(error, kind))
-        content = msgspec.json.encode(_Content(code, str(error))).decode()
+        content = msgspec.json.encode(_Content(type(error).__name__, str(error))).decode()
         raise TaskError(f"{_MARK}{content}") from error
 
 
@@ -69,7 +62,7 @@ def collect_rows(frame: DataFrame | RDD[Any]) -> list[Any]:
 
 
 def _known_error(error: SparkFailed) -> Exception | None:
-    """Return the first exception of _CODES in the text of Spark's exception."""
+    """Return the first exception of _KNOWN in the text of Spark's exception."""
     for line in "\n".join(error.__notes__).splitlines():
         _, mark, content = line.partition(_MARK)
         if not mark:
@@ -78,6 +71,6 @@ def _known_error(error: SparkFailed) -> Exception | None:
             found = msgspec.json.decode(content, type=_Content)
         except msgspec.DecodeError:  # another text quotes the mark
             continue
-        if found.code in _CODES:
-            return _CODES[found.code](found.reason)
+        if found.kind in _BY_NAME:
+            return _BY_NAME[found.kind](found.reason)
     return None

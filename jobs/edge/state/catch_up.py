@@ -14,12 +14,13 @@ from typing import Protocol, TypeVar
 
 from jobs.core.fold.state import Stamp
 from jobs.edge.state.errors import HotStateDamaged, HotStateError, StampMoved
+from schemas.failures.catalogue import CodedError
 from schemas.limits import CATCH_UP_TRIES_MAX
 
 C_contra = TypeVar("C_contra", contravariant=True)  # the changes of an epoch; None is none
 
 
-class ZombieTask(Exception):
+class ZombieTask(CodedError, code="hot-state-ahead"):
     """The state is ahead of this task's base: a newer driver is at work, so write nothing."""
 
 

@@ -45,6 +45,7 @@ from jobs.table.files import (
 )
 from jobs.table.parts import EPOCHS
 from schemas import limits
+from schemas.failures.catalogue import CodedError
 from schemas.table.epoch import FORMAT_VERSION, EpochRow
 from schemas.table.object_path import TablePath, storage_options
 from schemas.table.parquet_file import TableDamaged, rows_in
@@ -54,10 +55,8 @@ APPLICATION = "retally"
 QUIET = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
-class Fenced(Exception):
+class Fenced(CodedError, code="fenced"):
     """Another writer has committed to this table; this writer must stop."""
-
-    code = "fenced"
 
 
 class CommitFailed(Exception):

@@ -130,7 +130,7 @@ async def operation_page(request: Request, name: str, id: str) -> Response:
     job = find_job(request, name)
     record = runtime_of(request).register.find_operation(id)
     if record is None or record.job != job.name:
-        raise Problem("operation-unknown", 404, f"job {job.name!r} has no such operation")
+        raise Problem("operation-unknown", f"job {job.name!r} has no such operation")
     row = ActivityRow.of(record)
     operation = row.operation
     result = operation.result or {}

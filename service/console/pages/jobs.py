@@ -15,8 +15,8 @@ from fastapi.responses import Response
 from jobs.core.job.window_rules import window_notes
 from jobs.table.parts import ACCUMULATORS
 from schemas.directory.documents import read_document
-from schemas.directory.failure import failure_kinds
 from schemas.directory.reports import PHASES, READY, StartProgress
+from schemas.failures.catalogue import failure_kinds
 from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_SAVEPOINTS, JOB_STOP_SECONDS_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.view_path import place_part

@@ -124,7 +124,7 @@ async def check_messages(request: Request, name: str) -> Response:
     try:
         names = msgspec.json.decode(await request.body(), type=list[str])
     except msgspec.MsgspecError:
-        raise Problem("body-invalid", 422, "a list of message ids is expected") from None
+        raise Problem("body-invalid", "a list of message ids is expected") from None
     wanted = [parse_message_id(each) for each in names[:CONSOLE_QUARANTINE_ROWS]]
 
     def read(table: TableVersion) -> list[Quarantined]:

@@ -322,7 +322,7 @@ async def export(
     require_visitor(request)
     media = _FORMS.get(form)
     if media is None:
-        raise Problem("not-found", 404, f"results can be downloaded as {', '.join(_FORMS)}")
+        raise Problem("not-found", f"results can be downloaded as {', '.join(_FORMS)}")
     runtime = runtime_of(request)
     live_table = await runtime.wait_until_ready(name)
     query = ResultsQuery(tuple(where or ()), order or None, as_of or None)

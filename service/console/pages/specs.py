@@ -138,7 +138,7 @@ async def preview(
     runtime = runtime_of(request)
     body = await request.body()
     if len(body) > SPEC_BYTES_MAX:
-        raise Problem("body-too-large", 413, f"a spec must not exceed {SPEC_BYTES_MAX} bytes")
+        raise Problem("body-too-large", f"a spec must not exceed {SPEC_BYTES_MAX} bytes")
     values = await _make_preview(runtime, body, name, sample)
     if values["trial"] is not None:
         spec = values["checked"].spec

@@ -98,7 +98,7 @@ def test_a_publisher_ends_for_good(broker: LyingBroker, door: Door) -> None:
     publisher = Publisher(configuration(broker.address, "t"))
     with pytest.raises(PublisherFailed) as refused:
         publisher.start()
-    assert refused.value.fatal.code == "address_refused"
+    assert refused.value.fatal.code == "publisher-address-refused"
     assert "127.0.0.99" in refused.value.fatal.reason
     assert door.knocks() == 0
 

@@ -163,7 +163,7 @@ def test_an_epoch_that_would_leave_a_gap_is_refused(made: Publishing) -> None:
     epochs = [made.table.commit(5) for _ in range(3)]
     publish(publisher, epochs[0])
     publisher.send(epochs[2])
-    failed_with(publisher, "gap")
+    failed_with(publisher, "publisher-gap")
 
 
 def test_epochs_that_wait_together_share_a_transaction(
@@ -202,7 +202,7 @@ def test_at_least_once_repeats_only_what_can_be_recognised(
     monkeypatch.setenv("RETALLY_FAILPOINTS", "publish_flushed=kill@2")  # @1 is the claim's
     publisher = made.start(delivery=delivery)
     publisher.send(made.table.commit(300))
-    failed_with(publisher, "died")
+    failed_with(publisher, "publisher-died")
     monkeypatch.delenv("RETALLY_FAILPOINTS")
     publish(made.start(delivery=delivery), made.table.epochs[1])
     found = made.records()
@@ -288,7 +288,7 @@ def test_a_topic_that_is_made_again_stops_a_running_publisher(
     publish(publisher, made.table.commit(5))
     recreate(client, made.topic)
     publisher.send(made.table.commit(5))
-    failed_with(publisher, "sink_changed")
+    failed_with(publisher, "publisher-sink-changed")
     assert made.records() == []
 
 
@@ -320,13 +320,13 @@ def test_more_partitions_stop_the_publisher_before_a_key_moves(
     client.create_partitions({made.topic: PARTITIONS + 1})
     wait_until(lambda: len(client.describe_topics([made.topic])[0]["partitions"]) > PARTITIONS)
     publisher.send(made.table.commit(20))
-    failed_with(publisher, "sink_changed")
+    failed_with(publisher, "publisher-sink-changed")
     assert {record.epoch for record in made.records()} == {1}
 
 
 def test_an_unreachable_broker_is_told_in_time() -> None:
     publisher = Publisher(configuration("127.0.0.1:1", "t"))
-    with pytest.raises(PublisherFailed, match="unreachable"):
+    with pytest.raises(PublisherFailed, match="publisher-unreachable"):
         publisher.start(2)
 
 

@@ -132,7 +132,7 @@ def test_changelog_rows_that_retention_removed_before_their_epochs_are_missed(
     table.epoch(insert("a", 3), counters={"groups": 1, "changelog_rows": 2})
 
     publish(table, broker, topic)  # it has the removed rows
-    with pytest.raises(PublisherFailed, match=r"history_missing: epoch 1 .* only 0 .*clone the"):
+    with pytest.raises(PublisherFailed, match=r"history-missing: epoch 1 .* only 0 .*clone the"):
         publish(table, broker, f"{topic}-new")
     assert consumed(broker.address, f"{topic}-new") == []
 

@@ -56,7 +56,7 @@ def test_killed_inside_an_epoch_the_next_one_goes_on_without_loss_or_repeat(
     monkeypatch.setenv("RETALLY_FAILPOINTS", fault)
     publisher = made.start(transaction_records=400)
     publisher.send(made.table.commit(1_000))
-    failed_with(publisher, "died")
+    failed_with(publisher, "publisher-died")
     assert list(marks.iterdir())
     monkeypatch.delenv("RETALLY_FAILPOINTS")
     partial = made.progress()[-1]
@@ -105,7 +105,7 @@ def test_a_topic_of_another_table_is_refused_and_its_publisher_goes_on(
 ) -> None:
     publisher = made.start(table="ours")
     publish(publisher, made.table.commit(50))
-    taken = f"sink_taken: topic '{made.topic}' has the changelog of"
+    taken = f"publisher-sink-taken: topic '{made.topic}' has the changelog of"
     with pytest.raises(PublisherFailed, match=taken):
         made.start(job=job, table="theirs", transactional_id="retally-items")
     publish(publisher, made.table.commit(50))
@@ -130,7 +130,7 @@ def test_one_that_loses_its_id_to_nobody_who_publishes_may_start_again(made: Pub
     publish(publisher, made.table.commit(50))
     fence(made)
     publisher.send(made.table.commit(50))
-    failed_with(publisher, "displaced")
+    failed_with(publisher, "publisher-displaced")
     again = made.start(table="ours")
     assert again.published == 1
     publish(again, made.table.epochs[1])

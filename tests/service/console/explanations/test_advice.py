@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.directory.failure import failure_kinds
+from schemas.failures.catalogue import failure_kinds
 from service.console.pages.jobs import advise
 
 GENERAL = advise(None, retried=False)
-FOR_GOOD = [code for code, kind in failure_kinds().items() if not kind.again]
+FOR_GOOD = [code for code, kind in failure_kinds().items() if kind.ends_job and not kind.retryable]
 
 
 @pytest.mark.parametrize("code", FOR_GOOD)
