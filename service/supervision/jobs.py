@@ -40,6 +40,7 @@ from service.problems import Problem
 from service.settings import Settings
 from service.supervision.conditions import check_conditions
 from service.supervision.register import (
+    ALIVE,
     RESTING,
     Actual,
     Desired,
@@ -347,13 +348,7 @@ class JobCatalog:
     def require_stopped(self, name: str) -> JobRecord:
         record = self.find_record(name)
         self._require_no_evolution(name)
-        if record.pid is not None or record.actual not in (
-            Actual.CREATED,
-            Actual.STOPPED,
-            Actual.PAUSED,
-            Actual.FAILED,
-            Actual.AWAITING_APPROVAL,
-        ):
+        if record.pid is not None or record.actual in ALIVE:
             raise Problem("job-not-stopped", f"job {name!r} is {record.actual}; stop it first")
         if record.desired == Desired.RUNNING and record.retry_at is not None:
             detail = f"job {name!r} has failed and will start again; stop it first"

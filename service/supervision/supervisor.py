@@ -1,8 +1,10 @@
 """The supervisor: moves each job to its desired state, and reports its actual state.
 
-    register (desired) ──► tick ──► start a process, terminate it, kill it, wait, start again
-                            │
-                            └──► register (actual, since, reason)
+    register (desired) ──► tick: decide ──► start a process, terminate it, kill it, wait
+                                   │
+                                   └──► register (actual, since, reason)
+
+service.supervision.decisions has what a tick does in each state.
 
 Jobs are processes that outlive the service. The next service finds them by pid and time of birth,
 or by the job's writer lock, and adopts them. The lock also prevents two writers: a second process
@@ -19,15 +21,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from schemas import limits
 from schemas.directory.documents import read_document
 from schemas.directory.failure import Failure
 from schemas.directory.reports import StartProgress, Waiting
+from schemas.failures.catalogue import is_retryable
 from schemas.types.moments import now_ms
 from service.paths import JobPaths, ServicePaths, hide_paths
 from service.problems import Problem
 from service.supervision import job_log, job_process
-from service.supervision.register import ALIVE, Actual, Desired, FailureRecord, JobRecord, Register
+from service.supervision.decisions import Action, Process, decide, decide_request
+from service.supervision.register import Actual, Desired, FailureRecord, JobRecord, Register
 
 log = logging.getLogger(__name__)
 
@@ -102,30 +108,15 @@ class Supervisor:
             record = self._register.find_job(name)
             if record is None:
                 return
-            actual = Actual(record.actual)
-            wanted_before = record.desired == Desired.RUNNING
-            if desired is Desired.RUNNING and record.pending is not None and not wanted_before:
-                detail = f"job {name!r} has a pending spec; approve it, or put one that fits"
-                raise Problem("approval-needed", detail)
-            if desired is Desired.RUNNING and not wanted_before:
+            if desired is Desired.RUNNING and record.desired != Desired.RUNNING:
+                if record.pending is not None:
+                    detail = f"job {name!r} has a pending spec; approve it, or put one that fits"
+                    raise Problem("approval-needed", detail)
                 self._check_room()
-            running = actual in (Actual.STARTING, Actual.RUNNING) and (
-                record.pid is not None or actual is Actual.RUNNING
-            )
             self._register.change_job(name, desired=str(desired), retry_at=None, failures=0)
-            if record.held_by is not None:
-                return  # the operation returns the job to its desired state
-            if desired is Desired.RUNNING:
-                if again and running:
-                    self._register.report(name, Actual.STOPPING, "restart")
-                elif actual not in ALIVE:
-                    self._register.report(name, Actual.STARTING)
-            elif running:
-                self._register.report(name, Actual.STOPPING)
-            elif actual is not Actual.STOPPING and actual is not Actual.CREATED:
-                self._register.report(name, Actual(desired))
-            elif actual is Actual.CREATED and desired is Desired.PAUSED:
-                self._register.report(name, Actual.PAUSED)
+            action = decide_request(desired, record, again=again)
+            changed = structs.replace(record, desired=desired)
+            self._take(action, changed, reason="restart" if again else None)
         self.wake()
 
     def _check_room(self) -> None:
@@ -161,71 +152,84 @@ class Supervisor:
             record = self._register.find_job(name)
             if record is None:
                 return
-            pid = self._process(record)
-            if pid is None:
-                self._check_ended(record)
+            process, pid = self._find_process(record)
+            action = decide(process, record)
+            if action is Action.ADOPT:
+                log.info("job %s: adopting process %d", name, pid)
+                born = job_process.read_birth(pid)
+                self._register.change_job(
+                    name, pid=pid, pid_born=born, began_at=now_ms(), retry_at=None
+                )
+                action = decide(Process.OURS, record)
+            if process in (Process.OURS, Process.OUTSIDE):
+                self._seen.add(name)
             else:
-                self._check_running(record, pid)
+                self._terminated.pop(name, None)
+            if process is Process.ENDED:
+                self._register.change_job(name, pid=None, pid_born=None)
+            self._take(action, record, pid)
+            if process is Process.ENDED:
+                self._children.pop(name, None)
         job_log.rotate(self._paths.job(name).log)
 
-    def _process(self, record: JobRecord) -> int | None:
-        """The job's living process: ours, the recorded one, or whoever holds the lock."""
+    def _find_process(self, record: JobRecord) -> tuple[Process, int]:
+        """Return what there is of a job's process: ours, the recorded one, or the lock's holder."""
         child = self._children.get(record.name)
         if child is not None and child.code is None:
-            return child.process.pid
-        if record.pid is not None and child is None:
-            if job_process.is_alive(record.pid, record.pid_born):
-                return record.pid
-            return None  # it ended; the next tick looks for others
+            pid = child.process.pid
+            return Process.OURS if record.pid == pid else Process.OUTSIDE, pid
         if record.pid is not None:
-            return None  # our own, and its exit code is there to be read
+            alive = child is None and job_process.is_alive(record.pid, record.pid_born)
+            return Process.OURS if alive else Process.ENDED, record.pid
         holder = job_process.find_writer(self._paths.job(record.name).lock)
-        return holder if holder is not None and job_process.is_job(holder) else None
+        if holder is not None and job_process.is_job(holder):
+            return Process.OUTSIDE, holder
+        return Process.NONE, 0
 
-    def _check_running(self, record: JobRecord, pid: int) -> None:
-        name = record.name
-        self._seen.add(name)
-        if record.pid != pid:
-            if record.desired != Desired.RUNNING and record.actual != Actual.STOPPING:
-                if record.actual != Actual.RUNNING:
-                    self._register.report(name, Actual.RUNNING, _OUTSIDE.format(pid))
-                return
-            log.info("job %s: adopting process %d", name, pid)
-            self._register.change_job(
-                name,
-                pid=pid,
-                pid_born=job_process.read_birth(pid),
-                began_at=now_ms(),
-                retry_at=None,
-            )
-        if record.actual == Actual.STOPPING:
-            self._terminate(name, pid)
-        elif record.held_by is not None:
-            self._register.report(name, Actual.STOPPING, _HELD)
-        elif record.desired != Desired.RUNNING:
-            # A killed service cannot leave this state; check it anyway.
-            self._register.report(name, Actual.STOPPING)
-        elif record.actual == Actual.RUNNING:
-            self._report_waiting(record, pid)
-            ran = now_ms() - (record.began_at or 0)
-            if record.failures and ran > limits.RESTART_FORGIVEN_SECONDS * 1_000:
-                self._register.change_job(name, failures=0)
-        elif self._is_ready(record, pid):
-            self._register.report(name, Actual.RUNNING)
-        elif record.actual != Actual.STARTING:
-            self._register.report(name, Actual.STARTING)
+    def _take(
+        self, action: Action, record: JobRecord, pid: int = 0, reason: str | None = None
+    ) -> None:
+        name, report = record.name, self._register.report
+        match action:
+            case Action.START:
+                report(name, Actual.STARTING)
+            case Action.SPAWN:
+                self._start_process(record)
+            case Action.RETRY if is_retry_due(record, now_ms()):
+                report(name, Actual.STARTING, record.reason)
+            case Action.FAIL:
+                self._handle_failure(record)
+            case Action.SHOW_OUTSIDE:
+                report(name, Actual.RUNNING, _OUTSIDE.format(pid))
+            case Action.AWAIT if self._is_ready(record, pid):
+                report(name, Actual.RUNNING)
+            case Action.AWAIT if record.actual != Actual.STARTING:
+                report(name, Actual.STARTING)
+            case Action.WATCH:
+                self._watch(record, pid)
+            case Action.STOP:
+                report(name, Actual.STOPPING, reason if record.held_by is None else _HELD)
+            case Action.END:
+                self._terminate(name, pid)
+            case Action.REST:
+                report(name, Actual(record.desired))
+            case Action.HOLD:
+                report(name, Actual.STOPPED, _HELD)
 
-    def _report_waiting(self, record: JobRecord, pid: int) -> None:
-        """Report what a running job waits for, and that it waits no longer."""
+    def _watch(self, record: JobRecord, pid: int) -> None:
+        """Report what a running job waits for; after a while forgive its failures."""
         waiting = read_document(self._paths.job(record.name).waiting, Waiting)
         reason = waiting.reason if waiting is not None and waiting.pid == pid else None
         if record.reason != reason:
             self._register.report(record.name, Actual.RUNNING, reason)
+        ran = now_ms() - (record.began_at or 0)
+        if record.failures and ran > limits.RESTART_FORGIVEN_SECONDS * 1_000:
+            self._register.change_job(record.name, failures=0)
 
     def _is_ready(self, record: JobRecord, pid: int) -> bool:
         """Return whether a job can commit an epoch: its table and its sources are open."""
         paths = self._paths.job(record.name)
-        if record.pid != pid or job_process.find_writer(paths.lock) != pid:
+        if job_process.find_writer(paths.lock) != pid:
             return False
         start = read_document(paths.start, StartProgress)
         return start is not None and start.pid == pid and start.ready
@@ -239,33 +243,6 @@ class Supervisor:
         elif now - self._terminated[name] > limits.JOB_STOP_SECONDS_MAX:
             log.warning("job %s does not end; killing process %d", name, pid)
             job_process.kill(pid)
-
-    def _check_ended(self, record: JobRecord) -> None:
-        name = record.name
-        self._terminated.pop(name, None)
-        if record.pid is not None:
-            self._handle_exit(record)
-        elif record.held_by is not None:
-            if record.actual in ALIVE:
-                self._register.report(name, Actual.STOPPED, _HELD)
-        elif record.actual == Actual.STOPPING:
-            self._report_stopped(record)
-        elif record.desired != Desired.RUNNING:
-            if record.actual == Actual.RUNNING:  # a process outside the service has ended
-                self._register.report(name, Actual(record.desired))
-        elif record.actual == Actual.STARTING:
-            self._start_process(record)
-        elif record.actual == Actual.RUNNING or is_retry_due(record, now_ms()):
-            self._register.report(name, Actual.STARTING, record.reason)
-
-    def _report_stopped(self, record: JobRecord) -> None:
-        """Report the state of a job whose process was stopped."""
-        if record.held_by is not None:
-            self._register.report(record.name, Actual.STOPPED, _HELD)
-        elif record.desired == Desired.RUNNING:
-            self._register.report(record.name, Actual.STARTING)
-        else:
-            self._register.report(record.name, Actual(record.desired))
 
     def _start_process(self, record: JobRecord) -> None:
         paths = self._paths.job(record.name)
@@ -286,22 +263,15 @@ class Supervisor:
         )
         log.info("job %s: started process %d", record.name, process.pid)
 
-    def _handle_exit(self, record: JobRecord) -> None:
-        """Handle the end of a process: settle the job, or plan its next start."""
+    def _handle_failure(self, record: JobRecord) -> None:
+        """Find out why a process ended, and plan the next start."""
         name = record.name
-        child = self._children.pop(name, None)
+        child = self._children.get(name)
         code = None if child is None else child.code
-        self._register.change_job(name, pid=None, pid_born=None)
-        if record.actual == Actual.STOPPING:
-            self._report_stopped(record)
-            return
-        if record.desired != Desired.RUNNING:
-            self._register.report(name, Actual(record.desired))
-            return
         paths = self._paths.job(name)
         if code == OWNED_ELSEWHERE and job_process.find_writer(paths.lock) is not None:
             return  # the next tick adopts that process
-        kind, retryable, reason = self._find_reason(paths, record.pid, code)
+        kind, reason = self._find_reason(paths, record.pid, code)
         if child is not None and kind in _BY_MEMORY and child.was_short_of_memory:
             kind, reason = "out-of-memory", f"{_OUT_OF_MEMORY}: {reason}"
         if kind == "died" and name not in self._seen:
@@ -310,7 +280,7 @@ class Supervisor:
             return
         reason = hide_paths(reason, self._paths.data)
         pause = None
-        if retryable:  # otherwise another start would fail the same way
+        if is_retryable(kind):  # otherwise another start would fail the same way
             pause = min(
                 limits.RESTART_PAUSE_SECONDS_MIN * 2 ** min(record.failures, 16),
                 limits.RESTART_PAUSE_SECONDS_MAX,
@@ -318,20 +288,16 @@ class Supervisor:
         again = "" if pause is None else f"; it starts again in {pause:.0f} s"
         log.warning("job %s failed%s: %s", name, again, reason)
         retry_at = None if pause is None else now_ms() + int(pause * 1_000)
+        failures = record.failures + 1
         self._register.report(
-            name,
-            Actual.FAILED,
-            reason,
-            failure=kind,
-            failures=record.failures + 1,
-            retry_at=retry_at,
+            name, Actual.FAILED, reason, failure=kind, failures=failures, retry_at=retry_at
         )
         self._register.add_failure(
             FailureRecord(
                 job=name,
                 failed_at=now_ms(),
                 began_at=record.began_at,
-                attempt=record.failures + 1,
+                attempt=failures,
                 code=kind,
                 reason=reason,
                 stack=hide_paths(self._find_stack(paths, record.pid), self._paths.data),
@@ -347,17 +313,16 @@ class Supervisor:
         return job_log.read_last_run(paths.log, _LOG_LINES)[-limits.STACK_CHARACTERS_MAX :]
 
     @staticmethod
-    def _find_reason(paths: JobPaths, pid: int | None, code: int | None) -> tuple[str, bool, str]:
-        """Return the code of a failure, whether another start may help, and the reason."""
+    def _find_reason(paths: JobPaths, pid: int | None, code: int | None) -> tuple[str, str]:
+        """Return the code of a failure, and the reason."""
         failure = read_document(paths.failure, Failure)
         printed = job_log.read_reason(paths.log)
         if failure is not None and failure.pid == pid:
-            return failure.code, failure.retryable, printed or failure.reason
+            return failure.code, printed or failure.reason
         if code == BAD_SPEC:
-            problem = job_log.read_problem(paths.log, paths.run_spec)
-            printed = problem or printed
-            return "spec-refused", False, printed or _describe_exit(code)
-        return "died", True, printed or _describe_exit(code)
+            printed = job_log.read_problem(paths.log, paths.run_spec) or printed
+            return "spec-refused", printed or _describe_exit(code)
+        return "died", printed or _describe_exit(code)
 
 
 def is_retry_due(record: JobRecord, now: int) -> bool:
