@@ -86,6 +86,11 @@ class Problem(Exception):
         )
 
 
+def make_parameter_problem(path: str, reason: str) -> Problem:
+    """Return the problem of one parameter, such as query.as_of."""
+    return Problem("parameter-invalid", reason, errors=[{"path": path, "message": reason}])
+
+
 def describe_spec_problem(problem: spec_file.Problem) -> SpecNote:
     """Return one error or note of a spec, with its key and its position in the body."""
     return SpecNote(problem.path, problem.reason, problem.line, problem.column)

@@ -11,7 +11,6 @@ from jobs.table.history import list_later_epochs, require_known_epoch
 from jobs.table.row_shape import RowShape
 from jobs.table.version import Key, TableVersion
 from schemas.table.explanation import DifferingGroup
-from schemas.types.arrow_values import to_list, to_tuples
 from schemas.types.json_types import JsonObject
 
 
@@ -41,13 +40,7 @@ def compare_epochs(
     changelog = table.changelog(start, end)
     if changelog is None:
         return []
-    rows = zip(
-        to_list(changelog["op"]),
-        to_tuples(changelog, shape.group),
-        to_tuples(changelog, shape.results),
-        strict=True,
-    )
-    for op, key, result in rows:
+    for op, _, _, key, result in shape.changes(changelog):
         name = shape.key_bytes(key)
         keys[name] = key
         before.setdefault(name, None if op == "+I" else result)

@@ -8,20 +8,31 @@ are strings, as decimals are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import starmap
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from jobs.core.plan.tree import Plan
-from jobs.core.values.change import Row, Value
+from jobs.core.values.change import Op, Row, Value
 from jobs.core.values.json_values import Json, renderer
 from jobs.core.values.order_key import encoder, value_encoder
 from jobs.table.json_columns import SAFE, render_column, render_rows, safe_renderer
-from schemas.types.arrow_values import from_arrow, to_tuples
+from schemas.types.arrow_values import from_arrow, to_list, to_tuples
 from schemas.types.sql_types import SqlType
 
 Writers = Callable[[SqlType], Callable[[Value], Json]]
+
+
+class ChangeRow(NamedTuple):
+    """A row of the changelog with its epoch and its number in the epoch."""
+
+    op: Op
+    epoch: int
+    seq: int
+    key: Row
+    result: Row
 
 
 class RowShape:
@@ -60,6 +71,12 @@ class RowShape:
         }
 
     # --- many rows at once ----------------------------------------------------------------------
+
+    def changes(self, table: pa.Table) -> Iterator[ChangeRow]:
+        """Return the rows of a changelog, in their order."""
+        ops, epochs, seqs = (to_list(table[name]) for name in ("op", "epoch", "seq"))
+        groups, results = to_tuples(table, self.group), to_tuples(table, self.results)
+        return starmap(ChangeRow, zip(map(Op, ops), epochs, seqs, groups, results, strict=True))
 
     def render_safely(self, table: pa.Table) -> pa.Array:
         """Return each row as JSON text of responses, with the columns that the query selects."""

@@ -25,7 +25,7 @@ from service.answers.results import TableReads
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges, render_epoch
 from service.live.results_index import make_no_epoch_problem
 from service.live.table import LiveTable
-from service.problems import Problem
+from service.problems import make_parameter_problem
 
 _TAG = rf"[0-9a-f]{{{TABLE_TAG_CHARACTERS}}}"
 _POSITION = re.compile(rf"(\d{{1,15}})(?::(\d{{1,18}})(?::({_TAG}))?)?", re.ASCII)
@@ -52,8 +52,7 @@ def parse_position(text: str, parameter: str, live_table: LiveTable) -> ChangePo
     found = _POSITION.fullmatch(text.strip())
     if found is None:
         reason = f"{text[:80]!r} is not a position; write EPOCH, EPOCH:SEQ or an id of an event"
-        errors = [{"path": parameter, "message": reason}]
-        raise Problem("parameter-invalid", reason, errors=errors)
+        raise make_parameter_problem(parameter, reason)
     epoch, seq, table = found.groups(default="")
     at = ChangePosition(
         int(epoch), int(seq) if seq else END_OF_EPOCH, table or live_table.table_tag

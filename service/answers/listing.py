@@ -29,7 +29,7 @@ from jobs.table.row_shape import RowShape
 from schemas.limits import REASON_CHARACTERS_MAX
 from service.live.select import Select
 from service.live.table import LiveTable
-from service.problems import Problem
+from service.problems import Problem, make_parameter_problem
 
 
 class PageCursor(msgspec.Struct, frozen=True, array_like=True):
@@ -125,7 +125,8 @@ def parse_listing(
     except ColumnUnknown as error:
         raise Problem("column-unknown", str(error)) from None
     except ListingRefused as error:
-        raise _make_problem(error.parameter, str(error)) from None
+        reason = str(error)[:REASON_CHARACTERS_MAX]
+        raise make_parameter_problem(f"query.{error.parameter}", reason) from None
     of_table = (live_table.table_tag, shape.plan.fingerprint)
     text = msgspec.json.encode([list(where), order or "", as_of or "", *of_table])
     digest = hashlib.blake2b(text, digest_size=8).digest()
@@ -148,8 +149,3 @@ def _render(shape: RowShape, condition: Condition) -> tuple[str, tuple[bytes, ..
 def _number(shape: RowShape, name: str) -> str:
     """Return the name of a column in the store: c and its number."""
     return f"c{list(shape.columns).index(name)}"
-
-
-def _make_problem(parameter: str, reason: str) -> Problem:
-    errors = [{"path": f"query.{parameter}", "message": reason[:REASON_CHARACTERS_MAX]}]
-    return Problem("parameter-invalid", reason[:REASON_CHARACTERS_MAX], errors=errors)

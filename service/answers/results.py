@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from jobs.table.history import require_known_epoch
@@ -23,11 +24,12 @@ from service.answers.past_results import PastResults
 from service.live.results_index import IndexSnapshot
 from service.live.select import Select
 from service.live.table import LiveTable
-from service.problems import Problem
+from service.problems import Problem, make_parameter_problem
 
 _AS_OF = re.compile(r"(epoch|time|watermark):(.{1,64})")
 _NUMBER_MAX = 2**62
 Given = TypeVar("Given")
+_make_problem = partial(make_parameter_problem, "query.as_of")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class TableReads:
         if not self._free.acquire(blocking=False):
             detail = f"{TABLE_READS_MAX} requests are reading tables; try again"
             headers = {"Retry-After": "1"}
-            raise TableReadsBusy("too-many-requests", 429, detail, headers=headers)
+            raise TableReadsBusy("too-many-requests", detail, headers=headers)
         try:
             with raise_problems():
                 yield
@@ -177,8 +179,3 @@ def _parse_instant(text: str) -> int:
         raise _make_problem(
             "write a time as ISO 8601, such as 2026-01-31T12:00:00Z, or as milliseconds"
         ) from None
-
-
-def _make_problem(reason: str) -> Problem:
-    errors = [{"path": "query.as_of", "message": reason}]
-    return Problem("parameter-invalid", reason, errors=errors)

@@ -25,7 +25,7 @@ from schemas.spec.job import JobSpec
 from schemas.types.json_types import JsonObject
 from service.access.requirements import ADMIN, OPERATOR, VIEWER
 from service.documents import Operation, OperationKind, Operations
-from service.problems import Problem
+from service.problems import Problem, make_parameter_problem
 from service.routes.answering import answer, make_body_problem, parse_body, require_newest
 from service.routes.examples import describe_body, describe_responses
 from service.routes.views import open_view, require_whole_job
@@ -101,8 +101,7 @@ def find_repeated(
     known = None if key is None else runtime.register.find_operation_by_key(job, key)
     if known is not None and known.kind != kind:
         reason = f"the key was used for another operation, {known.kind}; use a new key"
-        errors = [{"path": "header.idempotency-key", "message": reason}]
-        raise Problem("parameter-invalid", reason, errors=errors)
+        raise make_parameter_problem("header.idempotency-key", reason)
     return known
 
 

@@ -92,13 +92,9 @@ async def make_savepoint(request: Request, name: str) -> Response:
             raise Problem("savepoint-exists", detail)
     require_newest(live_table)
     arguments = ["savepoint", name, "--json", *(["--name", asked] if asked else [])]
-    code, output, error = await run_in_threadpool(
-        operations.run_command, runtime.settings, arguments
-    )
-    if code != 0:
-        raise Problem("operation-failed", error[:500])
-    document = msgspec.json.decode(output)
-    address = f"/v1/jobs/{name}/savepoints/{document['name']}"
+    output = await run_in_threadpool(operations.run_command, runtime.settings, arguments)
+    document = msgspec.json.decode(output, type=Savepoint)
+    address = f"/v1/jobs/{name}/savepoints/{document.name}"
     return answer(document, 201, {"Location": address})
 
 
@@ -119,9 +115,7 @@ async def delete_savepoint(request: Request, name: str, savepoint: str) -> Respo
     if not any(each.name == savepoint for each in known):
         raise Problem("savepoint-unknown", f"job {name!r} has no savepoint {savepoint[:80]!r}")
     arguments = ["savepoint", name, "--delete", savepoint]
-    code, _, error = await run_in_threadpool(operations.run_command, runtime.settings, arguments)
-    if code != 0:
-        raise Problem("operation-failed", error[:500])
+    await run_in_threadpool(operations.run_command, runtime.settings, arguments)
     return Response(status_code=204)
 
 

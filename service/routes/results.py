@@ -21,7 +21,7 @@ from service.answers.media import Media, choose_media, encode_csv, encode_ndjson
 from service.answers.results import ResultPage
 from service.documents import Listings, Result
 from service.live.table import LiveTable
-from service.problems import Problem
+from service.problems import Problem, make_parameter_problem
 from service.routes.answering import make_epoch_headers, parse_key
 from service.routes.examples import NOT_MODIFIED, describe_responses
 from service.routes.views import find_live_tables, open_view, read_views
@@ -113,8 +113,7 @@ def _parse_record(live_table: LiveTable, text: str) -> tuple[str, str, int]:
         or (found[1] is not None and found[1] not in topics)
     ):
         reason = f"write PARTITION:OFFSET or TOPIC/PARTITION:OFFSET, of {', '.join(topics)}"
-        errors = [{"path": "query.after_offset", "message": reason}]
-        raise Problem("parameter-invalid", reason, errors=errors)
+        raise make_parameter_problem("query.after_offset", reason)
     return found[1] or topics[0], str(int(found[2])), int(found[3])
 
 

@@ -308,8 +308,8 @@ def describe_operation(record: OperationRecord) -> Operation:
     )
 
 
-def run_command(settings: Settings, arguments: Sequence[str]) -> tuple[int, str, str]:
-    """Run a short command; return its exit code, output and last error line."""
+def run_command(settings: Settings, arguments: Sequence[str]) -> bytes:
+    """Run a short command and return its output; raise a Problem with its last error line."""
     done = subprocess.run(
         [sys.executable, "-m", "jobs.cli.main", *arguments, "--data", str(settings.paths.data)],
         stdin=subprocess.DEVNULL,
@@ -318,10 +318,12 @@ def run_command(settings: Settings, arguments: Sequence[str]) -> tuple[int, str,
         env={**os.environ, "PYTHONUTF8": "1"},
         check=False,
     )
-    errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    error = errors[-1].removeprefix("retally: ") if errors else f"exit code {done.returncode}"
-    error = hide_paths(error, settings.paths.data)
-    return done.returncode, done.stdout.decode("utf-8", "replace"), error
+    if done.returncode != 0:
+        errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        error = errors[-1].removeprefix("retally: ") if errors else f"exit code {done.returncode}"
+        detail = hide_paths(error, settings.paths.data)[: limits.REASON_CHARACTERS_MAX]
+        raise Problem("operation-failed", detail)
+    return done.stdout
 
 
 def _read_json(path: Path) -> str | None:

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -25,7 +25,7 @@ from jobs.core.fold.state import Key
 from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.bucket import bucket_of_group
 from jobs.core.plan.tree import Plan
-from jobs.core.values.change import Op, Row
+from jobs.core.values.change import Row
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.job_specs import resolve_next_spec
@@ -35,7 +35,7 @@ from jobs.table.group import GroupReader, searchable_values
 from jobs.table.history import HistoryGone, list_later_epochs
 from jobs.table.parts import ACCUMULATORS
 from jobs.table.results import read_results
-from jobs.table.row_shape import RowShape
+from jobs.table.row_shape import ChangeRow, RowShape
 from jobs.table.version import TableVersion, read_again
 from schemas.limits import CHANGES_SLICE_ROWS, OBJECT_POLL_SECONDS
 from schemas.spec.file import load_spec
@@ -53,16 +53,6 @@ FOLLOW_REOPEN_SECONDS = 5.0
 
 class ViewRequired(LookupError):
     """The job has only views, and the caller has named none."""
-
-
-class ChangeRow(NamedTuple):
-    """A row of the changelog with its epoch and its number in the epoch."""
-
-    op: Op
-    epoch: int
-    seq: int
-    key: Key
-    result: Row
 
 
 class TableReader(TableVersion):
@@ -205,17 +195,7 @@ class TableReader(TableVersion):
 
     def _list_changes(self, table: pa.Table) -> Iterator[ChangeRow]:
         for start in range(0, table.num_rows, CHANGES_SLICE_ROWS):
-            piece = table.slice(start, CHANGES_SLICE_ROWS)
-            rows = zip(
-                to_list(piece["op"]),
-                to_list(piece["epoch"]),
-                to_list(piece["seq"]),
-                self.layout.keys(piece),
-                self.layout.result_rows(piece),
-                strict=True,
-            )
-            for op, epoch, seq, key, result in rows:
-                yield ChangeRow(Op(op), epoch, seq, key, result)
+            yield from self.shape.changes(table.slice(start, CHANGES_SLICE_ROWS))
 
     # --- files --------------------------------------------------------------------------------
 

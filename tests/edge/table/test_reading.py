@@ -20,10 +20,11 @@ from jobs.core.fold.state import Key
 from jobs.core.values.change import Row
 from jobs.edge.process.job_directory import UnknownJob, find_job
 from jobs.edge.table.compaction import BASE_TIER
-from jobs.edge.table.reading import ChangeRow, TableReader, read_with_retries
+from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.edge.table.retention import expire_history
 from jobs.table.history import HistoryGone
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, TIMERS
+from jobs.table.row_shape import ChangeRow
 from schemas.types.sql_types import BIGINT, INT
 from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.tables.folded_table import insert

@@ -164,9 +164,10 @@ def test_a_reason_names_no_place_of_the_machine(
 
 
 def test_the_reason_of_a_short_command_names_no_place_of_the_machine(desk: Desk) -> None:
-    code, _, error = run_command(desk.settings, ["savepoint", "absent"])
-    assert code != 0 and error
-    assert str(desk.settings.data) not in error
+    with pytest.raises(Problem) as failed:
+        run_command(desk.settings, ["savepoint", "absent"])
+    assert failed.value.code == "operation-failed" and "absent" in failed.value.detail
+    assert str(desk.settings.data) not in failed.value.detail
 
 
 def test_an_unreadable_table_is_a_problem_without_a_place_of_the_machine(
