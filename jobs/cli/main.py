@@ -68,6 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    if arguments[:1] in ([], ["help"]):
+        arguments = [*arguments[1:], "--help"]
+    elif arguments == ["version"]:
+        arguments = ["--version"]
     if arguments[:1] == ["demo"]:  # has arguments of its own
         return _call(lambda: _run_demo(arguments[1:]), False)
     try:
@@ -219,8 +223,8 @@ def _add_service(commands: Commands) -> None:
     jobs = commands.add("jobs", "lists, shows, puts, starts and stops the jobs of a service")
     jobs.service().json()
     jobs.option("action", None, None, choices=JOB_ACTIONS, nargs="?", default="list")
-    jobs.option("name", "NAME", "a job's name", nargs="?")
-    jobs.option("--spec", "FILE", "for put: a job spec, YAML or JSON", type=Path)
+    jobs.option("name", "NAME|SPEC", "a job's name; for put: a job spec", nargs="?")
+    jobs.option("--spec", "FILE", "for put: the job spec of NAME, YAML or JSON", type=Path)
     replace = "for put: save a spec that does not fit the state, until it is approved"
     jobs.flag("--replace", replace)
     data = "for delete: keep or drop the job's table"
@@ -254,14 +258,16 @@ def _add_machine(commands: Commands) -> None:
     commands.add("demo", "runs a broker, a changing source, the service, and two jobs")
     summary = "prints a shell's completion script for retally"
     completion = commands.add("completion", summary, module="machine:completion")
-    completion.option("shell", None, None, choices=("bash", "zsh"))
+    completion.option("shell", None, None, choices=("bash", "zsh", "fish"))
 
 
 def _add_action(command: Command, *, logs: bool, others: bool) -> None:
     """Add the options that some actions have, and their defaults for all."""
-    command.default(limit=100, wait=None)
+    command.default(limit=100, follow=False, wait=None)
     if logs:
-        command.option("--limit", None, "for logs: lines (100)", type=parse_whole, default=100)
+        lines = "for logs: the newest N lines (100)"
+        command.option("--limit --tail", "N", lines, type=parse_whole, default=100)
+        command.flag("-f --follow", "for logs: continue with each new line")
     if others:
         text = "wait up to SECONDS for the new state"
         command.option("--wait", "SECONDS", text, type=parse_whole)
@@ -312,7 +318,7 @@ def _add_specs(commands: Commands) -> None:
     plan.spec().json().option("--view", "NAME", "only this view")
     commands.add(
         "validate", "checks a job spec; prints the place of every error", module="specs:validate"
-    ).spec().json()
+    ).spec(nargs="+").json()
     commands.add("schema", "prints the JSON Schema of a job spec", module="specs:schema")
     suggest = commands.add(
         "suggest", "prints a spec for a topic, from its newest messages", module="specs:suggest"

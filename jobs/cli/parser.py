@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from jobs.cli.errors import UsageError
@@ -18,6 +19,27 @@ from schemas.limits import ADDRESS_CHARACTERS_MAX, JOBS_PER_DRIVER_MAX
 from schemas.spec.duration import parse_duration
 from schemas.table.object_path import TABLES_VARIABLE, ObjectPath
 from schemas.types import moments
+
+# Words of kubectl, Docker, git, Kafka's tools and Flink, and what does the same here. A suggestion
+# by likeness alone once led from `delete` to `evolve`.
+NEIGHBOURS = {
+    **dict.fromkeys(("list", "ls", "get", "ps"), "jobs"),
+    **dict.fromkeys(("status", "stat", "stats", "describe", "inspect"), "jobs show JOB"),
+    **dict.fromkeys(("create", "apply", "put", "add", "deploy", "submit"), "jobs put SPEC"),
+    **dict.fromkeys(("delete", "rm", "remove", "drop"), "jobs delete JOB"),
+    **dict.fromkeys(("select", "query"), "sql SELECT"),
+    **dict.fromkeys(("down", "kill", "cancel"), "stop JOB"),
+    **dict.fromkeys(("restore", "rollback", "reset", "undo"), "rewind JOB --to N"),
+    **dict.fromkeys(("consume", "tail", "watch"), "changes JOB --follow"),
+    "check": "validate SPEC",
+    "topic": "topics",
+}
+NEIGHBOUR_ACTIONS = {
+    **dict.fromkeys(("ls", "ps"), "list"),
+    **dict.fromkeys(("get", "status", "describe", "inspect"), "show"),
+    **dict.fromkeys(("apply", "add", "new"), "put"),
+    **dict.fromkeys(("rm", "remove", "drop"), "delete"),
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,9 +49,12 @@ class Parser(argparse.ArgumentParser):
         """Refuse a word that is no command and no choice, and name the nearest."""
         known = None if action.choices is None else list(action.choices)
         if known is not None and value not in known:
-            what = "command" if isinstance(action, argparse._SubParsersAction) else "choice"
+            is_command = isinstance(action, argparse._SubParsersAction)
+            what, others = ("command", NEIGHBOURS) if is_command else ("choice", NEIGHBOUR_ACTIONS)
+            if not is_command:
+                others = {word: ours for word, ours in others.items() if ours in known}
             raise argparse.ArgumentError(
-                None, f"there is no {what} {value!r}; {_suggest(str(value), known)}"
+                None, f"there is no {what} {value!r}; {_suggest(str(value), known, others)}"
             )
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -55,10 +80,14 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def _suggest(word: str, known: Sequence[str] | Iterable[str]) -> str:
+def _suggest(
+    word: str, known: Iterable[str], others: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Return the nearest known word, or what `others` has for a word of another tool."""
     names = list(known)
-    near = get_close_matches(word.lower(), names, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
+    near = get_close_matches(word.lower(), [*names, *others], n=1, cutoff=0.65)
+    ours = [others.get(each, each) for each in near]
+    return f"did you mean {ours[0]}?" if ours else f"known: {', '.join(names)}"
 
 
 class Commands:
@@ -83,11 +112,12 @@ class Command:
         self._parser = parser
 
     def option(self, name: str, metavar: str | None, help: str | None, **more: Any) -> Command:
-        self._parser.add_argument(name, metavar=metavar, help=help, **more)
+        """Add an option; `-s --long` has a short name too."""
+        self._parser.add_argument(*name.split(), metavar=metavar, help=help, **more)
         return self
 
     def flag(self, name: str, help: str) -> Command:
-        self._parser.add_argument(name, action="store_true", help=help)
+        self._parser.add_argument(*name.split(), action="store_true", help=help)
         return self
 
     def either(self) -> Command:
@@ -118,8 +148,8 @@ class Command:
         text = "the service to use (RETALLY_SERVICE, then http://127.0.0.1:8080)"
         return self.option("--service", "URL", text)
 
-    def spec(self) -> Command:
-        return self.option("spec", "SPEC", "a job spec, YAML or JSON", type=Path)
+    def spec(self, **more: Any) -> Command:
+        return self.option("spec", "SPEC", "a job spec, YAML or JSON", type=Path, **more)
 
     def brokers(self) -> Command:
         text = "the connection named default (RETALLY_BROKERS, then 127.0.0.1:9092)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from jobs.core.job.spec_check import check_spec, sort_problems
 from jobs.core.plan.tree import Plan
 from schemas.limits import SPEC_BYTES_MAX
-from schemas.spec.file import SpecError, read_file
+from schemas.spec.file import Document, SpecError, read_file, read_text
 from schemas.spec.job import JobSpec
 
 
@@ -18,13 +19,22 @@ def load_job(path: Path) -> tuple[JobSpec, Mapping[str, Plan]]:
 
     The plan of the job's own query has the name "".
     """
+    spec, plans, _ = load_document(path)
+    return spec, plans
+
+
+def load_document(path: Path) -> tuple[JobSpec, Mapping[str, Plan], Document]:
+    """Return the same, and the document with its positions; `-` is standard input."""
+    text = sys.stdin.read(SPEC_BYTES_MAX + 1) if str(path) == "-" else None
     try:
-        document = read_file(path)
+        document = read_file(path) if text is None else read_text(text, "-")
         found = check_spec(document)
         if found.spec is None or found.problems:
             raise SpecError(document.name, sort_problems(found.problems))
-        return found.spec, found.plans
+        return found.spec, found.plans, document
     except SpecError as error:
-        with suppress(OSError, UnicodeDecodeError), path.open(encoding="utf-8-sig") as file:
-            error.text = file.read(SPEC_BYTES_MAX)
+        error.text = text
+        if text is None:
+            with suppress(OSError, UnicodeDecodeError), path.open(encoding="utf-8-sig") as file:
+                error.text = file.read(SPEC_BYTES_MAX)
         raise

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import retally
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.output import escape_controls, print_json, print_table, show_waiting
 from jobs.cli.service import name_places, service_client
+from schemas.limits import LOG_LINES_MAX
+
+_POLL_SECONDS = 1.0
+_SAME_LINES = 100  # so many equal lines are the same lines
 
 _COLUMNS = [
     ("job", False),
@@ -41,21 +50,18 @@ def _run_action(client: retally.Client, options: argparse.Namespace) -> None:
     if name is None:
         raise UsageError(f"write the job's name: retally jobs {action} NAME")
     if action == "put":
-        if options.spec is None:
-            raise UsageError("write the spec's file: retally jobs put NAME --spec FILE")
-        with name_places(options.spec):
-            job = client.put(options.spec, name, replace=options.replace)
+        file = options.spec or Path(name)
+        if not file.is_file():
+            raise UsageError(f"there is no file {file}; write it so: retally jobs put SPEC")
+        with name_places(file):
+            job = client.put(file, name if options.spec else None, replace=options.replace)
         _print([job], options.json)
     elif action == "delete":
         if options.job_data is None:
             raise UsageError("choose --job-data keep, or --job-data drop for the job's table")
         client.delete(name, drop_data=options.job_data == "drop")
     elif action == "logs":
-        for line in client.logs(name, limit=options.limit):
-            if options.json:
-                print_json(line)
-                continue
-            print(f"{line.time or '':23} {line.level:7} {escape_controls(line.message)}")
+        _print_logs(client, options)
     else:
         job = client.job(name) if action == "show" else getattr(client, action)(name)
         if options.wait and action in _GOALS:
@@ -67,6 +73,35 @@ def _run_action(client: retally.Client, options: argparse.Namespace) -> None:
         _print([job], options.json)
         if job.actual == "FAILED" and action in _GOALS:
             raise CommandFailed(f"{name} failed: {job.reason}")
+
+
+def _print_logs(client: retally.Client, options: argparse.Namespace) -> None:
+    """Print the newest lines of a log; with --follow, also each new line until Ctrl-C."""
+    seen = client.logs(options.name, limit=LOG_LINES_MAX if options.follow else options.limit)
+    new = seen[max(0, len(seen) - options.limit) :]
+    with suppress(KeyboardInterrupt):
+        while True:
+            for line in new:
+                if options.json:
+                    print_json(line)
+                else:
+                    print(f"{line.time or '':23} {line.level:7} {escape_controls(line.message)}")
+            if not options.follow:
+                return
+            sys.stdout.flush()
+            time.sleep(_POLL_SECONDS)
+            found = client.logs(options.name, limit=LOG_LINES_MAX)
+            new = find_new(seen, found)
+            seen = found
+
+
+def find_new(seen: list[Any], found: list[Any]) -> list[Any]:
+    """Return the lines of `found` after those that were seen; both are ends of one log."""
+    last = seen[-_SAME_LINES:]
+    for end in range(len(found), max(0, len(last) - 1), -1):
+        if last and found[end - len(last) : end] == last:
+            return found[end:]
+    return found
 
 
 def _print(jobs: list[retally.Job], as_json: bool) -> None:

@@ -41,6 +41,7 @@ def completion(options: argparse.Namespace) -> None:
 
     bash   eval "$(retally completion bash)"                          in ~/.bashrc
     zsh    retally completion zsh > ~/.zfunc/_retally                 with ~/.zfunc in fpath
+    fish   retally completion fish > ~/.config/fish/completions/retally.fish
     """
     import shtab
 

@@ -7,25 +7,30 @@ import sys
 from dataclasses import asdict
 from importlib import import_module
 from json import dumps
+from pathlib import Path
 
 from jobs.cli.errors import CommandFailed
-from jobs.cli.output import print_json, print_note
-from jobs.cli.spec_reading import load_job
+from jobs.cli.output import describe_problems, print_json, print_note
+from jobs.cli.spec_reading import load_document, load_job
 from jobs.core.job.window_rules import window_notes
-from schemas.spec.file import SpecError, read_file, spec_schema
+from schemas.spec.file import SpecError, spec_schema
 
 
 def validate(options: argparse.Namespace) -> int:
-    """Check a spec, and print every problem with its position."""
+    """Check specs, and print every problem with its position."""
+    return max(_validate(path, options) for path in options.spec)
+
+
+def _validate(path: Path, options: argparse.Namespace) -> int:
     try:
-        spec, _ = load_job(options.spec)
+        spec, _, document = load_document(path)
     except SpecError as error:
-        if not options.json:
-            raise
-        problems = [asdict(problem) for problem in error.problems]
-        print_json({"ok": False, "file": error.source, "problems": problems})
+        if options.json:
+            problems = [asdict(problem) for problem in error.problems]
+            print_json({"ok": False, "file": error.source, "problems": problems})
+        else:
+            print_note(describe_problems(error))
         return 2
-    document = read_file(options.spec)
     notes = [document.problem(keys, reason) for keys, reason in window_notes(spec).items()]
     if options.json:
         noted = [asdict(note) for note in notes]
@@ -33,7 +38,7 @@ def validate(options: argparse.Namespace) -> int:
         return 0
     for note in notes:
         print_note(note.describe(document.name))
-    print("ok")
+    print("ok" if len(options.spec) == 1 else f"{document.name}: ok")
     return 0
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from jobs.cli.main import build_parser, main
+from jobs.cli.parser import NEIGHBOUR_ACTIONS, NEIGHBOURS
 from jobs.edge.machine.java import java
 from jobs.edge.process.broker import Broker
 from tests.support.command.lab import Retally
@@ -214,6 +216,12 @@ USAGE: dict[str, tuple[str, str, str]] = {
         "there is no option --brokres",
         "did you mean --brokers?",
     ),
+    "delete items": ("retally: ", "there is no command 'delete'", "did you mean jobs delete JOB?"),
+    "lst": ("retally: ", "there is no command 'lst'", "did you mean jobs?"),
+    "jobs rm items": ("retally jobs: ", "there is no choice 'rm'", "did you mean delete?"),
+    "topics apply x": ("retally topics: ", "there is no choice 'apply'", "known: list, show"),
+    "serve --data d --log-format xml": ("retally serve: ", "no choice 'xml'", "known: text, json"),
+    "jobs put nothing.yaml": ("retally: ", "there is no file nothing.yaml", "jobs put SPEC"),
     "jobs lst": ("retally jobs: ", "there is no choice 'lst'", "did you mean list?"),
     "run spec.yaml": ("retally run: ", "required: --data", "see retally run --help"),
     "results items more": ("retally results: ", "one argument too many: 'more'", "--help"),
@@ -257,6 +265,25 @@ def test_a_mistake_in_the_arguments_has_its_correction(
     assert wrong in err
     assert correction in err
     assert len(err.splitlines()) == 1, "a sentence, and no list of options"
+
+
+@pytest.mark.parametrize("table", [NEIGHBOURS, NEIGHBOUR_ACTIONS])
+def test_a_word_of_another_tool_leads_to_a_command_that_there_is(table: dict[str, str]) -> None:
+    parser = build_parser()
+    for word, ours in table.items():
+        first = "" if table is NEIGHBOURS else "jobs "
+        words = (first + ours.replace("SELECT", "x")).lower().split()
+        assert parser.parse_args(words).command == words[0], word
+        with pytest.raises(SystemExit):
+            parser.parse_args([*first.split(), word])
+
+
+def test_no_word_at_all_and_help_print_the_help(capfd: pytest.CaptureFixture[str]) -> None:
+    for words in ((), ("help",), ("--help",)):
+        assert main(words) == 0
+        assert "usage: retally" in capfd.readouterr().out
+    assert main(("help", "jobs")) == 0
+    assert "usage: retally jobs" in capfd.readouterr().out
 
 
 def test_a_data_directory_that_cannot_be_used_is_named_before_anything_starts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -36,6 +37,19 @@ def refused(tmp_path: Path, text: str) -> list[str]:
 
 def test_a_good_spec_is_ok(retally: Retally, spec: Path) -> None:
     assert retally("validate", str(spec)) == (0, "ok\n", "")
+
+
+def test_several_specs_are_checked_and_one_may_be_standard_input(
+    retally: Retally, spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(spec.read_text().replace("GROUP BY name", "GROUP BY nam"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(bad.read_text()))
+    code, out, err = retally("validate", str(spec), str(bad), "-", str(spec))
+    assert (code, out) == (2, f"{spec}: ok\n{spec}: ok\n")
+    problems = [line for line in err.splitlines() if "unknown column" in line]
+    assert [line.split(":4:")[0] for line in problems] == [str(bad), "-"]
+    assert err.count("^") == 2, "a line of standard input is shown too"
 
 
 def test_every_problem_is_named_with_its_place_in_order(retally: Retally, spec: Path) -> None:
