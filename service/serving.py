@@ -38,6 +38,7 @@ from service.limits.bounded_protocol import BoundedProtocol
 from service.limits.capacity import determine_capacity
 from service.live.reader_process import ReaderSpawner
 from service.paths import ServicePaths
+from service.postgres.certificate import Certificate
 from service.postgres.server import PostgresServer
 from service.request_ids import JsonFormat, TextFormat
 from service.runtime import Runtime
@@ -193,10 +194,22 @@ def _make_server(settings: Settings, gated: ASGIApp, runtime: Runtime) -> _Serve
         proxy_headers=False,
         ws="none",
     )
-    postgres = None
+    postgres = certificate = None
+    if settings.postgres_tls is not None:
+        try:
+            certificate = Certificate(*settings.postgres_tls)
+        except OSError as error:
+            paths = " and ".join(map(str, settings.postgres_tls))
+            reason = f"cannot read the certificate in {paths}: {error.strerror or error}"
+            raise CannotServe(reason) from None
     if settings.postgres_port is not None:
         postgres = _listen(settings.host, settings.postgres_port, "--pg-port")
-    return _Server(config, runtime, postgres)
+        if certificate is None and not is_loopback(settings.host):
+            log.warning(
+                "--pg-port: tokens of PostgreSQL's clients cross the network as they are; encrypt "
+                "with --pg-tls-cert and --pg-tls-key"
+            )
+    return _Server(config, runtime, postgres, certificate)
 
 
 def _run(server: _Server, listener: socket.socket) -> None:
@@ -219,12 +232,18 @@ class _Server(uvicorn.Server):
     """
 
     def __init__(
-        self, config: uvicorn.Config, runtime: Runtime, postgres: socket.socket | None
+        self,
+        config: uvicorn.Config,
+        runtime: Runtime,
+        postgres: socket.socket | None,
+        certificate: Certificate | None,
     ) -> None:
         super().__init__(config)
         self._runtime = runtime
         self.postgres = postgres
-        self._postgres = None if postgres is None else PostgresServer(runtime, postgres)
+        self._postgres = (
+            None if postgres is None else PostgresServer(runtime, postgres, certificate)
+        )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

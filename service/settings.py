@@ -20,6 +20,7 @@ class Settings:
     port: int = 8080
     address: str | None = None  # for clients, if it is not that of host and port
     postgres_port: int | None = None  # of PostgreSQL's clients; None if it does not listen to them
+    postgres_tls: tuple[Path, Path] | None = None  # its certificate and key
     master: str = "local[2]"
     brokers: str | None = None  # as given, for the command line of jobs
     connections_file: Path | None = None

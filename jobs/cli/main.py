@@ -205,6 +205,9 @@ def _add_running(commands: Commands) -> None:
     serve.option("--advertise", "URL", advertised, type=parse_address)
     postgres = "also answer PostgreSQL's clients, on this port (5433 is usual)"
     serve.option("--pg-port", None, postgres, type=parse_port)
+    certificate = "the certificate (PEM) of that port, which then takes encrypted connections only"
+    serve.option("--pg-tls-cert", "FILE", certificate, type=Path)
+    serve.option("--pg-tls-key", "FILE", "its key (PEM, without a password)", type=Path)
     running = f"the maximum number of running jobs ({JOBS_RUNNING_MAX})"
     serve.option(
         "--log-format", None, "of the log (text)", choices=("text", "json"), default="text"

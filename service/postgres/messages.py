@@ -19,6 +19,7 @@ GSS_REQUEST = 80877104
 CANCEL_REQUEST = 80877102
 VERSION_3 = 3 << 16
 
+_READ_AHEAD_BYTES = 256 * 1024
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _FIELD = struct.Struct(">IhIhih")
@@ -60,6 +61,26 @@ def make_violation(reason: str) -> PgError:
 class Message(NamedTuple):
     kind: bytes
     content: bytes
+
+
+class PeerReader(asyncio.StreamReader):
+    """A reader that tells at once that its peer has left, whatever is still unread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=_READ_AHEAD_BYTES, loop=loop)
+        self.left = asyncio.Event()
+
+    @property
+    def has_unread(self) -> bool:
+        return bool(self._buffer)  # type: ignore[attr-defined]
+
+    def feed_eof(self) -> None:
+        self.left.set()
+        super().feed_eof()
+
+    def set_exception(self, exc: Exception) -> None:
+        self.left.set()
+        super().set_exception(exc)
 
 
 async def read_startup(reader: asyncio.StreamReader) -> tuple[int, bytes]:

@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Protocol
 
 from schemas import limits
+from service.postgres.certificate import Certificate
 from service.postgres.messages import PgError
 from service.runtime import Runtime
 
@@ -29,8 +30,9 @@ class Place(Protocol):
 class Places:
     """Call it on the event loop only."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, certificate: Certificate | None) -> None:
         self.runtime = runtime
+        self.certificate = certificate  # without TLS, None
         self.held_bytes = 0  # of answers that clients have not read
         self._waiting: dict[Place, None] = {}  # the oldest first
         self._signed_in: dict[tuple[int, int], Place] = {}

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from service.postgres.certificate import Certificate
+from service.postgres.messages import PeerReader
 from service.postgres.places import Places
-from service.postgres.session import PeerReader, Session
+from service.postgres.session import Session
 from service.runtime import Runtime
 
 
 class PostgresServer:
     """Call it on the event loop only."""
 
-    def __init__(self, runtime: Runtime, listener: socket.socket) -> None:
-        self._places = Places(runtime)
+    def __init__(
+        self, runtime: Runtime, listener: socket.socket, certificate: Certificate | None = None
+    ) -> None:
+        self._places = Places(runtime, certificate)
         self._listener = listener
         self._server: asyncio.Server | None = None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import ssl
 from contextlib import suppress
 from dataclasses import dataclass
 from sys import getsizeof
@@ -34,7 +35,7 @@ from service.postgres.commands import (
     read_name,
     split_statements,
 )
-from service.postgres.messages import Content, PgError, make_violation
+from service.postgres.messages import Content, PeerReader, PgError, make_violation
 from service.postgres.places import Places
 from service.problems import Problem
 from service.sql.workers import StatementProblem
@@ -75,22 +76,6 @@ class Portal:
         return getsizeof(self.sql) + sum(len(value or b"") for value in self.call.values or ())
 
 
-class PeerReader(asyncio.StreamReader):
-    """A reader that tells at once that its peer has left, whatever is still unread."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(limit=_SENT_AT_ONCE_BYTES, loop=loop)
-        self.left = asyncio.Event()
-
-    def feed_eof(self) -> None:
-        self.left.set()
-        super().feed_eof()
-
-    def set_exception(self, exc: Exception) -> None:
-        self.left.set()
-        super().set_exception(exc)
-
-
 class Session:
     def __init__(self, places: Places, reader: PeerReader, writer: asyncio.StreamWriter) -> None:
         self._places = places
@@ -118,7 +103,7 @@ class Session:
             self._write_last(error)
         except TimeoutError:
             self._write_last(PgError("57P05", "no message came in time", fatal=True))
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
             pass
         finally:
             for name in list(self._portals):
@@ -154,9 +139,12 @@ class Session:
         """Sign the client in; return whether it has come to stay."""
         code, content = await messages.read_startup(self._reader)
         for _ in range(_NEGOTIATIONS_MAX):
-            if code not in (messages.SSL_REQUEST, messages.GSS_REQUEST):
+            if code == messages.SSL_REQUEST and self._places.certificate is not None:
+                await self._encrypt(self._places.certificate.context)
+            elif code in (messages.SSL_REQUEST, messages.GSS_REQUEST):
+                self._write(b"N")
+            else:
                 break
-            self._write(b"N")
             code, content = await messages.read_startup(self._reader)
         if code == messages.CANCEL_REQUEST:
             key = Content(content)
@@ -164,6 +152,9 @@ class Session:
             return False
         if code >> 16 != messages.VERSION_3 >> 16:
             raise PgError("0A000", "the protocol's version is not 3", fatal=True)
+        if self._places.certificate is not None and not self._is_encrypted:
+            reason = "this port takes encrypted connections only; connect with sslmode=require"
+            raise PgError("28000", reason, fatal=True)
         options = self._read_options(Content(content))
         if code != messages.VERSION_3 or options:
             self._write(messages.pack_versions(options))
@@ -174,6 +165,16 @@ class Session:
             self._write(messages.pack_status(name, value))
         self._write(messages.pack_key(*self.key) + messages.pack_ready("I"))
         return True
+
+    async def _encrypt(self, context: ssl.SSLContext) -> None:
+        if self._is_encrypted or self._reader.has_unread:  # who wrote it is not known
+            raise make_violation("a client waits for the answer to its request for TLS")
+        self._write(b"S")
+        await self._writer.start_tls(context)
+
+    @property
+    def _is_encrypted(self) -> bool:
+        return self._writer.get_extra_info("ssl_object") is not None
 
     def _read_options(self, content: Content) -> list[str]:
         """Keep the user and the settings of a startup; return options that are not known."""

@@ -10,6 +10,7 @@ import os
 import sys
 from datetime import UTC, datetime
 from importlib import import_module
+from pathlib import Path
 
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.offer import MISSING, offer_setup
@@ -49,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(str(error)) from None
         return 0
     require_local_master(options)
+    postgres_tls = _pair_certificate(options)
     _require_jars()
     if options.tables is not None:  # for the jobs and commands that the service starts
         os.environ[TABLES_VARIABLE] = str(options.tables)
@@ -59,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
         port=options.port,
         address=options.advertise,
         postgres_port=options.pg_port,
+        postgres_tls=postgres_tls,
         master=options.master,
         brokers=options.brokers,
         connections_file=options.connections,
@@ -80,6 +83,15 @@ def run(options: argparse.Namespace) -> int:
         # A new process image: nothing of what only read is left.
         os.execv(sys.executable, command)  # noqa: S606
     return 0
+
+
+def _pair_certificate(options: argparse.Namespace) -> tuple[Path, Path] | None:
+    given = (options.pg_tls_cert, options.pg_tls_key)
+    if given == (None, None):
+        return None
+    if None in (*given, options.pg_port):
+        raise UsageError("--pg-tls-cert and --pg-tls-key belong together, and to --pg-port")
+    return given
 
 
 def _require_jars() -> None:

@@ -18,10 +18,10 @@ VERSION_3 = 196608
 
 
 @contextmanager
-def serve_items(data: Path, token: str | None = None) -> Iterator[Served]:
+def serve_items(data: Path, token: str | None = None, *more: str) -> Iterator[Served]:
     """Serve the job `items` with two epochs, also to PostgreSQL's clients."""
     log = data / "log"
-    arguments = ("--pg-port", "0")
+    arguments = ("--pg-port", "0", *more)
     with (
         log.open("wb") as errors,
         Served.start(data, *arguments, token=token, errors=errors) as served,
