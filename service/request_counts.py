@@ -1,4 +1,4 @@
-"""Request counts: requests of each route by status, and their durations.
+"""Counts of requests by route, of SQL statements by protocol, and of PostgreSQL's clients.
 
     gate ──► count(route, method, status, seconds) ──► /metrics
 
@@ -7,6 +7,9 @@ cannot create new series. Durations end when the response starts, because stream
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
 
 from service.histogram import Histogram
 
@@ -32,3 +35,24 @@ class RequestCounts:
         if durations is None:
             durations = self.durations[route, method] = Histogram(BOUNDS)
         durations.observe(seconds)
+
+
+class StatementCounts:
+    """SQL statements by protocol and outcome, as `RequestCounts` has requests."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        self.durations = {protocol: Histogram(BOUNDS) for protocol in ("http", "postgres")}
+
+    def count(self, protocol: str, outcome: str, seconds: float) -> None:
+        self.outcomes[protocol, outcome] += 1
+        self.durations[protocol].observe(seconds)
+
+
+@dataclass(slots=True)
+class PostgresCounts:
+    """Connections of PostgreSQL's clients."""
+
+    waiting: int = 0  # to sign in
+    signed_in: int = 0
+    refused: Counter[str] = field(default_factory=Counter)  # before that, by SQLSTATE

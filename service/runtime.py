@@ -48,7 +48,7 @@ from service.live.reader_process import ReaderSpawner
 from service.live.table import LiveTable
 from service.paths import try_discard
 from service.problems import Problem
-from service.request_counts import RequestCounts
+from service.request_counts import PostgresCounts, RequestCounts
 from service.settings import Settings
 from service.sql.answering import SqlAnswers
 from service.supervision.evolving import Evolver
@@ -105,6 +105,7 @@ class Runtime:
         self._broker_reads = Attempts(self._spawner.spawn_attempt, at_once=1)
         self.samples = Samples(settings.connections, self._broker_reads)
         self.request_counts = RequestCounts()
+        self.postgres_counts = PostgresCounts()
         self.stream_slots = StreamSlots(settings.capacity.followers)
         self.sql_answers = SqlAnswers(paths.data)
         self._lock = threading.Lock()

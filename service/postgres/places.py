@@ -14,6 +14,8 @@ from service.postgres.certificate import Certificate
 from service.postgres.messages import PgError
 from service.runtime import Runtime
 
+TOO_MANY = "53300"
+
 
 class Place(Protocol):
     """A connection, as others know it."""
@@ -44,6 +46,8 @@ class Places:
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
             oldest.abort()
+            self.refuse(TOO_MANY)
+        self._count()
 
     def admit(self, place: Place) -> None:
         """Count a connection that has signed in; raise a PgError if there are too many."""
@@ -53,13 +57,23 @@ class Places:
             own >= own_max and not place.shared
         ):
             reason = f"too many connections: {len(self._signed_in)}, {own} of them of this token"
-            raise PgError("53300", reason, fatal=True)
+            raise PgError(TOO_MANY, reason, fatal=True)
         self._waiting.pop(place, None)
         self._signed_in[place.key] = place
+        self._count()
+
+    def refuse(self, code: str) -> None:
+        """Count a connection that has not signed in and never will, with the SQLSTATE."""
+        self.runtime.postgres_counts.refused[code] += 1
 
     def remove(self, place: Place) -> None:
         self._waiting.pop(place, None)
         self._signed_in.pop(place.key, None)
+        self._count()
+
+    def _count(self) -> None:
+        counts = self.runtime.postgres_counts
+        counts.waiting, counts.signed_in = len(self._waiting), len(self._signed_in)
 
     def cancel(self, key: tuple[int, int]) -> None:
         """Cancel the statement of the connection with this key, if there is one."""

@@ -94,15 +94,18 @@ class Session:
 
     async def run(self) -> None:
         """Answer the client until it leaves, or does what ends the connection."""
+        signed_in = False
         try:
             async with asyncio.timeout(limits.POSTGRES_STARTUP_SECONDS_MAX):
                 signed_in = await self._start()
             if signed_in:
                 await self._answer_messages()
-        except PgError as error:
-            self._write_last(error)
-        except TimeoutError:
-            self._write_last(PgError("57P05", "no message came in time", fatal=True))
+        except (PgError, TimeoutError) as error:
+            late = PgError("57P05", "no message came in time", fatal=True)
+            last = error if isinstance(error, PgError) else late
+            if not signed_in:
+                self._places.refuse(last.code)
+            self._write_last(last)
         except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
             pass
         finally:

@@ -97,6 +97,7 @@ def format_metrics(runtime: Runtime) -> str:
         *_list_partitions(runtime, newest),
         *_list_table_sizes(runtime, newest),
         *_list_requests(runtime.request_counts),
+        *_list_statements(runtime),
         *_list_service(runtime),
     ]
     return "\n".join(line for family in families for line in family.format_lines()) + "\n"
@@ -335,6 +336,38 @@ def _list_requests(counts: RequestCounts) -> list[_Family]:
     return [
         _Family("retally_http_requests_total", answered_help, answered, "counter"),
         _Family("retally_http_request_seconds", durations_help, durations, "histogram"),
+    ]
+
+
+def _list_statements(runtime: Runtime) -> list[_Family]:
+    """Return the SQL statements by protocol, and the connections of PostgreSQL's clients."""
+    counts, clients = runtime.sql_answers.counts, runtime.postgres_counts
+    outcomes = [
+        ({"protocol": protocol, "outcome": outcome}, count)
+        for (protocol, outcome), count in sorted(counts.outcomes.items())
+    ]
+    durations = [
+        sample
+        for protocol, histogram in counts.durations.items()
+        if any(histogram.counts)
+        for sample in _list_buckets({"protocol": protocol}, histogram)
+    ]
+    states = {"signed_in": clients.signed_in, "waiting": clients.waiting}
+    connections = [({"state": state}, count) for state, count in states.items()]
+    refused = [({"sqlstate": code}, count) for code, count in sorted(clients.refused.items())]
+    seconds_help = "Seconds until the answer of a statement, its turn included, by protocol"
+    open_help = "Open connections of PostgreSQL's clients: signed in, or waiting to"
+    refused_help = "Connections of PostgreSQL's clients that could not sign in, by SQLSTATE"
+    return [
+        _Family(
+            "retally_sql_statements_total",
+            "SQL statements for the workers, by protocol and outcome",
+            outcomes,
+            "counter",
+        ),
+        _Family("retally_sql_statement_seconds", seconds_help, durations, "histogram"),
+        _Family("retally_postgres_connections", open_help, connections),
+        _Family("retally_postgres_refused_total", refused_help, refused, "counter"),
     ]
 
 

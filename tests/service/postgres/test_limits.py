@@ -19,6 +19,7 @@ from schemas.process.statements import StatementReply, WorkerRequest
 from service.access.requirements import Access
 from service.access.tokens import Role, Tokens
 from service.postgres.server import PostgresServer
+from service.request_counts import PostgresCounts
 from service.runtime import Runtime
 from tests.support.service.postgres import find_code, frame, frame_startup
 
@@ -67,6 +68,7 @@ async def listen(home: Path) -> AsyncIterator[Listening]:
         access=Access(Tokens(home / "tokens.json"), "127.0.0.1"),
         audit_log=SimpleNamespace(note=lambda *_: None),
         sql_answers=Answers(),
+        postgres_counts=PostgresCounts(),
     )
     listener = socket.create_server(("127.0.0.1", 0))
     server = PostgresServer(cast(Runtime, runtime), listener)

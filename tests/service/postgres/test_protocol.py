@@ -8,8 +8,10 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
+import httpx
 import psycopg
 import pytest
 
@@ -268,3 +270,41 @@ def test_the_service_ends_while_clients_are_there(tmp_path: Path) -> None:
         assert served.stop() == 0
         assert time.monotonic() - began < 10
         assert b"C57P01" in idle.receive()[1] and idle.is_ended() and busy.is_ended()
+
+
+def test_statements_and_connections_are_in_the_metrics(tmp_path: Path) -> None:
+    with (
+        serve_items(tmp_path, create_token(tmp_path, "root", "admin")) as served,
+        served.client() as client,
+        Wire(served) as wire,
+        Wire(served) as waiting,
+    ):
+        assert not is_admitted(served, "rt_wrong")
+        wire.start(served.token or "")
+        wire.query("SELECT 1")
+        wire.query("SELECT nope")
+        assert client.post("/v1/sql", json={"sql": "SELECT 1"}).status_code == 200
+        wire.send(frame(b"Q", SLOW.encode() + b"\0"))
+        time.sleep(0.5)
+        wire.socket.close()
+        counted, statements = 'retally_sql_statement_seconds_count{protocol="postgres"}', 3
+        read = partial(read_samples, client)
+        eventually(lambda: read().get(counted) == statements, 10)
+        waiting.send(b"\0")
+        open_ = 'retally_postgres_connections{state="waiting"}'
+        eventually(lambda: read().get(open_) == 1, 10)
+        for name, value in {
+            'retally_postgres_connections{state="signed_in"}': 0,
+            'retally_postgres_refused_total{sqlstate="28P01"}': 1,
+            'retally_sql_statements_total{protocol="http",outcome="answered"}': 1,
+            'retally_sql_statements_total{protocol="postgres",outcome="answered"}': 1,
+            'retally_sql_statements_total{protocol="postgres",outcome="refused"}': 1,
+            'retally_sql_statements_total{protocol="postgres",outcome="cancelled"}': 1,
+        }.items():
+            assert read()[name] == value, name
+
+
+def read_samples(client: httpx.Client) -> dict[str, float]:
+    lines = client.get("/metrics").text.splitlines()
+    samples = (line.rpartition(" ") for line in lines if line[0] != "#")
+    return {name: float(value) for name, _, value in samples}
