@@ -18,6 +18,7 @@ from service.settings import Settings
 from service.supervision.register import Actual
 from tests.deploy.deployment import CHECKOUT
 from tests.docs.documents import rows_of
+from tests.support.documents import find_anchors
 from tests.support.service.application import create_application
 
 ALERTS = yaml.safe_load((CHECKOUT / "deploy" / "alerts.yaml").read_text())
@@ -69,9 +70,11 @@ def test_rules_have_names_severities_and_words() -> None:
     assert len(set(names)) == len(names)
     for rule in RULES:
         assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-        assert rule["labels"]["severity"] in ("page", "warn")
+        assert rule["labels"]["severity"] in ("critical", "warning")
         assert rule["annotations"]["summary"].endswith(".")
         assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))
+        page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert anchor in find_anchors(CHECKOUT / page)
 
 
 def test_every_alert_is_explained() -> None:

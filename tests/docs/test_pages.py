@@ -36,11 +36,11 @@ from tests.support.documents import (
     CHECKOUT,
     COLUMNS,
     DOCUMENTS,
-    FENCE,
     QUERY,
     TABLE_IN_DOCS,
     Block,
     blocks,
+    find_anchors,
     name_of,
 )
 from tests.support.epoch_rows import epoch_row
@@ -126,17 +126,11 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert broken == []
 
 
-def _anchors(path: Path) -> set[str]:
-    """What the headings of a document are called in links to them."""
-    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", path.read_text()), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_links_into_a_page_lead_to_a_heading(path: Path) -> None:
     for page, anchor in re.findall(r"\]\(([\w./-]*\.md)?#([^)]+)\)", path.read_text()):
         target = path.parent / page if page else path
-        assert anchor in _anchors(target), f"{target.name}#{anchor}"
+        assert anchor in find_anchors(target), f"{target.name}#{anchor}"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)

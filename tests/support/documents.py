@@ -38,5 +38,11 @@ def blocks(kind: str) -> list[Block]:
     return [block for block in found if block.kind == kind]
 
 
+def find_anchors(path: Path) -> set[str]:
+    """What the headings of a document are called in links to them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", path.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 COLUMNS = {"id": "BIGINT", "name": "STRING", "cnt": "INT"}
 QUERY = "SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name"

@@ -3,6 +3,8 @@
 PGJDBC_JAR        postgresql-42.7.8.jar, of Maven Central
 DUCKDB_POSTGRES   a Python with DuckDB, and after a colon its extension: PYTHON:FILE
 DBT               the command dbt of an environment with dbt-postgres
+GO_DRIVERS        a Go module that requires github.com/lib/pq and github.com/jackc/pgx/v5: a folder
+                  with go.mod and go.sum. They are the drivers of Grafana, before and since 12
 """
 
 from __future__ import annotations
@@ -60,6 +62,71 @@ public class Reads {
       connection.rollback();
     }
   }
+}
+"""
+GO = """
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/lib/pq"
+)
+
+func must(err error) {
+	if err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+}
+
+func read(driver, url string) {
+	db, err := sql.Open(driver, url)
+	must(err)
+	defer db.Close()
+	must(db.Ping())
+	query := "SELECT name, total, 1.50::DECIMAL(9, 2) AS d," +
+		" TIMESTAMPTZ '2026-01-02 03:04:05+00' AS t FROM items WHERE total > "
+	statements := []func() (*sql.Rows, error){
+		func() (*sql.Rows, error) { return db.Query(query + "1 ORDER BY total") },
+		func() (*sql.Rows, error) { return db.Query(query+"$1::int AND name = $2", 1, "b") },
+	}
+	for _, run := range statements {
+		rows, err := run()
+		must(err)
+		types, err := rows.ColumnTypes()
+		must(err)
+		for _, each := range types {
+			fmt.Print(each.Name(), " ", each.DatabaseTypeName(), " ")
+		}
+		fmt.Println()
+		for rows.Next() {
+			var name, d sql.NullString
+			var total sql.NullInt64
+			var t sql.NullTime
+			must(rows.Scan(&name, &total, &d, &t))
+			fmt.Println(name.String, total.Int64, d.String, t.Time.UTC())
+		}
+		must(rows.Err())
+	}
+	_, err = db.Query("SELECT nope FROM items")
+	fmt.Println(err != nil)
+}
+
+func main() {
+	read("postgres", os.Args[1])
+	read("pgx", os.Args[1])
+	connection, err := pgx.Connect(context.Background(), os.Args[1])
+	must(err)
+	must(connection.Ping(context.Background()))
+	results, err := connection.PgConn().Exec(context.Background(), "SELECT 1; SELECT 'a'").ReadAll()
+	must(err)
+	fmt.Println(len(results), string(results[1].Rows[0][0]))
 }
 """
 SOURCES = """\
@@ -134,6 +201,20 @@ connection.execute("ATTACH '{make_url(served)}' AS r (TYPE postgres, READ_ONLY)"
 print(connection.execute("SELECT name, total FROM r.items WHERE total > 1 ORDER BY 1").fetchall())
 """
     assert run(python, "-c", program) == "[('b', 2), (None, 4)]\n"
+
+
+def test_drivers_of_go(served: Served, tmp_path: Path) -> None:
+    module = find("GO_DRIVERS")
+    go = shutil.which("go") or pytest.skip("there is no go in PATH")
+    for name in ("go.mod", "go.sum"):
+        shutil.copy(Path(module) / name, tmp_path)
+    (tmp_path / "main.go").write_text(GO)
+    words = [go, "run", "-C", str(tmp_path), ".", f"{make_url(served)}?sslmode=disable"]
+    found = run(*words).splitlines()
+    row = "b 2 1.50 2026-01-02 03:04:05 +0000 UTC"
+    of_driver = ["name TEXT total INT4 d NUMERIC t TIMESTAMPTZ ", row, row.replace("b 2", " 4")]
+    of_driver += [of_driver[0], row, "true"]
+    assert found == [*of_driver, *of_driver, "2 a"]
 
 
 def test_dbt(served: Served, tmp_path: Path) -> None:

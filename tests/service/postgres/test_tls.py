@@ -44,9 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def guarded(
-    tmp_path_factory: pytest.TempPathFactory, files: tuple[Path, Path]
-) -> Iterator[Served]:
+def guarded(tmp_path_factory: pytest.TempPathFactory, files: tuple[Path, Path]) -> Iterator[Served]:
     data = tmp_path_factory.mktemp("guarded")
     token = create_token(data, "root", "admin")
     chain, key = map(str, files)
