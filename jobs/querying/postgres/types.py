@@ -34,7 +34,7 @@ _INT = struct.Struct(">i")
 _NUMERIC_HEAD = struct.Struct(">HhHH")
 _NAN = 0xC000
 _ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]+))\s*(?:,|$)')
-_PLAIN_ITEM = re.compile(r"[^\s\"\\{},]+")
+_PLAIN_ITEM = re.compile(r"[^\s\"\\{},]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +48,47 @@ class PgType:
     unpack: Callable[[bytes], Any]
 
 
-def _write_float(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return repr(value) if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+def _write_float(value: float, whole_digits: int = 15) -> str:
+    if not math.isfinite(value):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+    text = repr(value).removesuffix(".0")
+    if abs(value) < 10**whole_digits or "e" in text:
+        return text
+    digits = text.replace(".", "").lstrip("-")
+    rest = digits[1:].rstrip("0")
+    exponent = len(text.lstrip("-").partition(".")[0]) - 1
+    return f"{'-' if value < 0 else ''}{digits[0]}{'.' if rest else ''}{rest}e+{exponent:02}"
 
 
 def _write_float4(value: float) -> str:
-    return _write_float(float(str(np.float32(value))))  # the shortest text that is this number
+    # The shortest text that is this number.
+    return _write_float(float(str(np.float32(value))), whole_digits=6)
+
+
+def _trim(time: str) -> str:
+    """Return a time without the zeros at the end of its fraction."""
+    return time.rstrip("0").rstrip(".") if "." in time else time
 
 
 def _write_zoned(value: dt.datetime) -> str:
-    return value.replace(tzinfo=None).isoformat(" ") + "+00"  # a worker's database has UTC
+    return _write_moment(value.replace(tzinfo=None)) + "+00"  # a worker's database has UTC
 
 
 def _write_interval(value: pa.MonthDayNano) -> str:
-    sign, micros = ("-" if value.nanoseconds < 0 else ""), abs(value.nanoseconds) // 1_000
-    seconds, rest = divmod(micros, 1_000_000)
-    time = f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return f"{value.months} mons {value.days} days {time}" + (f".{rest:06}" if rest else "")
+    """Return `1 year 2 mons -3 days +04:05:06.7`: what follows a negative part has its sign."""
+    years = math.trunc(value.months / 12)
+    pieces: list[str] = []
+    sign = ""
+    for count, unit in ((years, "year"), (value.months - 12 * years, "mon"), (value.days, "day")):
+        if count:
+            pieces.append(f"{sign if count > 0 else ''}{count} {unit}{'' if count == 1 else 's'}")
+            sign = "+" if count < 0 else ""
+    seconds, rest = divmod(abs(value.nanoseconds) // 1_000, 1_000_000)
+    if seconds or rest or not pieces:
+        sign = "-" if value.nanoseconds < 0 else sign
+        time = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:06}"
+        pieces.append(sign + _trim(time))
+    return " ".join(pieces)
 
 
 def _pack_numeric(value: Decimal) -> bytes:
@@ -121,7 +143,11 @@ def _unpack_time(data: bytes) -> dt.time:
 
 
 def _write_moment(value: dt.datetime) -> str:
-    return value.isoformat(" ")
+    return _trim(value.isoformat(" "))
+
+
+def _write_time(value: dt.time) -> str:
+    return _trim(value.isoformat())
 
 
 def _pack_time(value: dt.time) -> bytes:
@@ -164,7 +190,7 @@ _TYPES = [
     _make_textual(114, 199, "json"),
     PgType(17, 1001, "bytea", -1, lambda value: "\\x" + value.hex(), bytes, bytes),
     PgType(1082, 1182, "date", 4, dt.date.isoformat, _pack_date, _unpack_date),
-    PgType(1083, 1183, "time", 8, dt.time.isoformat, _pack_time, _unpack_time),
+    PgType(1083, 1183, "time", 8, _write_time, _pack_time, _unpack_time),
     PgType(1114, 1115, "timestamp", 8, _write_moment, _pack_moment, _unpack_moment),
     PgType(1184, 1185, "timestamptz", 8, _write_zoned, _pack_moment, _unpack_zoned),
     PgType(1186, 1187, "interval", 16, _write_interval, _pack_interval, _unpack_interval),
