@@ -133,7 +133,7 @@ class Generated:
         return [str(change.op) for change in found.changes]
 
     def explain(self, name: str, key: str) -> tuple[Row | None, int | None, bool]:
-        found = self._call("results.explain_group", name, key)
+        found = self._call("results.explain_result", name, key)
         return found.row.to_dict(), found.row_count, found.history_complete
 
     def differing(self, name: str, first: int, last: int) -> list[Row]:
