@@ -1,22 +1,25 @@
-"""deploy/kubernetes says what Dockerfile, docker-compose.yml, command line and routes say."""
+"""deploy/kubernetes.yaml says what Dockerfile, docker-compose.yml, command line and routes say."""
 
 from __future__ import annotations
 
+import copy
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from jobs.cli import main as command
+from jobs.cli.parser import parse_address
 from schemas.spec.connections import load_connections
 from service.settings import Settings
 from tests.deploy.deployment import CHECKOUT, composed, dockerfile, settings
+from tests.support.kubernetes import RENDERED, check_schemas, read_manifests
 from tests.support.service.application import create_application
 
-FOLDER = CHECKOUT / "deploy" / "kubernetes"
-OBJECTS = {each["kind"]: each for each in yaml.safe_load_all((FOLDER / "service.yaml").read_text())}
-SET = OBJECTS["StatefulSet"]
+OBJECTS = read_manifests(RENDERED.read_text())
+SET = OBJECTS["StatefulSet/retally"]
+CONNECTIONS = OBJECTS["ConfigMap/retally-connections"]
 POD = SET["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 EVERY_CONTAINER = [*POD["initContainers"], CONTAINER]
@@ -25,7 +28,16 @@ EVERY_CONTAINER = [*POD["initContainers"], CONTAINER]
 def options() -> Any:
     """The arguments, as the command line reads them."""
     assert CONTAINER["args"][0] == "retally"
-    return command.build_parser().parse_args(CONTAINER["args"][1:])
+    words = [re.sub(r"\$\(\w+\)", "x", each) for each in CONTAINER["args"]]
+    return command.build_parser().parse_args(words[1:])
+
+
+def test_the_manifests_fit_the_published_schemas() -> None:
+    check_schemas(OBJECTS)
+    unknown = copy.deepcopy(OBJECTS)
+    unknown["StatefulSet/retally"]["spec"]["template"]["spec"]["containers"][0]["comand"] = []
+    with pytest.raises(AssertionError, match="comand"):
+        check_schemas(unknown)
 
 
 def test_the_image_is_the_one_of_compose_and_its_entry_point_stays() -> None:
@@ -41,7 +53,7 @@ def test_the_command_is_the_service_as_compose_starts_it() -> None:
     known = command.build_parser().parse_args(composed()["services"]["service"]["command"][1:])
     ours = options()
     assert ours.command == known.command == "serve"
-    for name in ("data", "host", "port"):
+    for name in ("data", "host", "port", "pg_port", "standby"):
         assert getattr(ours, name) == getattr(known, name), name
     assert ours.master == "local[2]"
 
@@ -51,23 +63,22 @@ def test_the_environment_is_that_of_compose_and_secrets_are_secret(tmp_path: Pat
     of_compose = composed()["services"]["service"]["environment"]
     for name in ("RETALLY_CACHE", "SPARK_LOCAL_DIRS"):
         assert given[name]["value"] == of_compose[name]
-    passwords = {name for name, each in given.items() if "valueFrom" in each}
+    passwords = {
+        name for name, each in given.items() if "secretKeyRef" in each.get("valueFrom", ())
+    }
     assert passwords == {"KAFKA_PASSWORD"}
-    assert set(given) == passwords | {"RETALLY_CACHE", "SPARK_LOCAL_DIRS"}
-    connections = load_connections(
-        FOLDER / "connections.yaml", environment=dict.fromkeys(passwords, "x")
-    )
+    pod = {"POD_NAME", "POD_NAMESPACE"}
+    assert set(given) == passwords | pod | {"RETALLY_CACHE", "SPARK_LOCAL_DIRS"}
+    file = tmp_path / "connections.yaml"
+    file.write_text(CONNECTIONS["data"]["connections.yaml"])
+    connections = load_connections(file, environment=dict.fromkeys(passwords, "x"))
     assert connections.lookup("default").security == "SASL_SSL"
 
 
 def test_the_configuration_is_mounted_where_the_command_looks() -> None:
-    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
-    (generated,) = kustomization["configMapGenerator"]
-    assert all((FOLDER / name).exists() for name in kustomization["resources"])
-    (file,) = generated["files"]
-    assert (FOLDER / file).exists()
+    (file,) = CONNECTIONS["data"]
     (volume,) = (each for each in POD["volumes"] if each["name"] == "connections")
-    assert volume["configMap"]["name"] == generated["name"]
+    assert volume["configMap"]["name"] == CONNECTIONS["metadata"]["name"]
     assert options().connections == Path(mounts(CONTAINER)["connections"]) / file
 
 
@@ -82,7 +93,6 @@ def test_what_may_be_written_is_mounted_and_nothing_else() -> None:
     writable = {each["mountPath"] for each in CONTAINER["volumeMounts"] if not each.get("readOnly")}
     assert writable == {"/data", "/cache", "/tmp", "/dev/shm"}
     declared = {each["name"] for each in POD["volumes"]}
-    declared |= {each["metadata"]["name"] for each in SET["spec"]["volumeClaimTemplates"]}
     assert {name for each in EVERY_CONTAINER for name in mounts(each)} == declared
 
 
@@ -117,15 +127,33 @@ def test_probes_ask_open_routes_at_the_port_of_the_service(tmp_path: Path) -> No
     assert CONTAINER["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
-def test_the_service_finds_the_pod_and_there_is_one() -> None:
-    labels = SET["spec"]["template"]["metadata"]["labels"]
-    assert OBJECTS["Service"]["spec"]["selector"] == labels
-    assert SET["spec"]["selector"]["matchLabels"] == labels
-    ports = [(port["port"], port["targetPort"]) for port in OBJECTS["Service"]["spec"]["ports"]]
+def test_the_services_find_the_pod_by_its_ports_and_by_its_name() -> None:
+    labels = SET["spec"]["template"]["metadata"]["labels"].items()
+    selector = SET["spec"]["selector"]["matchLabels"]
+    assert selector.items() <= labels
+    services = [OBJECTS["Service/retally"], OBJECTS["Service/retally-pods"]]
+    assert [each["spec"]["selector"] for each in services] == [selector, selector]
+    ports = [(port["port"], port["targetPort"]) for port in services[0]["spec"]["ports"]]
     names = [port["name"] for port in CONTAINER["ports"]]
     assert ports == list(zip((options().port, options().pg_port), names, strict=True))
-    assert SET["spec"]["replicas"] == 1
-    assert SET["spec"]["serviceName"] == OBJECTS["Service"]["metadata"]["name"]
+    assert SET["spec"]["serviceName"] == "retally-pods"
+
+
+def test_a_standby_names_the_leader_by_the_name_of_its_pod() -> None:
+    """Kubernetes puts the variables in; the command line must take what they become."""
+    named = {"POD_NAME": "retally-0", "POD_NAMESPACE": "data"}
+    index = CONTAINER["args"].index("--advertise") + 1
+    address = CONTAINER["args"][index]
+    for name, value in named.items():
+        address = address.replace(f"$({name})", value)
+    assert parse_address(address) == "http://retally-0.retally-pods.data.svc:8080"
+
+
+def test_all_pods_share_the_tables_which_outlive_the_release() -> None:
+    claim = OBJECTS["PersistentVolumeClaim/retally-data"]
+    (volume,) = (each for each in POD["volumes"] if each["name"] == "data")
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
 def test_the_first_token_goes_where_the_service_reads_it(tmp_path: Path) -> None:
@@ -141,5 +169,5 @@ def test_the_secrets_are_those_of_the_page() -> None:
         assert f"kubectl create secret generic {name} " in page
     (tokens,) = (each for each in POD["volumes"] if each["name"] == "tokens")
     assert tokens["secret"]["secretName"] == "retally-tokens"
-    (password,) = (each for each in CONTAINER["env"] if "valueFrom" in each)
+    (password,) = (each for each in CONTAINER["env"] if each["name"] == "KAFKA_PASSWORD")
     assert password["valueFrom"]["secretKeyRef"] == {"name": "retally-kafka", "key": "password"}
