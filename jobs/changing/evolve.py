@@ -198,7 +198,7 @@ def _make_shadow_spec(job: JobToEvolve, spec: JobSpec) -> JobSpec:
     document: JsonObject = spec.document()
     views = document.pop("views", {})
     outputs = ("sink", "mirror")
-    of_query = () if "" in names else ("query", "emit", "allowed_lateness", "state")
+    of_query = () if "" in names else ("query", "empty", "emit", "allowed_lateness", "state")
     for key in (*outputs, *of_query):
         document.pop(key, None)
     for view in views.values():

@@ -234,10 +234,11 @@ def _recompute_results(
     """Return the results of all groups, and the groups with a sum beyond Spark's decimals."""
     rows = rows.persist()
     keys = [f"g{index}" for index in range(len(plan.group))]
-    found = {
+    found = {key: (0, [_Argument() for _ in plan.arguments]) for key in plan.empty_keys}
+    found |= {
         key: (row_count, arguments)
         for key, (row_count, arguments) in _count_and_sum(rows, plan, keys).items()
-        if row_count > 0 or (drops_early and row_count)
+        if row_count > 0 or (drops_early and row_count) or key in plan.empty_keys
     }
     for index, function in _list_value_arguments(plan):
         for key, *values in _collect_values(rows, plan, keys, index, function):

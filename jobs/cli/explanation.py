@@ -28,7 +28,7 @@ def print_explanation(job: str, explained: Explained) -> None:
         print(describe_moved(explained.moved))
     if explained.row_count is None:
         print("The group is gone: its last row was retracted, or it expired.")
-    elif explained.row_count <= 0 and not explained.withheld:
+    elif row is None and explained.row_count <= 0 and not explained.withheld:
         print("The group is below zero: more of its rows were retracted than inserted, so far.")
     elif row is None:
         print(f"{explained.row_count} live rows; it has no result yet")

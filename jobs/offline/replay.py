@@ -28,7 +28,7 @@ from jobs.core.job.in_memory import (
     WatermarkEvent,
     list_evaluated_rows,
 )
-from jobs.core.job.job_plan import plan_of
+from jobs.core.job.job_plan import empty_row_problems, plan_of
 from jobs.core.job.time_rules import TimeRules
 from jobs.core.job.views import find_type_conflicts, plans_of, sources_of
 from jobs.core.job.window_rules import window_problems
@@ -145,7 +145,7 @@ class _Replay:
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self.plan = plan_of(spec)
-        if wrong := window_problems(spec, self.plan):
+        if wrong := window_problems(spec, self.plan) | empty_row_problems(spec, self.plan):
             problems = [Problem(".".join(keys), reason) for keys, reason in wrong.items()]
             raise SpecError("", problems)
         self.rows = RowExpander(self.plan)

@@ -293,7 +293,7 @@ class Pipeline:
 
     def _fold_time(self, work: Work, fold: FoldTask) -> list[FoldReport]:
         """Return what the due work gives in every bucket, without rows."""
-        folds = self._collect(self.stages.plan_time(TimeTask(fold, work.release))).folds
+        folds = self._collect(self.stages.plan_time(TimeTask(fold, work.release, work.opens))).folds
         due_files = [file for each in folds for file in each.due]
         if due_files:
             attempt, root = fold.attempt, fold.committed.root

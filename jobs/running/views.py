@@ -101,6 +101,7 @@ class RunningView(KeptState):
                 own.time.due_work,
                 fresh=own.fresh,
                 closing=closing,
+                opens=bool(plan.empty_keys),
             ),
             closing,
         )

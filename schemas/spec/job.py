@@ -61,6 +61,7 @@ MINIBATCH_SIZE_DEFAULT = 5_000
 MINIBATCH_MAX_ROWS_DEFAULT = 500_000
 # The first line of a new spec: editors check it by the file that `retally schema` prints.
 SCHEMA_LINE = "# yaml-language-server: $schema=retally.schema.json"
+Empty = Literal["none", "row"]
 # The type of an error that only follows from another one.
 ECHO = "echo"
 _READS_OWN_OUTPUT = (
@@ -132,6 +133,7 @@ class View(Section):
     """Another query over the source of a job, with the keys that a query may have of its own."""
 
     query: Sql
+    empty: Empty = "none"
     emit: Literal["changes", "final"] = "changes"
     allowed_lateness_ms: DurationOrZero | None = Field(default=None, alias="allowed_lateness")
     state: State = State()
@@ -161,6 +163,8 @@ class JobSpec(RowRules):
     dedupe: Literal["pk"] | None = Field(default=None, validate_default=True)
     timestamp_format: Literal["sql", "iso"] = Field(default="sql", validate_default=True)
     query: Sql = ""  # "": only views
+    # Whether a query without GROUP BY has a row without input. As in Flink it has none by default.
+    empty: Empty = "none"
     # Emit the results of a window when they change, or once when the watermark has passed its end;
     # and how much longer the window stays open (None: `final` 0, `changes` for ever).
     emit: Literal["changes", "final"] = "changes"
@@ -331,7 +335,7 @@ class JobSpec(RowRules):
             )
         if len(views) > limits.VIEWS_MAX:
             raise ValueError(f"has {len(views)} views; use at most {limits.VIEWS_MAX}")
-        for key in ("sink", "emit", "allowed_lateness_ms", "state"):
+        for key in ("sink", "empty", "emit", "allowed_lateness_ms", "state"):
             if (
                 not has_query
                 and key in info.data

@@ -7,8 +7,9 @@
     time ──► withheld groups, windows, expiry ──────────────┘
 
 A group is state as long as a cell or an entry of it is not zero, and it has a row while its row
-count is above 0. So changes may come in any order: a retraction that comes before its row takes the
-group below zero, and the row brings it back. With `drop_early` the fold drops the retractions
+count is above 0. A group of `empty_keys` always has its row, once `open_groups` has emitted it.
+So changes may come in any order: a retraction that comes before its row takes the group below zero,
+and the row brings it back. With `drop_early` the fold drops the retractions
 before the first row of a group instead, as Flink does.
 
 The fold reads and writes the state once for each changed group, however many rows the group has.
@@ -20,7 +21,7 @@ a TTL ends groups without new rows, and a window ends its groups when it closes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any
 
@@ -111,7 +112,9 @@ def fold(
         if (
             starts_group(deltas[key])
             if rules.drop_early and groups[key] is None and key in withheld
-            else always or not is_empty(program, deltas[key])
+            else always
+            or not is_empty(program, deltas[key])
+            or (groups[key] is None and key in program.plan.empty_keys)
         )
     ]
     stored = [
@@ -124,6 +127,15 @@ def fold(
         fold_group(key, groups[key], deltas[key], stored)
     counters.misfits = groups_fold.results.misfits[0]
     return FoldResult(groups_fold.changelog, groups_fold.upserts, counters)
+
+
+def open_groups(
+    program: Program, state: State, keys: Iterable[Key], context: FoldContext
+) -> FoldResult:
+    """Emit the rows that groups have without input, unless the state has these groups."""
+    deltas = {key: program.empty_delta() for key in keys}
+    rules = replace(context.rules, withhold=False)
+    return fold(program, state, deltas, replace(context, rules=rules))
 
 
 def fold_time(
@@ -299,7 +311,7 @@ class _GroupsFold:
         changes: Sequence[tuple[int, MultisetChange]],
     ) -> bool:
         """Return whether nothing of a group is left after these changes."""
-        if cells[0] != 0:
+        if cells[0] != 0 or key in self.program.plan.empty_keys:
             return False
         if self.rules.drop_early:
             return True
@@ -316,20 +328,22 @@ class _GroupsFold:
 
     def put_group(self, key: Key, old: Group | None, new: Group | None) -> None:
         """Store a group, and count it if it becomes or no longer is state without a row."""
-        is_below = self._is_below_zero(new)
-        if is_below != self._is_below_zero(old):
+        is_below = self._is_below_zero(key, new)
+        if is_below != self._is_below_zero(key, old):
             self.counters.below_zero_delta += 1 if is_below else -1
             if is_below and len(self.counters.keys_below_zero) < KEYS_BELOW_ZERO_NAMED_MAX:
                 self.counters.keys_below_zero.append(key)
         self.upserts.groups.append((key, new))
 
-    def _is_below_zero(self, group: Group | None) -> bool:
+    def _is_below_zero(self, key: Key, group: Group | None) -> bool:
         if group is None or self.rules.drop_early or group.cells[0] > 0:
             return False
-        return any(group.cells) or not group.withheld
+        return any(group.cells) or not (group.withheld or key in self.program.plan.empty_keys)
 
-    def _has_rows(self, cells: Cells) -> bool:
+    def _has_rows(self, key: Key, cells: Cells) -> bool:
         """Return whether a group with these cells can have a row."""
+        if key in self.program.plan.empty_keys:
+            return True
         return cells[0] != 0 if self.rules.drop_early else cells[0] > 0
 
     def _make_group(
@@ -443,7 +457,7 @@ class _GroupsFold:
 
         Return the result to store, and whether the group has a row.
         """
-        stored, row, has_row = aggregates, aggregates, self._has_rows(cells)
+        stored, row, has_row = aggregates, aggregates, self._has_rows(key, cells)
         if self.rows is not None:
             stored, passes = self.rows.compute(key, aggregates, self.results.misfits)
             row, has_row = self.rows.select(stored), has_row and passes

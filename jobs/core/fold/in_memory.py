@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from jobs.core.fold.fold import FoldContext, FoldResult
+from jobs.core.fold.fold import FoldContext, FoldResult, open_groups
 from jobs.core.fold.laws import repeats_the_last_row, well_formed
 from jobs.core.fold.program import Program
 from jobs.core.fold.rules import DEFAULT_RULES, Rules
@@ -80,6 +80,11 @@ class MemoryFold:
         self._rules = rules
         self._group_of = group_of
         self._order = encoder(tuple(column.type for column in plan.group))
+
+    def open_groups(self) -> FoldResult:
+        """Emit the rows that groups have without input; the next calls emit nothing."""
+        keys, context = self.plan.empty_keys, self._context(0, None)
+        return self._apply(open_groups(self.program, self.state, keys, context))
 
     def fold(
         self, ranges: Iterable[Consolidation], now_ms: int = 0, watermark: int | None = None

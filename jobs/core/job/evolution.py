@@ -145,6 +145,8 @@ def _row_reasons(old: Plan, new: Plan) -> list[str]:
         reasons.append("WHERE changed, and rows that it removed are not kept")
     if old.group != new.group:
         reasons.append("GROUP BY changed, and the state has groups, not rows")
+    if old.empty_keys != new.empty_keys:
+        reasons.append("`empty` changed, and so does the row of an empty input")
     if old.primary_key != new.primary_key:
         reasons.append("the primary key changed")
     elif old.primary_key and old.image != new.image:

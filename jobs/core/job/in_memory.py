@@ -288,6 +288,7 @@ class InMemoryJob:
         late, self._late = self._late, []
         yield from sorted(rejected, key=_position)
         yield from sorted(late, key=_position)
+        yield from self._memory_fold.open_groups().changelog
         if row_count:
             yield from self._memory_fold.fold(
                 bundle.consolidate(), self._now_ms, self._watermark

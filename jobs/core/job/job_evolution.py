@@ -232,5 +232,5 @@ def _columns(plan: Plan) -> tuple[str, ...]:
 
 def _has_same_rules(known: JobSpec, new: JobSpec) -> bool:
     """Return whether groups live as long in both, in the same buckets and with the same windows."""
-    rules = ("state", "emit", "allowed_lateness_ms")
+    rules = ("state", "empty", "emit", "allowed_lateness_ms")
     return all(getattr(known, rule) == getattr(new, rule) for rule in rules)

@@ -9,9 +9,12 @@ from dataclasses import replace
 from jobs.core.fold.program import state_names
 from jobs.core.plan.relations import columns_in, list_scans
 from jobs.core.plan.tree import Column, Plan, Scan
+from jobs.core.rows.projection import row_projection
 from jobs.core.sql.dialect import Refusal
+from jobs.core.sql.grouping_sets import sets_of_plan, with_set_numbers
 from jobs.core.sql.problems import QueryProblem, problem_at
 from jobs.core.sql.select import QueryError, parse_joins, parse_query
+from jobs.core.values.change import Row
 from schemas.spec.job import JobSpec
 from schemas.spec.source import CONSTANT_METADATA, FORMATS_WITHOUT_TABLES, METADATA_TYPES
 from schemas.types.sql_types import SqlType
@@ -32,8 +35,45 @@ def plan_of(spec: JobSpec) -> Plan:
         columns, key = source_columns(source), source.primary_key
         if source.dedupe is not None and key:
             plan = replace(plan, primary_key=tuple(columns[name] for name in key))
+    if spec.empty == "row":
+        plan = replace(plan, empty_keys=tuple(_list_empty_keys(plan)))
     _check_names(spec.query, plan)
     return plan
+
+
+def empty_row_problems(spec: JobSpec, plan: Plan) -> dict[tuple[str, ...], str]:
+    """Return the keys of a spec that do not fit `empty: row`, with the reasons."""
+    wrong = {
+        ("empty",): (
+            not plan.empty_keys,
+            "row belongs to a query without GROUP BY, or with the grouping set (); remove it",
+        ),
+        ("state", "ttl"): (
+            spec.state.ttl_ms > 0,
+            "the row of an empty input must not expire; remove ttl, or empty: row",
+        ),
+        ("early_retractions",): (
+            spec.drops_early,
+            "drop is for results as in Flink, which has no row without input; use keep, or remove "
+            "empty: row",
+        ),
+    }
+    if spec.empty == "none":
+        return {}
+    return {key: reason for key, (is_wrong, reason) in wrong.items() if is_wrong}
+
+
+def _list_empty_keys(plan: Plan) -> Iterator[Row]:
+    """Yield the keys of the grouping sets without columns; () without GROUP BY."""
+    if not plan.group:
+        yield ()
+    if plan.grouping_sets == 1:
+        return
+    over_sets = with_set_numbers(replace(plan, where=None, arguments=()))
+    project = row_projection(over_sets)
+    for number, members in enumerate(sets_of_plan(plan)):
+        if not members and (found := project((*[None] * len(plan.used), number))) is not None:
+            yield found[0]
 
 
 def _parse(spec: JobSpec) -> Plan:

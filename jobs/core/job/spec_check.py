@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.core.job.job_plan import plan_of
+from jobs.core.job.job_plan import empty_row_problems, plan_of
 from jobs.core.job.time_rules import time_problems
 from jobs.core.job.views import find_type_conflicts
 from jobs.core.job.window_rules import closes, window_problems
@@ -54,13 +54,11 @@ def check_spec(document: Document) -> SpecCheck:
         except QueryError as error:
             problems += _locate(document, (*above, _QUERY), error)
             continue
+        source, wrong = plans[name].source, empty_row_problems(each, plans[name])
         if plans[name].relation is None:
-            source = plans[name].source
-            wrong = window_problems(each.source_specs[source], plans[name])
-            problems += [
-                document.problem(_place(keys, above, source), wrong[keys]) for keys in wrong
-            ]
-        elif closes(each):
+            wrong |= window_problems(each.source_specs[source], plans[name])
+        problems += [document.problem(_place(keys, above, source), wrong[keys]) for keys in wrong]
+        if plans[name].relation is not None and closes(each):
             key = "emit" if each.emit == "final" else "allowed_lateness"
             problems.append(document.problem((*above, key), _NOT_OVER_JOIN[key]))
     for name, reason in find_type_conflicts(plans).items():

@@ -25,6 +25,7 @@ from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any
 from typing import Literal as OneOf
 
+from jobs.core.values.change import Row
 from schemas.types.sql_types import BIGINT, Kind, SqlType, timestamp
 
 ArithmeticOp = OneOf["+", "-", "*", "/", "%"]
@@ -350,6 +351,8 @@ class Plan:
     relation: Relation | None = field(default=None, metadata=LATER)
     # The source whose rows it reads, if the job has several and FROM names one.
     source: str = field(default="", metadata=LATER)
+    # With `empty: row`: the groups that have a row without input, those of no columns.
+    empty_keys: tuple[Row, ...] = field(default=(), metadata=LATER)
 
     @property
     def image(self) -> tuple[Column, ...]:

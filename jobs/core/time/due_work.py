@@ -31,6 +31,7 @@ class Work(NamedTuple):
     now_ms: int
     release: bool
     watermark: int | None = None
+    opens: bool = False  # whether to emit, instead, the rows that groups have without input
 
 
 class DueWork:
@@ -44,11 +45,13 @@ class DueWork:
         *,
         fresh: bool,
         closing: Closing | None = None,
+        opens: bool = False,
     ) -> None:
         """Continue from the `snapshot` of the newest epoch row; a `fresh` job has no state yet."""
         known = snapshot or DueWorkSnapshot()
         self.withholds = minibatch.clock == "event"
         self.closing = closing
+        self._opens = opens and fresh
         self.watermark: int | None = None  # of the newest epoch row
         self._emitted_to = known.passed  # the watermark up to which windows are emitted
         closes = closing is not None
@@ -84,6 +87,8 @@ class DueWork:
         epoch.
         """
         now = self.advance(now_ms)
+        if self._opens:
+            return Work(now, False, opens=True)
         checked = now - now % max(1, self._ttl_ms // EXPIRY_LATE_PARTS)
         expiring = self._ttl_ms > 0 and self._first_timer_is_due(Clock.PROCESSING, checked)
         passed = (
@@ -112,6 +117,9 @@ class DueWork:
 
     def complete(self, work: Work, timers: Iterable[Mapping[str, int]]) -> None:
         """Observe an epoch that has done the work in all buckets, and the timers left there."""
+        if work.opens:
+            self._opens = False
+            return
         self._timers = _first(*timers)
         self._emitted_to = work.watermark
         if work.release:

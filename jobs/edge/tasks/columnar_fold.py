@@ -182,8 +182,9 @@ class _Output:
         self.rows = np.concatenate([each.rows for each in folded])
         self.new = np.concatenate([each.new for each in folded])
         old = np.concatenate([each.old for each in folded])
-        self.existed, self.exists = old[:, 0] > 0, self.new[:, 0] > 0
-        self.lives = np.concatenate([each.lives for each in folded])
+        always = bool(fold.task.plan.empty_keys)  # has its only group a row
+        self.existed, self.exists = (old[:, 0] > 0) | always, (self.new[:, 0] > 0) | always
+        self.lives = np.concatenate([each.lives for each in folded]) | always
         self.entries = np.concatenate([each.entries for each in folded])
         firsts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         self.entries[:, OUT_GROUP] += np.repeat(firsts, [len(each.entries) for each in folded])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -23,11 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.core.fold.columnar.query import why_not_columnar
-from jobs.core.fold.fold import ChangelogRow, Counters, FoldContext, FoldResult
+from jobs.core.fold.fold import ChangelogRow, Counters, FoldContext, FoldResult, open_groups
 from jobs.core.fold.laws import well_formed
 from jobs.core.fold.program import Delta
 from jobs.core.fold.sessions import fold_bundle, fold_due
 from jobs.core.fold.state import Clock, Key, State
+from jobs.core.plan.bucket import bucket_of_group
 from jobs.core.rows.consolidate import Integers
 from jobs.core.values.order_key import encoder
 from jobs.edge.process.failpoints import failpoint
@@ -81,13 +83,17 @@ class TimeTask:
     fold: FoldTask
     # Emit withheld changes. Due timers follow from the fold's rules, now_ms and watermark.
     release: bool
+    opens: bool = False  # emit the rows that groups have without input, and nothing else
 
     def __call__(self, buckets: Iterable[int]) -> Iterator[bytes]:
         with task_body():
             failpoint("fold_task")
             report = FoldReport(view=self.fold.view)
             run = _Fold(self.fold, layout_of(self.fold.plan), name_writer("f"), report)
-            run.pass_time(buckets, release=self.release)
+            if self.opens:
+                run.open_groups(buckets)
+            else:
+                run.pass_time(buckets, release=self.release)
             run.write()
             yield msgspec.json.encode(report)
 
@@ -179,6 +185,17 @@ class _Fold:
         }
         for bucket in sorted(buckets):
             self._take(bucket, fold, fired)
+
+    def open_groups(self, buckets: Iterable[int]) -> None:
+        """Emit the rows that groups of these buckets have without input."""
+        plan, by_bucket = self.task.plan, dict[int, list[Key]]()
+        for key in plan.empty_keys:
+            bucket = bucket_of_group(plan, key, self.task.buckets)
+            by_bucket.setdefault(bucket, []).append(key)
+        for bucket in sorted(by_bucket.keys() & set(buckets)):
+            keys = by_bucket[bucket]
+            fold = partial(open_groups, self.program, keys=keys, context=self.context)
+            self._take(bucket, fold)
 
     def _fold_bucket(self, bucket: int, columns: Sequence[list[Any]]) -> None:
         gathered: dict[Any, Delta] = self.program.gather(*columns)

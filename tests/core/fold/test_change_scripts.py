@@ -72,6 +72,8 @@ class Run:
         bundle = next(self.bundles)
         if scripted.changes:
             return memory_fold.fold(bundle.consolidate(), self.now_ms)
+        if memory_fold.plan.empty_keys:
+            return memory_fold.open_groups()
         self.now_ms += scripted.clock_ms
         return memory_fold.pass_time(self.now_ms, release=scripted.release)
 

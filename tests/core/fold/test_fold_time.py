@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -20,7 +20,7 @@ from jobs.core.fold.state import Clock, GroupTimer, Key, MemoryState, Upserts
 from jobs.core.rows.consolidate import Consolidation
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Op, Row, Value
-from schemas.types.sql_types import SqlType
+from schemas.types.sql_types import INT, SqlType
 from tests.support.histories.folded_changelog import fold_changelog
 
 PLAN = parse_query(
@@ -50,6 +50,16 @@ def odd_changes(rng: random.Random, most: int) -> Signed:
 
 
 # --- withheld results -------------------------------------------------------------------------
+
+
+def test_a_row_without_input_is_emitted_although_results_are_withheld() -> None:
+    plan = replace(parse_query("SELECT COUNT(v) AS n FROM t", {"v": INT}), empty_keys=((),))
+    made = MemoryFold(plan, lambda row: ((), row), rules=Rules(withhold=True))
+    assert made.open_groups().changelog == [(Op.INSERT, (), (0,))]
+    assert not made.fold(bundle([(1, (5,)), (1, (6,)), (-1, (5,))])).changelog
+    assert not made.open_groups().changelog
+    released = made.pass_time(release=True).changelog
+    assert released == [(Op.UPDATE_BEFORE, (), (0,)), (Op.UPDATE_AFTER, (), (1,))]
 
 
 def test_epochs_withheld_until_the_end_of_their_bundle_say_what_one_bundle_says() -> None:

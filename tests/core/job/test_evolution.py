@@ -3,6 +3,7 @@ tests/jobs/running/test_evolve.py."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -108,6 +109,7 @@ def _memory_fold(of: Plan) -> MemoryFold:
         (plan("MAX(v) AS m"), "MAX(v) needs all values of v, which are not kept"),
         (plan("VAR_POP(v) AS p"), "VAR_POP(v) needs more than is kept of v"),
         (plan("COUNT(v) AS s"), None),
+        (replace(plan("SUM(v) AS s"), empty_keys=((),)), "`empty` changed"),
         (plan("MAX(k) AS s"), "column s was BIGINT and would be STRING"),
     ],
 )

@@ -70,6 +70,30 @@ def test_an_invalid_spec_has_the_mistakes_of_its_queries_too(
     assert [each for each in found if each in expected] == expected
 
 
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        (
+            "query: SELECT name, COUNT(*) AS n FROM t GROUP BY ROLLUP(name), name\nempty: row\n",
+            "5:1 empty: row belongs to a query without GROUP BY",
+        ),
+        (
+            "views: {a: {query: SELECT COUNT(*) AS n FROM t, empty: row, state: {ttl: 1d}}}\n",
+            "4:69 views.a.state.ttl: the row of an empty input must not expire",
+        ),
+        (
+            "query: SELECT COUNT(*) AS n FROM t\nempty: row\nearly_retractions: drop\n",
+            "6:1 early_retractions: drop is for results as in Flink",
+        ),
+    ],
+)
+def test_a_row_without_input_needs_a_group_without_columns_that_stays(
+    keys: str, problem: str
+) -> None:
+    (found,) = check(HEAD + keys)
+    assert found.startswith(problem)
+
+
 def test_a_query_that_is_an_alias_has_the_position_inside_it() -> None:
     text = "name: &a SELECT x FROM t\n" + HEAD.partition("\n")[2] + "query: *a\n"
     assert "4:1 query: line 1, column 8: unknown column `x`" in check(text)

@@ -38,6 +38,15 @@ def test_a_job_without_ttl_and_event_clock_has_nothing_to_say() -> None:
     assert due_work.released is None
 
 
+def test_a_job_opens_groups_once_before_anything_else() -> None:
+    due_work = DueWork(EVENT, 0, None, fresh=True, opens=True)
+    due = due_work.due(5)
+    assert due == Work(5, release=False, opens=True)
+    due_work.complete(due, [{}])
+    assert due_work.due(10**15) is None
+    assert DueWork(EVENT, 0, due_work.snapshot(), fresh=False, opens=True).due(6) is None
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_the_first_timer_that_any_fold_reports_is_due_at_its_time(again: bool) -> None:
     due_work = fresh(ttl_ms=TTL_MS)

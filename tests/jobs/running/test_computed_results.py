@@ -85,6 +85,46 @@ def test_a_rollup_is_what_the_audit_recomputes(broker: Broker, topic: str, tmp_p
     assert (report["verdict"], report["groups"]) == ("equal", 2)
 
 
+def test_a_row_without_input_is_there_before_the_first_message_and_after_the_last(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 2)
+    of_name = "SELECT name, COUNT(*) AS n, MAX(cnt) AS top FROM product GROUP BY "
+    views = {
+        "arrays": "SELECT COUNT(*) AS n, SUM(cnt) AS total, MIN(cnt) AS low FROM product",
+        "groups": "SELECT COUNT(DISTINCT name) AS names, MEDIAN(cnt) AS mid FROM product",
+        "sets": of_name + "GROUPING SETS (name, ())",
+        "never": "SELECT COUNT(*) AS rows FROM product WHERE cnt > 1000",
+    }
+    spec = spec_of(topic) | {
+        "views": {name: {"query": query, "empty": "row"} for name, query in views.items()}
+    }
+    del spec["query"], spec["state"], spec["mirror"]
+    job = RunningJob(spec, tmp_path, broker.address)
+
+    def read() -> list[list[tuple[Any, ...]]]:
+        asked = (job.ask("results", "computed", "--view", name) for name in views)
+        return [[tuple(row.values()) for row in rows] for rows in asked]
+
+    job.must_run()
+    empty = [[(0, None, None)], [(0, None)], [(None, 0, None)], [(0,)]]
+    assert read() == empty
+    rows = [("a", 1), ("a", 4), ("b", 7)]
+    produce(broker.address, topic, [(0, message("INSERT", *row)) for row in rows])
+    job.must_run()
+    assert read()[0] == [(3, 12, 1)]
+    produce(broker.address, topic, [(0, message("DELETE", *row)) for row in rows])
+    job.must_run()
+    assert read() == empty
+    for name in views:
+        changes = job.ask("changes", "computed", "--view", name)
+        assert [each["op"] for each in changes].count("-D") == 2 * (name == "sets")
+        (report,) = job.ask("audit", "computed", "--view", name, "--brokers", broker.address)
+        assert (report["verdict"], report["groups"]) == ("equal", 1)
+    (shown,) = job.ask("explain", "computed", "--view", "groups")
+    assert (shown["row"], shown["row_count"]) == ({"names": 0, "mid": None}, 0)
+
+
 def results(job: RunningJob) -> dict[str, tuple[str, int]]:
     rows = job.ask("results", "computed")
     return {row["name"]: (row["mean"], row["spread"]) for row in rows}

@@ -54,6 +54,8 @@ CLOCKS = (
     "core/time/test_watermark_generators.py",
     "core/time/test_job_time.py",
 )
+SCRIPTS = ("core/fold/test_change_scripts.py",)
+SETS = ("jobs/offline/test_grouping_sets.py",)
 HOMES = ("core/test_homes.py",)
 SIMULATION = ("simulation/test_simulation.py",)
 
@@ -73,7 +75,15 @@ MUTANTS = [
         "return cells[0] != 0",
         FOLD,
     ),
-    Mutant("fold/fold.py", "if is_below != self._is_below_zero(old):", "if is_below:", FOLD),
+    Mutant("fold/fold.py", "if is_below != self._is_below_zero(key, old):", "if is_below:", FOLD),
+    Mutant(
+        "fold/fold.py",
+        "if cells[0] != 0 or key in self.program.plan.empty_keys:",
+        "if cells[0] != 0:",
+        SCRIPTS,
+    ),
+    Mutant("fold/fold.py", "replace(context.rules, withhold=False)", "context.rules", TIME),
+    Mutant("job/job_plan.py", "if not members and (", "if (", SETS),
     Mutant(
         "fold/fold.py",
         "change = update_multiset(delta, counts, *extremes)",

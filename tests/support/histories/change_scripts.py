@@ -13,7 +13,8 @@
     dropped 1                                         expected counters
 
 `query ttl=1h` sets the state's TTL. `emit_expired=false` lets groups expire silently.
-`early_retractions=drop` drops retractions before the first row of a group. Between bundles,
+`early_retractions=drop` drops retractions before the first row of a group. With `empty=row`, the
+first `clock` emits the row of an empty input. Between bundles,
 `clock 500` lets 500 ms pass. With `query clock=event`, bundles are epochs whose results are
 withheld until `release`. The expected changelog follows both.
 
@@ -66,6 +67,7 @@ class Script:
     emit_expired: bool
     event_clock: bool
     early_retractions: str
+    empty: str
     bundles: list[ScriptedBundle] = field(default_factory=list)
 
     @property
@@ -79,6 +81,7 @@ class Script:
             "source": {"topic": "script", "format": "changelog-json"},
             "columns": self.columns,
             "query": self.query,
+            "empty": self.empty,
             "early_retractions": self.early_retractions,
             "state": {"ttl": self.ttl, "emit_expired": self.emit_expired},
             **sections,
@@ -169,7 +172,8 @@ def _query(path: Path, lines: Sequence[str], options: dict[str, str]) -> Script:
     ttl, emit_expired = options.pop("ttl", "0s"), options.pop("emit_expired", "true") == "true"
     event_clock = options.pop("clock", "processing") == "event"
     early = options.pop("early_retractions", "keep")
-    script = Script(path, columns, " ".join(sql), ttl, emit_expired, event_clock, early)
+    empty = options.pop("empty", "none")
+    script = Script(path, columns, " ".join(sql), ttl, emit_expired, event_clock, early, empty)
     if options:
         raise ValueError(f"{path.name}: query has no option {', '.join(options)}")
     return script

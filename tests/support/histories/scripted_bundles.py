@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from jobs.core.fold.in_memory import Bundle
 from jobs.core.fold.rules import Rules, rules_of
+from jobs.core.job import job_plan
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.grouping_sets import set_number_projection
-from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Changes, Row
 from jobs.offline.replay import Arrival, StepReader
 from schemas.spec.file import load_spec
@@ -14,8 +14,7 @@ from tests.support.histories.change_scripts import Script, ScriptedBundle
 
 
 def plan_of(script: Script) -> Plan:
-    spec = load_spec(script.spec())
-    return parse_query(spec.query, spec.columns)
+    return job_plan.plan_of(load_spec(script.spec()))
 
 
 def rules_of_script(script: Script) -> Rules:

@@ -37,7 +37,9 @@ GROUP BY shop                                -- columns, expressions, positions 
 HAVING COUNT(*) > 1
 ```
 
-- Without `GROUP BY` there is one group. `SELECT DISTINCT a, b` is `GROUP BY a, b`.
+- Without `GROUP BY` there is one group. It has no row for an empty input, unless the spec has
+  [`empty: row`](job-spec.md#empty).
+- `SELECT DISTINCT a, b` is `GROUP BY a, b`.
 - A key that is not selected is still part of the state.
 - With `HAVING` a group enters the result with `+I` and leaves it with `-D`.
 - If an expression over aggregates fails on a group (a division by zero), its result is NULL and

@@ -99,6 +99,8 @@ def why_not_columnar(plan: Plan, rules: Rules) -> str | None:
         return "it has HAVING or expressions over aggregates"
     if plan.instants_argument is not None:
         return "its windows are sessions"
+    if plan.group and plan.empty_keys:
+        return "its grouping set () has a row without input"
     for group in plan.group:
         if not is_word(group.type) and not is_text(group.type):
             return f"group column {group.name} is {group.type}"
