@@ -82,7 +82,7 @@ def node_can_fail(expression: tree.Expression) -> bool:
                 return expression.type.integer
             if expression.function == "ROUND":
                 return len(expression.arguments) > 1 and _overflows(expression.type)
-            return FUNCTIONS[expression.function].can_fail
+            return expression.function != "GROUP_ID" and FUNCTIONS[expression.function].can_fail
         case tree.WindowBound():
             return not expression.end  # a row without time has no window; only its start fails
         case _:

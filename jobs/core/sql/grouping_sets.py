@@ -8,7 +8,8 @@
 
 A row becomes one row for each set, as it does for each of its windows; nothing else treats these
 rows differently. GROUPING over all keys is a column of the key. So a NULL of the data and a NULL of
-the set belong to different groups. Equal sets count once.
+the set belong to different groups. Equal sets give equal rows, which differ in GROUP_ID, another
+column of the key; with GROUP BY DISTINCT they count once.
 """
 
 from __future__ import annotations
@@ -104,9 +105,11 @@ class KeySets:
 
     `set_columns` are the columns as rows with set numbers have them: NULL outside of their sets."""
 
-    def __init__(self, sets: Sequence[Sequence[Expression]]) -> None:
+    def __init__(self, sets: Sequence[Sequence[Expression]], *, distinct: bool = False) -> None:
         keys = list(dict.fromkeys(key for each in sets for key in each))
-        self.sets = list(dict.fromkeys(frozenset(map(keys.index, each)) for each in sets))
+        self.sets = [frozenset(map(keys.index, each)) for each in sets]
+        if distinct:
+            self.sets = list(dict.fromkeys(self.sets))
         self.keys = keys
         self.set_columns = [self._set_column(index, key) for index, key in enumerate(keys)]
 
@@ -123,8 +126,11 @@ class KeySets:
         return len(self.sets) > 1
 
     @property
-    def grouping_id(self) -> Expression:
-        return Call("GROUPING", tuple(self.set_columns), BIGINT)
+    def ids(self) -> list[Expression]:
+        """The columns that tell the sets apart: GROUPING, and GROUP_ID if some are equal."""
+        earlier = [self.sets[:number].count(each) for number, each in enumerate(self.sets)]
+        group_id = Call("GROUP_ID", tuple(Constant(count, BIGINT) for count in earlier), BIGINT)
+        return [Call("GROUPING", tuple(self.set_columns), BIGINT), *([group_id] * any(earlier))]
 
     def rewrite(self, expression: Expression) -> Expression:
         """Return an expression of the result over `set_columns` instead of the plain columns."""
@@ -182,21 +188,24 @@ def _members(keys: Sequence[Expression], number: int) -> Iterator[Expression]:
             yield split[1]
 
 
-def _grouping_of_number(call: Call, number: Column, sets: int) -> Expression:
-    """Return GROUPING over the number of a row's set: a bit for each key, 1 if the set lacks it."""
+def _id_of_number(call: Call, number: Column, sets: int) -> Expression:
+    """Return GROUPING or GROUP_ID over the number of a row's set.
 
-    def value(of_set: int) -> int:
+    GROUPING has a bit for each key, 1 if the set lacks it."""
+
+    def grouping(of_set: int) -> Expression:
         bits = 0
         for argument in call.arguments:
             split = split_set_key(argument)
             members = () if split is None else split[0].choices
             lacks = split is not None and all(getattr(c, "value", None) != of_set for c in members)
             bits = bits * 2 + lacks
-        return bits
+        return Constant(bits, BIGINT)
 
+    ids = call.arguments if call.function == "GROUP_ID" else map(grouping, range(sets))
     branches = tuple(
-        (Compare("=", number, Constant(of_set, INT), BOOLEAN), Constant(value(of_set), BIGINT))
-        for of_set in range(sets)
+        (Compare("=", number, Constant(of_set, INT), BOOLEAN), value)
+        for of_set, value in enumerate(ids)
     )
     return Case(branches, None, BIGINT)
 
@@ -215,8 +224,8 @@ def with_set_numbers(plan: Plan) -> Plan:
     column = Column(SET_COLUMN, INT)
 
     def change(part: Expression) -> Expression | None:
-        if isinstance(part, Call) and part.function == "GROUPING":
-            return _grouping_of_number(part, column, plan.grouping_sets)
+        if isinstance(part, Call) and part.function in ("GROUPING", "GROUP_ID"):
+            return _id_of_number(part, column, plan.grouping_sets)
         return column if isinstance(part, SetNumber) else None
 
     def rewrite(named: tuple[Named, ...]) -> tuple[Named, ...]:

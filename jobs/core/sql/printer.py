@@ -78,6 +78,8 @@ def _sql(expression: tree.Expression, of: tree.Plan | None) -> tuple[str, int]:
             rest = expression.otherwise
             last = "" if rest is None else f" ELSE {expression_sql(rest, of)}"
             return f"CASE{whens}{last} END", _LEAF
+        case tree.Call(function="GROUP_ID"):
+            return "GROUP_ID()", _LEAF
         case tree.Call():
             arguments = ", ".join(expression_sql(each, of) for each in expression.arguments)
             return f"{expression.function}({arguments})", _LEAF

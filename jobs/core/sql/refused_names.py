@@ -58,7 +58,7 @@ AGGREGATES = _by_name(
         "SEM": Refused("write it out", "STDDEV_POP(x) / SQRT(COUNT(x))"),
         "MAD": Refused("each change of the median changes all distances to it"),
         "BITSTRING_AGG": Refused("there are no strings of bits"),
-        "GROUP_ID": Refused("equal grouping sets count once"),
+        "GROUP_ID": Refused("it is the column group_id of the key, if grouping sets are equal"),
     }
 )
 

@@ -24,6 +24,8 @@ RESERVED = split_words("""
 
 NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{IDENTIFIER_CHARACTERS_MAX - 1}}}")
 
+_SET_IDS = {"GROUPING": "grouping_id", "GROUP_ID": "group_id"}
+
 
 @dataclass(slots=True)
 class Scope:
@@ -103,8 +105,8 @@ def readable_name(expression: Expression) -> str:
     """Return a name for an unselected group column, from the source columns in it."""
     if isinstance(expression, WindowBound):
         return expression.name
-    if isinstance(expression, Call) and expression.function == "GROUPING":
-        return "grouping_id"
+    if isinstance(expression, Call) and expression.function in _SET_IDS:
+        return _SET_IDS[expression.function]
     columns = (bare_name(each.name) for each in walk(expression) if isinstance(each, Column))
     return "_".join(dict.fromkeys(columns)) or "key"
 

@@ -188,7 +188,7 @@ class _Query(JoinReader):
     def _read_grouping_sets(
         self, group: exp.Group, scope: Scope, items: list[SelectItem], select: exp.Select
     ) -> list[Expression]:
-        """Return the keys as in grouping sets, and then GROUPING over all of them."""
+        """Return the keys as in grouping sets, and then what tells the sets apart."""
         with self.blame(group):
             sets = grouping_sets.read_sets(group.expressions)
         read = {
@@ -197,13 +197,13 @@ class _Query(JoinReader):
             for node in each
         }
         by_set = [[key for node in each for key in read[id(node)]] for each in sets]
-        made = grouping_sets.KeySets(by_set)
+        made = grouping_sets.KeySets(by_set, distinct=group.args.get("all") is False)
         for key, wrapped in zip(made.keys, made.set_columns, strict=True):
             if isinstance(key, WindowBound) and wrapped != key:
                 hint = f"GROUP BY {window_calls.EXAMPLES['TUMBLE']}, ROLLUP(a, b)"
                 raise self.refusal("every grouping set must contain the window", group, hint)
         self.sets = made
-        return [*made.set_columns, made.grouping_id] if made.has_several else made.keys
+        return [*made.set_columns, *made.ids] if made.has_several else made.keys
 
     def _read_having(
         self, select: exp.Select, scope: Scope, items: list[SelectItem]

@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobs.core.plan.tree import Call, Case, Cast, Column, Compare, Constant, Logical, Plan
+from jobs.core.plan.walk import plan_can_fail
 from jobs.core.sql.printer import expression_sql
 from jobs.core.sql.select import QueryError, QueryProblem, parse_query
 from schemas.limits import QUERY_CHARACTERS_MAX
@@ -205,11 +206,17 @@ def test_grouping_sets_are_written_out() -> None:
     assert parse_query(plan_sql(rollup), COLUMNS) == rollup
 
 
-def test_equal_grouping_sets_count_once_and_a_single_one_is_a_group_by() -> None:
-    one = parse_query("SELECT name, COUNT(*) FROM t GROUP BY GROUPING SETS ((name), name)", COLUMNS)
-    assert one == parse_query("SELECT name, COUNT(*) FROM t GROUP BY name", COLUMNS)
-    cube = parse_query("SELECT COUNT(*) FROM t GROUP BY CUBE(name, id), ROLLUP(name)", COLUMNS)
-    assert cube.grouping_sets == 4
+def test_equal_grouping_sets_have_numbers_and_count_once_with_distinct() -> None:
+    query = "SELECT name, COUNT(*) FROM t GROUP BY {} GROUPING SETS ((name), name)"
+    once = parse_query(query.format("DISTINCT"), COLUMNS)
+    assert once == parse_query("SELECT name, COUNT(*) FROM t GROUP BY name", COLUMNS)
+    twice = parse_query(query.format(""), COLUMNS)
+    assert [named.name for named in twice.group] == ["name", "grouping_id", "group_id"]
+    assert parse_query(plan_sql(twice), COLUMNS) == twice
+    assert not plan_can_fail(twice)
+    cube = "SELECT COUNT(*) FROM t GROUP BY {} CUBE(name, id), ROLLUP(name)"
+    sets = [parse_query(cube.format(word), COLUMNS).grouping_sets for word in ("", "DISTINCT")]
+    assert sets == [8, 4]
 
 
 def test_derived_tables_nest() -> None:

@@ -57,9 +57,10 @@ GROUP BY kind
 ```
 
 Grouping sets combine with other keys and with windows. A row counts in every set, at most
-{GROUPING_SETS_MAX}; equal sets count once. `GROUPING(a)` is 1 in a set without `a`, and
+{GROUPING_SETS_MAX}. `GROUPING(a)` is 1 in a set without `a`, and
 `GROUPING_ID(a, b)` has a bit for each. The one over all keys is part of the key, as the hidden
-column `grouping_id` if it is not selected:
+column `grouping_id` if it is not selected. Equal sets give equal rows, which differ in the hidden
+column `group_id`; with `GROUP BY DISTINCT` they count once:
 
 ```sql
 SELECT shop, customer, GROUPING(customer) AS of_shop, SUM(amount) AS total
