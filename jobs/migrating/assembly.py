@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from jobs.core.job.job_plan import plan_of
@@ -92,7 +92,8 @@ class Assembler:
             raise NotTakenError(f"there is no CREATE TABLE of {insert.target}", insert.offset)
         physical = [each for each in target.columns if not each.expression]
         names = list(insert.columns or [each.name for each in physical if not each.metadata])
-        converter = QueryConverter(self._file, insert.query, insert.target)
+        file = replace(self._file, views=self._file.views | insert.views)
+        converter = QueryConverter(file, insert.query, insert.target)
         query = converter.convert(insert.query, names)
         drafts = self._inner_drafts(query, insert)
         draft = self._draft(insert.target, query, insert, drafts)

@@ -27,7 +27,7 @@ _NOT_TAKEN = {
     "OVER": "OVER windows have no counterpart; for the first rows of a group use TOP_K or ARG_MAX",
     "MATCH_RECOGNIZE": "MATCH_RECOGNIZE has no counterpart",
     "LATERAL": "LATERAL has no counterpart: a row cannot choose the rows to join",
-    "WITH": "WITH has no counterpart; write CREATE VIEW, or a derived table",
+    "WITH": "WITH stands before the SELECT of an INSERT or of a view; move it there",
 }
 _NUMBERING = ["ROW_NUMBER", "(", ")", "OVER"]
 

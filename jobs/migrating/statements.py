@@ -67,6 +67,7 @@ class Insert:
     offset: int
     columns: tuple[str, ...]
     query: tuple[Token, ...]
+    views: dict[str, View]  # of its WITH
 
 
 @dataclass(slots=True)
@@ -152,7 +153,26 @@ def _read_insert(cursor: Cursor) -> Insert:
         raise NotTakenError("VALUES has no counterpart: a job reads a topic", cursor.offset)
     if not query or query[0].word not in ("SELECT", "WITH", "("):
         raise NotTakenError("expected SELECT here", cursor.offset)
-    return Insert(target.value, target.offset, tuple(columns), tuple(query))
+    views, query = _split_with(query, cursor.sql)
+    return Insert(target.value, target.offset, tuple(columns), tuple(query), views)
+
+
+def _split_with(query: list[Token], sql: str) -> tuple[dict[str, View], list[Token]]:
+    """Return the views that WITH defines before a query, and the query."""
+    cursor = Cursor(query, sql)
+    views: dict[str, View] = {}
+    if not cursor.take("WITH"):
+        return views, query
+    if cursor.peek() == "RECURSIVE":
+        raise NotTakenError("WITH RECURSIVE has no counterpart: a row is read once", cursor.offset)
+    while not views or cursor.take(","):
+        name = cursor.name()
+        columns = cursor.names() if cursor.peek() == "(" else []
+        cursor.expect("AS", "(")
+        inside = cursor.until(")")
+        cursor.expect(")")
+        views[name.value] = View(name.value, name.offset, tuple(columns), tuple(inside))
+    return views, cursor.rest()
 
 
 def _read_create(cursor: Cursor, file: SqlFile) -> None:
@@ -175,7 +195,13 @@ def _read_create(cursor: Cursor, file: SqlFile) -> None:
         file.tables[table.name] = table
     else:
         view = _read_view(cursor)
-        file.views[view.name] = view
+        inner, query = _split_with(list(view.query), file.sql)
+        for each in inner.values():
+            if each.name in file.views or each.name in file.tables:
+                reason = f"there is another table or view {each.name}; give this one another name"
+                raise NotTakenError(reason, each.offset)
+        file.views |= inner
+        file.views[view.name] = replace(view, query=tuple(query))
 
 
 def _read_view(cursor: Cursor) -> View:

@@ -9,7 +9,6 @@ CREATE TABLE copy WITH ('connector'='kafka','topic'='c','properties.bootstrap.se
 INSERT INTO out1 SELECT /*+ STATE_TTL('orders'='1d') */ product, SUM(amount) FROM orders /*+ OPTIONS('scan.startup.mode'='latest-offset') */ GROUP BY product;
 INSERT INTO out1 VALUES ('a', 1);
 INSERT INTO out1 SELECT product, SUM(amount) FROM (SELECT product, amount FROM orders UNION ALL SELECT product, amount FROM orders) GROUP BY product ORDER BY product LIMIT 10;
-INSERT INTO out1 WITH t AS (SELECT product, amount FROM orders WHERE amount > 3) SELECT product, COUNT(DISTINCT amount) FROM t GROUP BY product HAVING COUNT(DISTINCT amount) > 1;
 CREATE TABLE o_over_dedup (order_id BIGINT, product STRING, PRIMARY KEY (order_id) NOT ENFORCED) WITH ('connector'='upsert-kafka','topic'='o','properties.bootstrap.servers'='broker:9092','key.format'='json','value.format'='json');
 INSERT INTO o_over_dedup SELECT order_id, product FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY order_id ORDER BY order_time ASC) AS row_num FROM orders) WHERE row_num <= 3;
 CREATE TABLE o_match (product STRING, a TIMESTAMP(3)) WITH ('connector'='kafka','topic'='o','properties.bootstrap.servers'='broker:9092','format'='json');
@@ -18,7 +17,5 @@ CREATE TABLE o_window_join (ws TIMESTAMP(3), a BIGINT, b BIGINT) WITH ('connecto
 INSERT INTO o_window_join SELECT L.window_start, L.order_id, R.order_id FROM (SELECT * FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(order_time), INTERVAL '5' MINUTES))) L FULL JOIN (SELECT * FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(order_time), INTERVAL '5' MINUTES))) R ON L.user_id = R.user_id AND L.window_start = R.window_start AND L.window_end = R.window_end;
 CREATE TABLE rates_temporal_join (currency STRING, rate DECIMAL(32,2), update_time TIMESTAMP(3) METADATA FROM 'value.source.timestamp' VIRTUAL, WATERMARK FOR update_time AS update_time, PRIMARY KEY(currency) NOT ENFORCED) WITH ('connector'='kafka','topic'='r','properties.bootstrap.servers'='broker:9092','value.format'='debezium-json');
 INSERT INTO out1 SELECT o.product, CAST(r.rate AS BIGINT) FROM orders AS o LEFT JOIN rates FOR SYSTEM_TIME AS OF o.order_time AS r ON o.product = r.currency;
-CREATE TABLE o_tumble_offset (window_start TIMESTAMP(3), window_end TIMESTAMP(3), product STRING, total INT) WITH ('connector'='kafka','topic'='o','properties.bootstrap.servers'='broker:9092','format'='json');
-INSERT INTO o_tumble_offset SELECT window_start, window_end, product, SUM(amount) FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(order_time), INTERVAL '10' MINUTES, INTERVAL '1' MINUTES)) GROUP BY window_start, window_end, product;
 CREATE TABLE copied WITH ('connector'='print') AS SELECT product, COUNT(*) AS n FROM orders GROUP BY product;
 CREATE TABLE like_nothing WITH ('connector'='print') LIKE nowhere;
