@@ -223,18 +223,39 @@ def _write_json(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> s
             rank(key): (_json_text(key, argument.items[0]), key, value) for key, value in values
         }
         texts = [
-            (name if name.startswith('"') else f'"{name}"') + ":" + _json_text(value, kind)
+            _as_name(name) + ":" + _json_text(value, kind)
             for name, key, value in last.values()
             if key is not None and (with_nulls or value is not None)
         ]
+    return _enclose("[]" if is_array else "{}", texts) if values else None
+
+
+def _as_name(text: str) -> str:
+    return text if text.startswith('"') else f'"{text}"'
+
+
+def _enclose(brackets: str, texts: list[str]) -> str | None:
     joined = ",".join(texts)
-    if not values or len(texts) > LIST_VALUES_MAX or len(joined) > LIST_CHARACTERS_MAX:
-        return None
-    return f"[{joined}]" if is_array else f"{{{joined}}}"
+    fits = len(texts) <= LIST_VALUES_MAX and len(joined) <= LIST_CHARACTERS_MAX
+    return brackets[0] + joined + brackets[1] if fits else None
 
 
 def _collect(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
     return _fit(_order(aggregate, argument, values))
+
+
+def _take_edge(*, last: bool) -> Callable[[Aggregate, SqlType, list[Any]], Any]:
+    def edge(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
+        some = (values[::-1] if last else values)[: int(aggregate.parameters[0])]
+        return _fit([row[-1] for row in some])
+
+    return edge
+
+
+def _count_values(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> str | None:
+    counts = Counter(_as_name(_json_text(value, argument)) for value in values)
+    texts = [f"{name}:{count}" for name, count in counts.items()]
+    return _enclose("{}", texts) if texts else None
 
 
 def _take_top(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
@@ -300,10 +321,13 @@ RECOMPUTATIONS: dict[str, Callable[[Aggregate, SqlType, list[Any]], Any]] = {
     "LAST_VALUE": _make_edge(last=True),
     "ARG_MIN": _make_edge(last=False),
     "ARG_MAX": _make_edge(last=True),
+    "ARG_MIN_N": _take_edge(last=False),
+    "ARG_MAX_N": _take_edge(last=True),
     "STRING_AGG": _join,
     "ARRAY_AGG": _collect,
     "JSON_ARRAYAGG": _write_json,
     "JSON_OBJECTAGG": _write_json,
+    "HISTOGRAM": _count_values,
     "TOP_K": _take_top,
     "MEDIAN": _interpolate,
     "PERCENTILE_CONT": _interpolate,

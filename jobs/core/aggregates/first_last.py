@@ -1,4 +1,4 @@
-"""FIRST_VALUE and LAST_VALUE by an order, ARG_MIN and ARG_MAX: one end of a multiset.
+"""FIRST_VALUE and LAST_VALUE by an order, ARG_MIN and ARG_MAX: one end, or several, of a multiset.
 
 The argument is a ROW of the sort key and the value, so the multiset has the requested order. For
 equal sort keys the value decides, so the result does not depend on the bundles. With RESPECT NULLS
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from jobs.core.aggregates.entries import first_code, item_type, place_of
 from jobs.core.aggregates.extremes import multiset_of
-from jobs.core.aggregates.interfaces import Distinction, Function, Order, ReadCost, Site
-from schemas.types.sql_types import Kind
+from jobs.core.aggregates.interfaces import Constant, Distinction, Function, Order, ReadCost, Site
+from schemas.types.sql_types import Kind, array_of
 
 
 def _edge_function(
@@ -44,6 +44,30 @@ def _edge_function(
         order=order,
         distinction=Distinction.SAME if order is Order.ARGUMENT else Distinction.REFUSED,
         may_keep_nulls=order is Order.NEEDED,
+    )
+
+
+def _edge_list(name: str, *, last: bool, of: str, example_result: tuple[str, ...]) -> Function:
+    def value(site: Site) -> list[str]:
+        (count,) = site.aggregate.parameters
+        entries = f"last_parts({site.present}.entries(descending={last}))"
+        return [f"{site.target} = take_first({entries}, {count}, misfits)"]
+
+    short = name.removesuffix("_N")
+    return Function(
+        name,
+        accumulators=multiset_of,
+        result=lambda argument: array_of(item_type(argument)),
+        value=value,
+        about=f"The first arguments of the k rows with the {of} second arguments, as an ARRAY in "
+        f"this order; `{short}(x, y, k)` is the same. Rows count as for {short}; k is from 1 to "
+        "1,000. An ARRAY of more than 250,000 characters is NULL.",
+        example=f"{name}(name, cnt, 2)",
+        example_result=example_result,
+        read_cost=ReadCost.FEW,
+        order=Order.ARGUMENT,
+        constant=Constant.COUNT,
+        distinction=Distinction.REFUSED,
     )
 
 
@@ -93,4 +117,6 @@ FUNCTIONS = (
         example_result="bee",
         synonyms=("MAX_BY", "ARGMAX"),
     ),
+    _edge_list("ARG_MIN_N", last=False, of="smallest", example_result=("ant", "ant")),
+    _edge_list("ARG_MAX_N", last=True, of="greatest", example_result=("bee", "bee")),
 )

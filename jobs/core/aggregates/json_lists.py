@@ -1,6 +1,6 @@
-"""JSON_ARRAYAGG and JSON_OBJECTAGG: the values of a group as a JSON array or object.
+"""JSON_ARRAYAGG, JSON_OBJECTAGG, HISTOGRAM: the values of a group as a JSON array or object.
 
-The multiset has NULLs too, so that a group with nothing else has an empty array, as in Flink.
+The multiset of the first two has NULLs too, so that a group with nothing else has an empty array, as in Flink.
 """
 
 from __future__ import annotations
@@ -51,11 +51,22 @@ def json_object(
     if not found:
         return None
     texts = {
-        (name if (name := write_key(key)).startswith('"') else f'"{name}"'): write(value)
+        _as_name(write_key(key)): write(value)
         for key, value in found.items()
         if key is not None and (value is not None or on_null == "NULL")
     }
     return _enclose("{}", ((f"{key}:{value}", 1) for key, value in texts.items()), misfits)
+
+
+def histogram(entries: Entries, kind: str, misfits: list[int]) -> str | None:
+    """Return the values as the keys of a JSON object, with their counts; None without values."""
+    write = _writer(kind)
+    texts = [(f"{_as_name(write(value))}:{times}", 1) for value, times in entries]
+    return _enclose("{}", texts, misfits) if texts else None
+
+
+def _as_name(text: str) -> str:
+    return text if text.startswith('"') else f'"{text}"'
 
 
 def _enclose(brackets: str, texts: Entries, misfits: list[int]) -> str | None:
@@ -64,13 +75,18 @@ def _enclose(brackets: str, texts: Entries, misfits: list[int]) -> str | None:
     return None if misfits[0] > before else brackets[0] + (joined or "") + brackets[1]
 
 
-RUNTIME = (json_array, json_object)
+RUNTIME = (json_array, json_object, histogram)
 
 
 def _array(site: Site) -> list[str]:
     (on_null,) = site.aggregate.parameters
     kind = str(item_type(site.argument))
     return [f"{site.target} = json_array({values_code(site)}, {on_null!r}, {kind!r}, misfits)"]
+
+
+def _histogram(site: Site) -> list[str]:
+    entries, kind = f"{site.present}.entries()", str(site.argument)
+    return [f"{site.target} = histogram({entries}, {kind!r}, misfits)"]
 
 
 def _object(site: Site) -> list[str]:
@@ -110,5 +126,17 @@ FUNCTIONS = (
         constant=Constant.ON_NULL,
         distinction=Distinction.REFUSED,
         keeps_nulls=True,
+    ),
+    Function(
+        "HISTOGRAM",
+        accumulators=multiset_of,
+        result=lambda _: STRING,
+        value=_histogram,
+        about="How often each value occurs, as the text of a JSON object, sorted by the values. "
+        f"{BOUNDS}",
+        example="HISTOGRAM(name)",
+        example_result='{"ant":2,"bee":2,"cow":1}',
+        read_cost=ReadCost.ALL,
+        distinction=Distinction.REFUSED,
     ),
 )

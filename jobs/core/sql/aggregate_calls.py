@@ -229,7 +229,7 @@ def _check_call(reporter: ProblemReporter, parts: _CallParts) -> None:
         least = most
     if not (least <= len(parts.arguments) <= most or (many and parts.arguments)):
         written = most - (function.constant is Constant.ON_NULL)  # which the parser adds
-        count = {1: "one argument", 2: "two arguments"}[written]
+        count = {1: "one argument", 2: "two arguments", 3: "three arguments"}[written]
         shape = function.example if most > 1 or function.order is Order.VALUE else f"{name}(x)"
         raise reporter.refusal(f"{name} has {count}", node, shape)
 

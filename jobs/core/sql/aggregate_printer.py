@@ -63,7 +63,7 @@ def _call_text(
         order = f" ORDER BY {_order_text(parts, aggregate.order)}" if aggregate.order else ""
         return f"{name}({value}{order} {on_null})"
     if function.order is Order.ARGUMENT:
-        return f"{name}({value}, {parts[0]})"
+        return f"{name}({', '.join([value, parts[0], *constants])})"
     if function.order is Order.VALUE:
         if not aggregate.order:
             return f"{name}({', '.join([distinct + value, *constants])})"

@@ -3,6 +3,7 @@
     COUNT_IF(c)                     ──► COUNT(*) FILTER (WHERE c)
     FIRST(x ORDER BY y)             ──► FIRST_VALUE(x RESPECT NULLS ORDER BY y); LAST likewise
     ARRAY_AGG(x ORDER BY y)[1]      ──► the same
+    ARG_MAX(x, y, k)                ──► ARG_MAX_N(x, y, k)
     ANY_VALUE(x ORDER BY y)         ──► FIRST_VALUE(x ORDER BY y)
     WITH w AS (SELECT ...) FROM w   ──► FROM (SELECT ...) AS w
     the first row of each group     ──► GROUP BY (see first_rows)
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from jobs.core.aggregates import SYNONYMS
 from jobs.core.sql.dialect import Refusal
 from jobs.core.sql.first_rows import rewrite_first_rows
 from jobs.core.sql.problems import function_name, make_call, offset_of
@@ -34,6 +36,8 @@ def rewrite_names(select: exp.Select) -> exp.Select:
             _rewrite_count_if(call)
         elif name in _ENDS:
             _rewrite_end(call, _ENDS[name])
+        elif SYNONYMS.get(name, name) in ("ARG_MIN", "ARG_MAX") and len(call.expressions) == 3:
+            call.set("this", f"{SYNONYMS.get(name, name)}_N")
         elif name == "ANY_VALUE" and isinstance(next(iter(call.expressions), None), exp.Order):
             call.set("this", "FIRST_VALUE")
     for each in list(select.find_all(exp.Select)):

@@ -43,6 +43,7 @@ CALLS = [
     ("ARRAY_AGG(v IGNORE NULLS ORDER BY o)[1]", "FIRST_VALUE(v ORDER BY o)"),
     ("LIST(v)", "ARRAY_AGG(v)"),
     ("ARGMAX(v, o)", "ARG_MAX(v, o)"),
+    ("MIN_BY(v, o, 3) FILTER (WHERE f)", "ARG_MIN_N(v, o, 3) FILTER (WHERE f)"),
     ("QUANTILE_CONT(v, 0.25)", "PERCENTILE_CONT(v, 0.25)"),
     ("QUANTILE_DISC(v, 0.25)", "PERCENTILE_DISC(v, 0.25)"),
     ("LEN(MAX(s))", "CHAR_LENGTH(MAX(s))"),
