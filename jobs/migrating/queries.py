@@ -203,8 +203,6 @@ class QueryConverter:
         function, offset = cursor.peek(), cursor.offset
         if function not in WINDOWS:
             raise NotTakenError(f"{function} is not a window of Flink's", offset)
-        if function == "CUMULATE":
-            raise NotTakenError("CUMULATE has no counterpart; use TUMBLE or HOP", offset)
         cursor.expect(function, "(")
         arguments = split_list(cursor.until(")"))
         cursor.expect(")")
@@ -214,11 +212,10 @@ class QueryConverter:
         order = {
             "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
             "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"),
+            "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"),
             "SESSION": ("DATA", "TIMECOL", "GAP"),
         }[function]
         named = by_name or dict(zip(order, arguments, strict=False))
-        if "OFFSET" in named:
-            raise NotTakenError("windows start at multiples since 1970, without offset", offset)
         if any(name not in named for name in order if name != "OFFSET"):
             raise NotTakenError(f"{function} needs {', '.join(order)}", offset)
         table = Cursor(named["DATA"], self._file.sql)
@@ -232,7 +229,7 @@ class QueryConverter:
                 "windows over the results of a GROUP BY have no counterpart", offset
             )
         self._check_time(relation, named["TIMECOL"])
-        intervals = tuple(write(named[name]) for name in order if name in ("SLIDE", "SIZE", "GAP"))
+        intervals = tuple(write(named[name]) for name in order[2:] if name in named)
         window = WindowTable(function, intervals, offset, partition)
         return replace(relation, window=window, visible=[*relation.visible, *BOUNDS])
 

@@ -1,4 +1,4 @@
-"""FIRST_VALUE and LAST_VALUE by an order, ARG_MIN and ARG_MAX: one end, or several, of a multiset.
+"""FIRST_VALUE and LAST_VALUE by an order, ARG_MIN and ARG_MAX: one end of a multiset.
 
 The argument is a ROW of the sort key and the value, so the multiset has the requested order. For
 equal sort keys the value decides, so the result does not depend on the bundles. With RESPECT NULLS

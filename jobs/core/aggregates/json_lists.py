@@ -1,6 +1,7 @@
 """JSON_ARRAYAGG, JSON_OBJECTAGG, HISTOGRAM: the values of a group as a JSON array or object.
 
-The multiset of the first two has NULLs too, so that a group with nothing else has an empty array, as in Flink.
+The multiset of the first two has NULLs too, so that a group with nothing else has an empty array,
+as in Flink.
 """
 
 from __future__ import annotations

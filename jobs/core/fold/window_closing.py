@@ -82,12 +82,9 @@ class Closing:
         """Return which rows of a column are late for all of their windows, and for at least one.
 
         The watermark is one for all rows, or each row's own."""
-        window = self.window
-        last_start = times_ms - times_ms % window.step_ms
-        first = watermark - self.lateness_ms + 2
-        return Late(
-            whole=last_start + window.size_ms < first, partly=last_start + window.slide_ms < first
-        )
+        first_end, last_end = self.window.find_ends(times_ms)
+        open_end = watermark - self.lateness_ms + 2
+        return Late(whole=last_end < open_end, partly=first_end < open_end)
 
     def _last_ms(self, end: Any) -> int:
         return int(end // self.window.unit) - 1

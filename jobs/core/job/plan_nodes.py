@@ -286,6 +286,8 @@ def _describe_window(spec: JobSpec, window: Window) -> Attributes:
         "time": window.time.name,
         "gap" if session else "size": duration_text(window.size_ms),
         "slide": duration_text(window.slide_ms) if window.function == "HOP" else None,
+        "step": duration_text(window.slide_ms) if window.function == "CUMULATE" else None,
+        "offset": duration_text(window.offset_ms) if window.offset_ms else None,
         "emit": spec.emit,
         "allowed_lateness": write_lateness(spec),
     }

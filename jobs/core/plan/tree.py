@@ -31,6 +31,7 @@ from schemas.types.sql_types import BIGINT, Kind, SqlType, timestamp
 ArithmeticOp = OneOf["+", "-", "*", "/", "%"]
 CompareOp = OneOf["=", "<>", "<", "<=", ">", ">="]
 LogicalOp = OneOf["AND", "OR"]
+WindowFunction = OneOf["TUMBLE", "HOP", "CUMULATE", "SESSION"]
 
 # Marks fields added later. The fingerprint omits them at their default, so that older plans keep
 # their fingerprint.
@@ -140,15 +141,17 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Windows of event time, of equal length and aligned to 1970.
+    """Windows of event time, aligned to 1970 plus an offset.
 
-    A window starts one slide after the previous one, so a row is in `size_ms // slide_ms` windows.
-    TUMBLE slides by its size. For SESSION the size is the gap (see jobs.core.fold.sessions)."""
+    A window ends one slide after the previous one, so a row is in `size_ms // slide_ms` windows.
+    TUMBLE slides by its size. For SESSION the size is the gap (see jobs.core.fold.sessions).
+    Windows of CUMULATE begin at multiples of the size; a row is in those that end after it."""
 
-    function: OneOf["TUMBLE", "HOP", "SESSION"]
+    function: WindowFunction
     time: Column
     size_ms: int
     slide_ms: int
+    offset_ms: int = field(default=0, metadata=LATER)  # below the slide; CUMULATE: the size
 
     @property
     def bound_type(self) -> SqlType:
@@ -159,13 +162,20 @@ class Window:
 
     @property
     def windows_per_row(self) -> int:
-        """The number of windows that contain a row."""
+        """The number of windows that contain a row; for CUMULATE, the greatest number."""
         return self.size_ms // self.slide_ms
 
-    @property
-    def step_ms(self) -> int:
-        """The milliseconds of which every window start is a multiple."""
-        return 1 if self.function == "SESSION" else self.slide_ms
+    def find_ends(self, times_ms: Any) -> tuple[Any, Any]:
+        """Return the first and the last end of the windows of a time, or of an array of times."""
+        step = 1 if self.function == "SESSION" else self.slide_ms
+        whole = self.size_ms if self.function == "CUMULATE" else step
+        since = times_ms - self.offset_ms
+        first = times_ms - since % step + self.slide_ms
+        return first, times_ms - since % whole + self.size_ms
+
+    def find_starts(self, ends: Any, last_end: Any) -> Any:
+        """Return the starts of windows with these ends; all are of rows with this last end."""
+        return (last_end if self.function == "CUMULATE" else ends) - self.size_ms
 
     @property
     def unit(self) -> int:

@@ -29,15 +29,15 @@ WINDOWS_TO_MS = 253_402_300_799_999
 START, END = "window start", "window end"
 
 
-def window_starts(window: Window, time_ms: int) -> range:
-    """Return the starts of a time's windows in epoch milliseconds.
+def windows_of(window: Window, time_ms: int) -> list[tuple[int, int]]:
+    """Return the start and the end of each of a time's windows, in epoch milliseconds.
 
-    The range is empty if a bound would be outside of the years 1 to 9999."""
-    last = time_ms - time_ms % window.step_ms
-    first = last + window.slide_ms - window.size_ms
-    if first < WINDOWS_FROM_MS or last + window.size_ms > WINDOWS_TO_MS:
-        return range(0)
-    return range(first, last + 1, window.slide_ms)
+    There are none if a bound would be outside of the years 1 to 9999."""
+    first, last = window.find_ends(time_ms)
+    if window.find_starts(first, last) < WINDOWS_FROM_MS or last > WINDOWS_TO_MS:
+        return []
+    ends = range(first, last + 1, window.slide_ms)
+    return [(window.find_starts(end, last), end) for end in ends]
 
 
 def no_window_reasons(window: Window) -> tuple[str, str]:
@@ -57,8 +57,8 @@ def window_expander(plan: Plan, window: Window) -> Callable[[Row], list[Row]]:
         time: Any = row[index]
         if time is None:
             return []
-        starts = window_starts(window, time // unit)
-        return [(*row, start * unit, (start + window.size_ms) * unit) for start in starts]
+        bounds = windows_of(window, time // unit)
+        return [(*row, start * unit, end * unit) for start, end in bounds]
 
     return expand
 

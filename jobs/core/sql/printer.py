@@ -97,7 +97,9 @@ def _sql(expression: tree.Expression, of: tree.Plan | None) -> tuple[str, int]:
 
 def window_sql(window: tree.Window, bound: str = "") -> str:
     """Return a window as in GROUP BY, or with `bound` one of its bounds as in SELECT."""
-    lengths = [window.slide_ms, window.size_ms] if window.function == "HOP" else [window.size_ms]
+    several = window.function in ("HOP", "CUMULATE")
+    lengths = [window.slide_ms, window.size_ms] if several else [window.size_ms]
+    lengths += [window.offset_ms] if window.offset_ms else []
     arguments = ", ".join([identifier_sql(window.time.name), *map(interval_sql, lengths)])
     return f"{window.function}{bound}({arguments})"
 

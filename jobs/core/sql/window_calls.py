@@ -1,4 +1,4 @@
-"""Read windows of a query: GROUP BY TUMBLE(t, ...), HOP or SESSION, and their bounds.
+"""Read the window of a query, GROUP BY TUMBLE(t, ...) or another function, and its bounds.
 
 GROUP BY k, TUMBLE(t, INTERVAL '1' MINUTE) ──► Window ──► its two bounds, as group columns
 SELECT window_start, TUMBLE_END(t, INTERVAL '1' MINUTE) ──────────┘
@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from jobs.core.plan.tree import Column, Expression, Window, WindowBound
+from jobs.core.plan.tree import Column, Expression, Window, WindowBound, WindowFunction
 from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.sql.printer import INTERVAL_UNITS_MS, window_sql
 from schemas.limits import DURATION_MS_MAX, WINDOWS_OF_A_ROW_MAX
@@ -22,6 +22,7 @@ from schemas.types.sql_types import Kind
 EXAMPLES = {
     "TUMBLE": "TUMBLE(t, INTERVAL '1' MINUTE)",
     "HOP": "HOP(t, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE), slide before size",
+    "CUMULATE": "CUMULATE(t, INTERVAL '1' HOUR, INTERVAL '1' DAY), step before size",
     "SESSION": "SESSION(t, INTERVAL '10' MINUTE), with its gap",
 }
 WINDOWS = tuple(EXAMPLES)
@@ -30,6 +31,13 @@ WORDS = frozenset(WINDOWS) | frozenset(_BOUNDS)
 NAMES = ("window_start", "window_end")
 NO_BOUND = f"`{{}}` needs a window, such as GROUP BY {EXAMPLES['TUMBLE']}, and is not for WHERE"
 
+# How many lengths a call has before its offset, and what the first of two is.
+_LENGTHS: dict[str, tuple[WindowFunction, int, str]] = {
+    "TUMBLE": ("TUMBLE", 1, ""),
+    "HOP": ("HOP", 2, "slide"),
+    "CUMULATE": ("CUMULATE", 2, "step"),
+    "SESSION": ("SESSION", 1, ""),
+}
 _LENGTH = re.compile(r"\d{1,18}(\.\d{1,3})?", re.ASCII)
 
 Read = Callable[[exp.Expr], Expression]
@@ -42,26 +50,25 @@ def is_window(node: exp.Expr) -> bool:
 
 def read_window(call: exp.Expr, read: Read) -> Window:
     """Return the window of a call in GROUP BY, with its time and lengths checked."""
-    function = call.name.upper()
-    if function.startswith("SESSION"):
-        (gap,) = _read_lengths(call, "SESSION", 1)
-        return Window("SESSION", _check_time(read(call.expressions[0])), gap, gap)
-    if function.startswith("TUMBLE"):
-        (size,) = _read_lengths(call, "TUMBLE", 1)
-        return Window("TUMBLE", _check_time(read(call.expressions[0])), size, size)
-    slide, size = _read_lengths(call, "HOP", 2)
+    function, count, step = _LENGTHS[call.name.upper().partition("_")[0]]
+    lengths = [_read_interval_ms(each) for each in call.expressions[1 : 1 + count]]
+    offsets = [_read_interval_ms(each, offset=True) for each in call.expressions[1 + count :]]
+    if len(lengths) < count or len(offsets) > (function != "SESSION"):
+        raise TypeProblem(f"{call.name.upper()} has {count + 1} arguments", EXAMPLES[function])
+    slide, size = lengths[0], lengths[-1]
     if size % slide:
         raise TypeProblem(
-            f"HOP: the size ({duration_text(size)}) must be a multiple of the slide "
+            f"{function}: the size ({duration_text(size)}) must be a multiple of the {step} "
             f"({duration_text(slide)})",
-            EXAMPLES["HOP"],
+            EXAMPLES[function],
         )
     if size // slide > WINDOWS_OF_A_ROW_MAX:
         raise TypeProblem(
-            f"HOP: a row would be in {size // slide} windows; at most {WINDOWS_OF_A_ROW_MAX} are "
-            "possible, so use a larger slide"
+            f"{function}: a row would be in {size // slide} windows; at most "
+            f"{WINDOWS_OF_A_ROW_MAX} are possible, so use a larger {step}"
         )
-    return Window("HOP", _check_time(read(call.expressions[0])), size, slide)
+    offset = sum(offsets) % (size if function == "CUMULATE" else slide)
+    return Window(function, _check_time(read(call.expressions[0])), size, slide, offset)
 
 
 def read_bound(call: exp.Expr, window: Window | None, read: Read) -> Expression:
@@ -92,12 +99,6 @@ def add_bounds(names: Mapping[str, Expression], window: Window) -> dict[str, Exp
     return {**names, **new}
 
 
-def _read_lengths(call: exp.Expr, function: str, count: int) -> list[int]:
-    if len(call.expressions) != count + 1:
-        raise TypeProblem(f"{call.name.upper()} has {count + 1} arguments", EXAMPLES[function])
-    return [_read_interval_ms(each) for each in call.expressions[1:]]
-
-
 def _check_time(time: Expression) -> Column:
     if not isinstance(time, Column):
         raise TypeProblem(
@@ -116,8 +117,8 @@ def _check_time(time: Expression) -> Column:
     return time
 
 
-def _read_interval_ms(node: exp.Expr) -> int:
-    """Return INTERVAL '90' SECOND as milliseconds."""
+def _read_interval_ms(node: exp.Expr, *, offset: bool = False) -> int:
+    """Return INTERVAL '90' SECOND as milliseconds; an offset may be 0 or less."""
     example = "INTERVAL '1' MINUTE"
     length = node.this if isinstance(node, exp.Interval) else None
     unit = node.args.get("unit") if isinstance(node, exp.Interval) else None
@@ -126,11 +127,12 @@ def _read_interval_ms(node: exp.Expr) -> int:
     name = unit.name.upper().removesuffix("S")
     if name in ("MONTH", "QUARTER", "YEAR"):
         raise TypeProblem(f"a {name} has no fixed length", "INTERVAL '30' DAY")
-    if name not in INTERVAL_UNITS_MS or not _LENGTH.fullmatch(length.name):
+    digits = length.name.removeprefix("-") if offset else length.name
+    if name not in INTERVAL_UNITS_MS or not _LENGTH.fullmatch(digits):
         units = ", ".join(INTERVAL_UNITS_MS)
         raise TypeProblem(f"the unit of an interval is one of {units}", example)
     milliseconds = Decimal(length.name) * INTERVAL_UNITS_MS[name]
-    if milliseconds != int(milliseconds) or milliseconds <= 0:
+    if milliseconds != int(milliseconds) or (milliseconds <= 0 and not offset):
         message = "the length of a window must be a whole number of milliseconds above 0"
         raise TypeProblem(message, example)
     if milliseconds > DURATION_MS_MAX:

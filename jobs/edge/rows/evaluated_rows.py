@@ -183,17 +183,17 @@ def _windows(window: Window, times: pa.Array) -> tuple[Integers, list[pa.Array]]
     milliseconds = times.view(pa.int64()).fill_null(0).to_numpy() // window.unit
     present &= (milliseconds >= WINDOWS_FROM_MS) & (milliseconds <= WINDOWS_TO_MS)
     milliseconds = np.where(present, milliseconds, 0)  # so that no bound overflows
-    last = milliseconds - milliseconds % window.step_ms
-    first = last + window.slide_ms - window.size_ms
-    present &= (first >= WINDOWS_FROM_MS) & (last + window.size_ms <= WINDOWS_TO_MS)
-    counts = np.where(present, window.windows_per_row, 1)
+    first, last = window.find_ends(milliseconds)
+    present &= window.find_starts(first, last) >= WINDOWS_FROM_MS
+    present &= last <= WINDOWS_TO_MS
+    counts = np.where(present, (last - first) // window.slide_ms + 1, 1)
     rows = np.repeat(np.arange(len(times)), counts)
     of_row = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    starts = first[rows] + of_row * window.slide_ms
+    ends = first[rows] + of_row * window.slide_ms
     absent, kind = ~present[rows], arrow_type(window.bound_type)
     bounds = [
         pa.array(bound * window.unit, mask=absent).view(kind)
-        for bound in (starts, starts + window.size_ms)
+        for bound in (window.find_starts(ends, last[rows]), ends)
     ]
     return rows, bounds
 

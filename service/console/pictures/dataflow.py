@@ -78,6 +78,8 @@ _BOXES = {
             "{window} over {time}",
             "size {size}",
             "slide {slide}",
+            "step {step}",
+            "offset {offset}",
             "gap {gap}",
             "emit: {emit}",
             "open for {allowed_lateness} after its end",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from jobs.core.rows.windows import (
     WINDOWS_FROM_MS,
     WINDOWS_TO_MS,
     window_expander,
-    window_starts,
+    windows_of,
     with_window_columns,
 )
 from jobs.core.sql.printer import expression_sql
@@ -28,11 +29,24 @@ windows = st.builds(
     st.integers(1, 10**10),
     st.integers(1, 40),
 )
+any_windows = st.builds(
+    lambda function, slide, count, offset: Window(
+        function, TIME, slide * count, slide, offset % (slide * count)
+    ),
+    st.sampled_from(("HOP", "CUMULATE")),
+    st.integers(1, 10**10),
+    st.integers(1, 40),
+    st.integers(0, 10**12),
+)
 times = st.integers(WINDOWS_FROM_MS + 10**12, WINDOWS_TO_MS - 10**12)
 edges = st.one_of(
     st.integers(WINDOWS_FROM_MS, WINDOWS_FROM_MS + 10**12),
     st.integers(WINDOWS_TO_MS - 10**12, WINDOWS_TO_MS),
 )
+
+
+def window_starts(window: Window, time: int) -> list[int]:
+    return [start for start, _ in windows_of(window, time)]
 
 
 def tumble(size: int) -> Window:
@@ -72,6 +86,23 @@ def test_every_row_is_in_exactly_as_many_windows_as_slides_fit(window: Window, t
     assert all(start % window.slide_ms == 0 for start in found)
     # The windows before and after do not contain the time.
     assert found[0] - window.slide_ms + window.size_ms <= time < found[-1] + window.slide_ms
+
+
+@given(any_windows, times)
+def test_windows_are_those_of_their_definition(window: Window, time: int) -> None:
+    size, slide, offset = window.size_ms, window.slide_ms, window.offset_ms
+    if window.function == "CUMULATE":
+        start = (time - offset) // size * size + offset
+        lengths = range(slide, size + 1, slide)
+        wanted = [(start, start + length) for length in lengths if time < start + length]
+    else:
+        latest = (time - offset) // slide * slide + offset
+        starts = range(latest - size + slide, latest + 1, slide)
+        wanted = [(start, start + size) for start in starts if start <= time < start + size]
+    assert windows_of(window, time) == wanted
+    assert len(wanted) <= window.windows_per_row
+    first, last = window.find_ends(np.array([time]))
+    assert (first.tolist(), last.tolist()) == ([wanted[0][1]], [wanted[-1][1]])
 
 
 def test_windows_beyond_the_years_that_there_are_do_not_exist() -> None:
@@ -128,8 +159,8 @@ def test_a_plan_over_opened_rows_knows_nothing_of_windows() -> None:
     assert plain.aggregates == plan.aggregates
 
 
-@given(windows | st.builds(tumble, st.integers(1, 10**14)), edges)
+@given(any_windows | st.builds(tumble, st.integers(1, 10**14)), edges)
 def test_every_bound_of_a_window_can_be_read(window: Window, time: int) -> None:
-    for start in window_starts(window, time):
-        for bound in (start, start + window.size_ms):
+    for bounds in windows_of(window, time):
+        for bound in bounds:
             assert render(bound * 1_000, timestamp(3))

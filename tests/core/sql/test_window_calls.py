@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.core.plan.tree import Column, Plan, Window
+from jobs.core.plan.tree import Column, Plan, Window, WindowFunction
 from jobs.core.plan.walk import plan_can_fail
 from jobs.core.rows.consolidate import group_indexes
 from jobs.core.sql.select import QueryError, QueryProblem, parse_query
@@ -69,6 +69,29 @@ def test_hop_says_its_slide_first_as_in_flink() -> None:
     assert made.window == Window("HOP", Column("t", timestamp(3)), 120_000, 30_000)
     assert made.copies_per_row == made.window.windows_per_row == 4
     assert grouped(MINUTE).copies_per_row == plan("SELECT COUNT(*) AS n FROM s").copies_per_row == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "window"),
+    [
+        ("TUMBLE(t, INTERVAL '1' DAY, INTERVAL '-8' HOUR)", ("TUMBLE", 24, 24, 16)),
+        ("TUMBLE(t, INTERVAL '1' DAY, INTERVAL '24' HOUR)", ("TUMBLE", 24, 24, 0)),
+        ("HOP(t, INTERVAL '2' HOUR, INTERVAL '6' HOUR, INTERVAL '3' HOUR)", ("HOP", 6, 2, 1)),
+        ("CUMULATE(t, INTERVAL '1' HOUR, INTERVAL '1' DAY)", ("CUMULATE", 24, 1, 0)),
+        (
+            "CUMULATE(t, INTERVAL '1' HOUR, INTERVAL '1' DAY, INTERVAL '8' HOUR)",
+            ("CUMULATE", 24, 1, 8),
+        ),
+    ],
+)
+def test_windows_may_have_an_offset(
+    call: str, window: tuple[WindowFunction, int, int, int]
+) -> None:
+    function, *hours = window
+    size, slide, offset = (each * 3_600_000 for each in hours)
+    made = grouped(call)
+    assert made.window == Window(function, Column("t", timestamp(3)), size, slide, offset)
+    assert plan(plan_sql(made)) == made
 
 
 @pytest.mark.parametrize(
@@ -162,6 +185,9 @@ def test_a_plan_with_windows_reads_back_from_its_own_sql(sql: str) -> None:
         ("HOP(t, INTERVAL '1' SECOND, INTERVAL '1' DAY)", f"at most {WINDOWS_OF_A_ROW_MAX}"),
         ("HOP(t, INTERVAL '1' SECOND)", "HOP has 3 arguments"),
         ("TUMBLE(t)", "TUMBLE has 2 arguments"),
+        ("CUMULATE(t, INTERVAL '2' HOUR, INTERVAL '1' HOUR)", "must be a multiple of the step"),
+        ("CUMULATE(t, INTERVAL '1' HOUR)", "CUMULATE has 3 arguments"),
+        ("TUMBLE(t, INTERVAL '1' DAY, 5)", "a literal interval of one unit"),
         ("TUMBLE(t, 60)", "a literal interval of one unit"),
         ("TUMBLE(t, INTERVAL '1')", "a literal interval of one unit"),
         ("TUMBLE(t, INTERVAL v SECOND)", "a literal interval of one unit"),

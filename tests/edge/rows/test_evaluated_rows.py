@@ -14,6 +14,12 @@ import pytest
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import WeightedRows
 from jobs.core.rows.projection import RowFailed, row_projection
+from jobs.core.rows.windows import (
+    WINDOWS_FROM_MS,
+    WINDOWS_TO_MS,
+    window_expander,
+    with_window_columns,
+)
 from jobs.core.sql.select import QueryError, parse_query
 from jobs.core.values.exact_numbers import to_float32
 from jobs.edge.rows.evaluated_rows import evaluate_rows
@@ -159,3 +165,20 @@ def test_what_could_fail_or_round_is_evaluated_value_by_value(text: str) -> None
 
     with pytest.raises(NoVector):
         Vectors(len(rows), read).values(plan.arguments[0].expression)
+
+
+@pytest.mark.parametrize("call", ["HOP", "CUMULATE"])
+@pytest.mark.parametrize("offset", ["0", "-1.3", "2"])
+def test_windows_of_arrays_are_those_of_single_rows(call: str, offset: str) -> None:
+    lengths = f"INTERVAL '2' SECOND, INTERVAL '6' SECOND, INTERVAL '{offset}' SECOND"
+    query = f"SELECT s, window_start, window_end FROM t GROUP BY s, {call}(l, {lengths})"
+    plan = parse_query(query, COLUMNS)
+    assert plan.window is not None
+    project = row_projection(with_window_columns(plan, plan.window))
+    expand, random = window_expander(plan, plan.window), Random(f"{call} {offset}")
+    times = (None, 0, -1, -20_001, WINDOWS_FROM_MS, WINDOWS_TO_MS, 2**62, *range(0, 9_000, 700))
+    rows = [(random.choice("ab"), random.choice(times)) for _ in range(300)]
+    found, failures = evaluate_together(plan, rows)
+    wanted = [(number, project(each)) for number, row in enumerate(rows) for each in expand(row)]
+    assert found == [(number, one[0]) for number, one in wanted if one is not None]
+    assert failures.keys() == {number for number, row in enumerate(rows) if not expand(row)}

@@ -236,6 +236,7 @@ WINDOWS = (
     ("seen", "HOP({}, INTERVAL '5' MINUTE, INTERVAL '15' MINUTE)"),
     ("l", "HOP({}, INTERVAL '1' SECOND, INTERVAL '4' SECOND)"),
     ("l", "TUMBLE({}, INTERVAL '2' DAY)"),
+    ("l", "HOP({}, INTERVAL '2' SECOND, INTERVAL '4' SECOND, INTERVAL '-0.3' SECOND)"),
 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
+import duckdb
 import pytest
 
 from jobs.core.time.bundle_clocks import WATERMARK_MAX
@@ -100,6 +101,76 @@ def test_a_hopping_row_counts_in_each_of_its_windows_and_leaves_them_all() -> No
         "watermark 2499",
     ]
     assert [each["flushed"] for each in found if "flushed" in each] == [2, 2]
+
+
+DUCKDB = {  # the start and the end of each window of a time t
+    "TUMBLE(t, INTERVAL '7' SECOND, INTERVAL '2' SECOND)": (
+        "SELECT {bucket} AS w, w + 7000 AS e",
+        "7",
+        "2",
+    ),
+    "HOP(t, INTERVAL '2' SECOND, INTERVAL '6' SECOND, INTERVAL '-1' SECOND)": (
+        "SELECT {bucket} - i * 2000 AS w, w + 6000 AS e FROM range(3) r(i)",
+        "2",
+        "1",
+    ),
+    "CUMULATE(t, INTERVAL '2' SECOND, INTERVAL '6' SECOND, INTERVAL '1' SECOND)": (
+        "SELECT {bucket} AS w, w + i * 2000 AS e FROM range(1, 4) r(i) WHERE e > t",
+        "6",
+        "1",
+    ),
+}
+
+
+@pytest.mark.parametrize("window", DUCKDB)
+def test_windows_with_an_offset_are_those_of_duckdb(window: str) -> None:
+    """DuckDB knows where a bucket with an origin begins; the rest is the definition of windows."""
+    windows, size, origin = DUCKDB[window]
+    bucket = (
+        f"epoch_ms(time_bucket(INTERVAL '{size} seconds', make_timestamp_ms(t), "
+        f"TIMESTAMP '1970-01-01 00:00:0{origin}'))"
+    )
+    random, live, steps = Random(window), list[tuple[str, int, int]](), list[dict[str, Any]]()
+    for _ in range(120):
+        if live and random.random() < 0.4:
+            steps.append(row("-D", *live.pop(random.randrange(len(live)))))
+        else:
+            live.append((random.choice("ab"), random.randint(0, 9), random.randint(-9_000, 30_000)))
+            steps.append(row("+I", *live[-1]))
+        if random.random() < 0.1:
+            steps.append({"flush": True})
+    select = "k, window_start AS w, window_end AS e, SUM(v) AS s, COUNT(*) AS n"
+    left: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for each in outputs(steps, window, select):
+        if each.get("op") in ("+I", "+U"):
+            k, w, e, *results = each["row"].values()
+            left[k, w, e] = tuple(results)
+        elif each.get("op") == "-D":
+            del left[tuple(each["row"].values())[:3]]
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE live (k TEXT, v INT, t BIGINT)")
+    connection.executemany("INSERT INTO live VALUES (?, ?, ?)", live)
+    asked = connection.execute(
+        f"SELECT k, w, e, SUM(v), COUNT(*) FROM live, LATERAL ({windows.format(bucket=bucket)}) "
+        "GROUP BY ALL"
+    )
+    assert left == {(k, w, e): (s, n) for k, w, e, s, n in asked.fetchall()}
+    assert len(left) > 5
+
+
+def test_cumulated_windows_end_one_step_after_the_other() -> None:
+    steps = [row("+I", "a", 1, 500), at(999), row("+I", "a", 2, 1_500), at(1_999)]
+    steps += [row("+I", "a", 5, 100), at(2_999)]  # late for two of its three windows
+    window, select = "CUMULATE(t, INTERVAL '1' SECOND, INTERVAL '3' SECOND)", "k, SUM(v) AS s"
+    found = lines(outputs(steps, window, f"{select}, window_end AS e", **FINAL))
+    assert found == [
+        "+I a 1 1000",
+        "watermark 999",
+        "+I a 3 2000",
+        "watermark 1999",
+        "+I a 8 3000",
+        "watermark 2999",
+    ]
 
 
 def test_a_hopping_row_fills_a_bundle_once() -> None:

@@ -79,9 +79,11 @@ def build_bound(bound: WindowBound) -> tuple[SparkColumn, SparkColumn | None]:
 def _starts(window: Window) -> SparkColumn:
     """Return the start of each of a row's windows, exploded; NULL if the row has none."""
     size, slide = F.lit(window.size_ms).cast("long"), F.lit(window.slide_ms).cast("long")
-    time, step = _milliseconds(window), F.lit(window.step_ms).cast("long")
+    time, offset = _milliseconds(window), F.lit(window.offset_ms).cast("long")
     # Compute the bounds only if they cannot overflow.
-    last = F.when(time.between(WINDOWS_FROM_MS, WINDOWS_TO_MS), time - F.pmod(time, step))
+    step = F.lit(1).cast("long") if window.function == "SESSION" else slide
+    aligned = time - F.pmod(time - offset, step)
+    last = F.when(time.between(WINDOWS_FROM_MS, WINDOWS_TO_MS), aligned)
     first = last + slide - size
     exists = (first >= WINDOWS_FROM_MS) & (last + size <= WINDOWS_TO_MS)
     if window.windows_per_row == 1:

@@ -72,8 +72,8 @@ GROUP BY ROLLUP(shop, customer)
 SELECT shop, paid, COUNT(*) AS n FROM orders GROUP BY GROUPING SETS ((shop, paid), (shop), ())
 ```
 
-Windows ([job-spec.md](job-spec.md#windows)) are `TUMBLE`, `HOP` and `SESSION`; a query has at most
-one:
+Windows ([job-spec.md](job-spec.md#windows)) are `TUMBLE`, `HOP`, `CUMULATE` and `SESSION`; a query
+has at most one:
 
 ```sql
 SELECT shop, window_start, window_end, SUM(amount) AS total

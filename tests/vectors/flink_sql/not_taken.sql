@@ -31,7 +31,7 @@ INSERT INTO sink SELECT name FROM product GROUP BY name;
 INSERT INTO sink SELECT name, COUNT(*) FROM nowhere GROUP BY name;
 INSERT INTO sink SELECT 'a', COUNT(*) FROM avro;
 INSERT INTO sink SELECT 'a', COUNT(*) FROM files;
-INSERT INTO sink SELECT name, COUNT(*) FROM TABLE(CUMULATE(TABLE product, DESCRIPTOR(at), INTERVAL '1' MINUTE, INTERVAL '1' HOUR)) GROUP BY name, window_start, window_end;
+INSERT INTO sink SELECT name, COUNT(*) FROM TABLE(CUMULATE(TABLE product, DESCRIPTOR(at), INTERVAL '7' MINUTE, INTERVAL '1' HOUR)) GROUP BY name, window_start, window_end;
 INSERT INTO sink SELECT name, COUNT(*) FROM TABLE(TUMBLE(TABLE product, DESCRIPTOR(at), INTERVAL '1' MINUTE)) GROUP BY name;
 INSERT INTO elsewhere SELECT name, COUNT(*) FROM product GROUP BY name;
 INSERT INTO plain SELECT name, COUNT(*) FROM product GROUP BY name;
