@@ -18,6 +18,12 @@ CLAUSES = [
     ("OVER, QUALIFY", "SELECT SUM(cnt) OVER () FROM t", "a stream of changes has no order of rows"),
     ("GROUP BY or DISTINCT in FROM", "SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM t)", ONE_SCAN),
     (
+        "UNION ALL in FROM",
+        "SELECT MAX(x) FROM (SELECT cnt AS x FROM t UNION ALL SELECT day FROM t)",
+        "a row of the source is one row of the query: name topics of one format in "
+        "`source.topics`, or write an aggregate with FILTER for each part",
+    ),
+    (
         "UNION, INTERSECT, EXCEPT",
         "SELECT MAX(cnt) FROM t UNION ALL SELECT 1",
         "a job is one SELECT: publish two streams to one topic, or use two jobs",
