@@ -23,7 +23,7 @@ OperationKind = Literal["audit", "rewind", "clone", "quarantine", "evolve", "off
 OperationState = Literal["WAITING", "RUNNING", "DONE", "FAILED"]
 
 
-class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+class Problem(msgspec.Struct, frozen=True):
     """A refused request; some codes have fields of their own."""
 
     type: str
@@ -33,7 +33,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str
     retryable: bool  # the same request may succeed later
     advice: str  # what a person does
-    errors: list[JsonObject] = []
+    errors: list[JsonObject] | msgspec.UnsetType = msgspec.UNSET
 
 
 class JobFailure(msgspec.Struct, frozen=True):

@@ -40,7 +40,8 @@ MEDIA_TYPE = "application/problem+json"
 class Problem(Exception):
     """An error response; `extensions` are additional members of its document.
 
-    `status` is for a code with several statuses.
+    `errors` are what is wrong by its path, or with its position. `status` is for a code with
+    several statuses.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Problem(Exception):
         detail: str,
         *,
         status: int | None = None,
-        errors: Sequence[Mapping[str, Any] | SpecNote] = (),
+        errors: Sequence[Mapping[str, Any] | SpecNote] | Mapping[str, str] = (),
         headers: Mapping[str, str] | None = None,
         **extensions: Any,
     ) -> None:
@@ -58,6 +59,8 @@ class Problem(Exception):
         self.kind = failure_kinds()[code]
         self.status = status or self.kind.status[0]
         self.detail = detail
+        if isinstance(errors, Mapping):
+            errors = [{"path": path, "message": message} for path, message in errors.items()]
         self.errors: list[JsonObject] = msgspec.to_builtins(errors)
         self.headers = dict(headers or {})
         self.extensions = extensions
@@ -72,7 +75,7 @@ class Problem(Exception):
                 detail=self.detail,
                 retryable=self.kind.retryable,
                 advice=self.kind.plain_advice,
-                errors=self.errors,
+                errors=self.errors or msgspec.UNSET,
             )
         )
         return document | self.extensions
@@ -88,7 +91,7 @@ class Problem(Exception):
 
 def make_parameter_problem(path: str, reason: str) -> Problem:
     """Return the problem of one parameter, such as query.as_of."""
-    return Problem("parameter-invalid", reason, errors=[{"path": path, "message": reason}])
+    return Problem("parameter-invalid", reason, errors={path: reason})
 
 
 def describe_spec_problem(problem: spec_file.Problem) -> SpecNote:

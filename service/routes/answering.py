@@ -80,7 +80,7 @@ async def parse_body(request: Request, form: type[Body], empty: bytes = b"{}") -
 
 def make_body_problem(path: str, reason: str) -> Problem:
     """Return the problem of one field of a body."""
-    return Problem("body-invalid", reason, errors=[{"path": path, "message": reason}])
+    return Problem("body-invalid", reason, errors={path: reason})
 
 
 _SHOWN = 80  # characters of an unknown name in the message
@@ -100,7 +100,7 @@ async def require_known(request: Request) -> None:  # async: avoids a thread for
     unknown = [name for name in request.query_params if name not in known]
     if unknown:
         detail = f"unknown parameter {unknown[0][:_SHOWN]!r}; known: {', '.join(known) or 'none'}"
-        errors = [{"path": f"query.{name[:_SHOWN]}", "message": "is unknown"} for name in unknown]
+        errors = {f"query.{name[:_SHOWN]}": "is unknown" for name in unknown}
         raise Problem("parameter-unknown", detail, errors=errors)
 
 

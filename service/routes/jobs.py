@@ -207,7 +207,7 @@ async def delete_job(
     runtime.jobs.find_record(name)
     if data is None:
         detail = "choose what to do with the job's table: ?data=keep or ?data=drop"
-        errors = [{"path": "query.data", "message": "is required: keep or drop"}]
+        errors = {"query.data": "is required: keep or drop"}
         raise Problem("parameter-invalid", detail, errors=errors)
     await run_in_threadpool(runtime.delete, name, drop_data=data == "drop", if_match=if_match)
     return Response(status_code=204)

@@ -196,7 +196,7 @@ def _make_clone_spec(runtime: Runtime, name: str, body: CloneBody) -> bytes:
         spec = runtime.jobs.check_spec(msgspec.json.encode(body.spec), body.name).spec
     wrong = clone_problems(spec, old)
     if wrong:
-        errors = [{"path": f"spec.{key}", "message": reason} for key, reason in wrong.items()]
+        errors = {f"spec.{key}": reason for key, reason in wrong.items()}
         detail = f"the clone cannot continue from the state of {name!r}"
         raise Problem("query-fixed", detail, errors=errors)
     runtime.jobs.require_free(body.name)
@@ -230,9 +230,8 @@ async def replay_message(
         spec = runtime.jobs.parse_spec(runtime.jobs.find_record(job))
         refused = await runtime.attempts.run(partial(_why_refused, spec, position[1], fixed))
         if refused is not None:
-            errors = [{"path": refused[1], "message": refused[0]}]
             detail = "the job cannot process this message"
-            raise Problem("message-refused", detail, errors=errors)
+            raise Problem("message-refused", detail, errors={refused[1]: refused[0]})
     sent = read_replay(live_table.paths.replayed, id)
     if sent is not None and sent.offset is not None and not body.again:
         detail = f"it was resent as offset {sent.offset} of {sent.topic}/{sent.partition}"

@@ -198,7 +198,7 @@ def _refuse_with_views(**parameters: object) -> None:
     """Raise a Problem if a parameter is given that applies to a listing of one view only."""
     if given := [name for name, value in parameters.items() if value]:
         reason = "excludes views; list each view by itself, at /v1/jobs/{job}/views/{view}/results"
-        errors = [{"path": f"query.{name}", "message": reason} for name in given]
+        errors = {f"query.{name}": reason for name in given}
         detail = f"{', '.join(given)} and views do not go together"
         raise Problem("parameter-invalid", detail, errors=errors)
 

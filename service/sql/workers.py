@@ -38,8 +38,7 @@ class StatementProblem(Problem):
     """A statement has no answer; `sqlstate` and `position` are for PostgreSQL's clients."""
 
     def __init__(self, detail: str, sqlstate: str, position: int | None = None) -> None:
-        errors = [{"path": "sql", "message": detail}]
-        super().__init__("sql-refused", detail, errors=errors)
+        super().__init__("sql-refused", detail, errors={"sql": detail})
         self.sqlstate = sqlstate
         self.position = position
 

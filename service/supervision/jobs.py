@@ -318,7 +318,7 @@ class JobCatalog:
                 "query-fixed",
                 f"the state of job {name!r} is of another query or other column types; use another "
                 "job name for the changed query, or add ?replace=true to save it for approval",
-                errors=[{"path": "query", "message": "differs from the query of the job's state"}],
+                errors={"query": "differs from the query of the job's state"},
             )
         known = load_spec(paths.spec)
         if drops_topics(known, checked.spec):
@@ -327,18 +327,15 @@ class JobCatalog:
                 "query-fixed",
                 f"job {name!r}: {reason}; use another job name, or add ?replace=true to save it "
                 "for approval, which can read the topics again",
-                errors=[{"path": reason.partition(" ")[0], "message": reason}],
+                errors={reason.partition(" ")[0]: reason},
             )
         started = known.view_specs
         for name, own in checked.spec.view_specs.items():
             buckets = started.get(name, own).state.buckets
             if buckets != own.state.buckets:
                 path = f"views.{name}.state.buckets" if name else "state.buckets"
-                raise Problem(
-                    "query-fixed",
-                    f"{path} of a started job cannot change; it is {buckets}",
-                    errors=[{"path": path, "message": f"must be {buckets}"}],
-                )
+                detail = f"{path} of a started job cannot change; it is {buckets}"
+                raise Problem("query-fixed", detail, errors={path: f"must be {buckets}"})
 
     def _write_spec(self, name: str, spec: JobSpec) -> None:
         replace_file(self.find_paths(name).run_spec, spec_text(spec).encode())
@@ -436,8 +433,7 @@ def _check_sink(spec: JobSpec, before: JobSpec, reasons: Sequence[str] = ()) -> 
         return
     reason = "; ".join(["a changelog cannot start over; use another topic", *reasons])
     path = f"views.{again[0]}.sink.topic" if again[0] else "sink.topic"
-    errors = [{"path": path, "message": reason}]
-    raise Problem("query-fixed", reason, errors=errors)
+    raise Problem("query-fixed", reason, errors={path: reason})
 
 
 def make_unfinished_problem(operation: OperationRecord) -> Problem:

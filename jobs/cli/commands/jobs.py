@@ -72,7 +72,8 @@ def _run_action(client: retally.Client, options: argparse.Namespace) -> None:
                     raise CommandFailed(f"{error}; see retally logs {name}") from None
         _print([job], options.json)
         if job.actual == "FAILED" and action in _GOALS:
-            raise CommandFailed(f"{name} failed: {job.reason}")
+            advice = f"\n{job.failure.advice}" if job.failure and job.failure.advice else ""
+            raise CommandFailed(f"{name} failed: {job.reason}{advice}")
 
 
 def _print_logs(client: retally.Client, options: argparse.Namespace) -> None:

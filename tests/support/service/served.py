@@ -16,6 +16,7 @@ from typing import IO, Any, Self
 import httpx
 import psutil
 
+from schemas.failures.catalogue import failure_kinds
 from tests.support.command.warm_command import WarmCommand, warm_commands
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -147,4 +148,7 @@ def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
     assert (response.status_code, document["code"]) == (status, code), document
     assert document["status"] == status
     assert document["type"] == f"urn:retally:problem:{code}"
+    kind = failure_kinds()[code]
+    assert (document["retryable"], document["advice"]) == (kind.retryable, kind.plain_advice)
+    assert status in kind.status and document.get("errors") != []
     return document
