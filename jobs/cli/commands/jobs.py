@@ -72,7 +72,7 @@ def _run_action(client: retally.Client, options: argparse.Namespace) -> None:
                     raise CommandFailed(f"{error}; see retally logs {name}") from None
         _print([job], options.json)
         if job.actual == "FAILED" and action in _GOALS:
-            advice = f"\n{job.failure.advice}" if job.failure and job.failure.advice else ""
+            advice = f". {job.failure.advice}" if job.failure and job.failure.advice else ""
             raise CommandFailed(f"{name} failed: {job.reason}{advice}")
 
 

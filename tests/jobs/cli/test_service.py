@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
+from jobs.cli.commands import jobs
 from jobs.cli.errors import CommandFailed
 from jobs.cli.service import Service
 from retally import Change, Client, Columns, Job, Operation, Progress
+from retally.documents import Document
 
 BEYOND_DOUBLES = 2**53 + 1
 SPEC = {
@@ -40,6 +43,11 @@ class FakeClient:
         yield Progress(3, None, 0)
         raise AssertionError("the command reads on after the newest epoch")
 
+    def start(self, name: str) -> Job:
+        failure = Document(code="died", retryable=True, advice="Give it more memory.")
+        states = {"desired": "RUNNING", "actual": "FAILED", "groups": None, "lag": None}
+        return Job({**self.job(name), **states, "reason": "killed", "failure": failure})
+
     def audit(self, name: str) -> Operation:
         return Operation(kind="audit", job=name, id="1")
 
@@ -61,3 +69,9 @@ def test_changes_are_typed_by_the_query_of_their_epoch() -> None:
 def test_a_failed_operation_fails_the_command_with_its_reason() -> None:
     with pytest.raises(CommandFailed, match=r"the audit of items failed: no \\u001b broker"):
         service().audit()
+
+
+def test_a_job_that_fails_at_its_start_fails_the_command_with_reason_and_advice() -> None:
+    options = argparse.Namespace(action="start", name="items", wait=None, json=True)
+    with pytest.raises(CommandFailed, match=r"^items failed: killed\. Give it more memory\.$"):
+        jobs._run_action(cast(Client, FakeClient()), options)
