@@ -49,7 +49,8 @@ LAYERS = [
         "jobs.core": """kernels values plan evaluate aggregates sql rows join fold formats time
             publish explain job suggestion generators homes""",
         "jobs.table": """parts json_columns files scan epoch_rows savepoints version row_shape
-            history results difference listing group_key multisets joined_rows group""",
+            history results difference listing group_key multisets joined_rows group
+            quarantine""",
         "jobs.topics": "consumer samples",
         "jobs.edge": "machine process rows kafka table state spark tasks publisher",
         "jobs": """setup running changing checking offline replay querying migrating cli

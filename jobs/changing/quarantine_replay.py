@@ -38,6 +38,7 @@ from schemas.directory.quarantine import (
     MessagePosition,
     QuarantineRow,
     Replay,
+    UnknownMessage,
     parse_message_id,
     read_replay,
     write_replay,
@@ -62,16 +63,14 @@ def replay(
     again: bool = False,
 ) -> Replay:
     """Send a message of the quarantine again, with the bytes of `fixed` if given."""
-    wanted = parse_message_id(identity)
-    found = None
-    if wanted is not None:
-        found = read_with_retries(paths, lambda table: _find_message(table, wanted))
-    if wanted is None or found is None:
+    try:
+        wanted = parse_message_id(identity)
+        table, row, own = read_with_retries(paths, lambda table: _find_message(table, wanted))
+    except UnknownMessage:
         raise CannotReplay(
             f"job {paths.name!r} has no message {identity!r} in quarantine; retally quarantine "
             f"{paths.name} lists the ids"
-        )
-    table, row, own = found
+        ) from None
     whole = load_spec(paths.at_view("").spec)
     expression = row.quarantine_code == RejectCode.EXPRESSION
     if own or (expression and (paths.view or whole.views)):
@@ -175,11 +174,8 @@ def _send(
 
 def _find_message(
     table: TableReader, wanted: MessagePosition
-) -> tuple[TableReader, QuarantineRow, bool] | None:
-    """Return the table and the row of a quarantined message, and whether only a view refused it.
-
-    Return None if the message is not there.
-    """
+) -> tuple[TableReader, QuarantineRow, bool]:
+    """Return the table and the row of a quarantined message, and whether only a view refused it."""
     epoch, topic, partition, offset = wanted
     mine = (
         (pc.field("epoch") == epoch)
@@ -192,7 +188,7 @@ def _find_message(
             rows = rows_in(table.root / file.path, filters=mine)
             for row in msgspec.convert(rows.to_pylist(), list[QuarantineRow]):
                 return table, row, bool(table.paths.view) and not file.is_shared
-    return None
+    raise UnknownMessage
 
 
 def _read_bytes(identity: str, row: QuarantineRow, original: Record | None) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -19,9 +20,8 @@ from jobs.edge.process.job_directory import JobDirectory, find_job, find_view
 from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.table.difference import compare_epochs
 from jobs.table.listing import select_items
-from jobs.table.parts import QUARANTINE
+from jobs.table.quarantine import list_messages
 from jobs.table.savepoints import delete_savepoint, savepoints
-from schemas.directory.quarantine import Quarantined, QuarantineRow, read_replay
 from schemas.spec.connections import Connections, load_connections
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow, Offsets
@@ -82,11 +82,10 @@ class Directory:
 
     def list_quarantine(self, *, whole: bool) -> list[JsonObject]:
         """Return the refused messages; with `whole` all the bytes that the job kept of them."""
-        rows = read_with_retries(self._job, lambda table: table.part(QUARANTINE))
-        found = (Quarantined.of(row) for row in msgspec.convert(rows, list[QuarantineRow]))
-        replayed = self._job.replayed
-        messages = (each.with_replay(read_replay(replayed, each.id)) for each in found)
-        return [msgspec.to_builtins(each) for each in messages]
+        found = read_with_retries(
+            self._job, lambda table: list_messages(table, None, sys.maxsize, bytes_max=None)
+        )
+        return [msgspec.to_builtins(each.with_replay(self._job.replayed)) for each in found]
 
     def send_again(self, message: str, fixed: bytes | None, *, again: bool) -> JsonObject:
         """Send a refused message to its topic again."""

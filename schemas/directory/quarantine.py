@@ -18,11 +18,18 @@ IDENTITY = re.compile(r"(\d{1,15})-([A-Za-z0-9._-]{1,249})-(\d{1,9})-(\d{1,18})"
 MessagePosition = tuple[int, str, int, int]  # epoch, topic, partition, offset
 
 
-def parse_message_id(identity: str) -> MessagePosition | None:
-    """Return the position of a message from its id; None if the text is not an id."""
+class UnknownMessage(LookupError):
+    """The quarantine has no such message."""
+
+    def __init__(self) -> None:
+        super().__init__("the quarantine has no such message; its listing has the ids")
+
+
+def parse_message_id(identity: str) -> MessagePosition:
+    """Return the position of a message from its id; raise UnknownMessage without one."""
     match = IDENTITY.fullmatch(identity)
     if match is None:
-        return None
+        raise UnknownMessage
     epoch, topic, partition, offset = match.groups()
     return int(epoch), topic, int(partition), int(offset)
 
@@ -98,8 +105,9 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
             replayed=None,
         )
 
-    def with_replay(self, sent: Replay | None) -> Quarantined:
+    def with_replay(self, replayed: Path) -> Quarantined:
         """Return the document with when it was resent, and as which offset."""
+        sent = read_replay(replayed, self.id)
         if sent is None:
             return self
         at = format_instant(sent.sent_at)

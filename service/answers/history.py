@@ -10,6 +10,7 @@ from jobs.table.files import NoTable
 from jobs.table.group import UnknownGroup
 from jobs.table.history import EpochUnknown, HistoryGone, find_complete_since
 from jobs.table.version import at_newest
+from schemas.directory.quarantine import UnknownMessage
 from schemas.types.json_types import JsonObject
 from service.live.recent_changes import END_OF_EPOCH
 from service.live.results_index import make_no_epoch_problem
@@ -24,6 +25,8 @@ def raise_problems() -> Iterator[None]:
         yield
     except NoTable:
         raise make_no_epoch_problem() from None
+    except UnknownMessage as error:
+        raise Problem("not-found", str(error)) from None
     except UnknownGroup as error:
         raise Problem("group-unknown", str(error)) from None
     except DifferenceTooLarge as error:

@@ -13,7 +13,9 @@ from fastapi.routing import APIRoute
 
 from jobs.table.group_key import parse_key_text
 from jobs.table.version import Key
+from schemas.directory.quarantine import MessagePosition, parse_message_id
 from schemas.table.epoch import EpochRow
+from service.answers.history import raise_problems
 from service.live.results_index import make_no_epoch_problem
 from service.live.table import LiveTable
 from service.problems import Problem
@@ -49,6 +51,12 @@ def parse_decoded_key(live_table: LiveTable, text: str) -> Key:
         return parse_key_text(text, live_table.shape.group)
     except ValueError as error:
         raise Problem("key-invalid", str(error)) from None
+
+
+def parse_message(identity: str) -> MessagePosition:
+    """Return the position of a message from its id; raise a Problem if it is none."""
+    with raise_problems():
+        return parse_message_id(identity)
 
 
 def make_epoch_tag(epoch: int, table_tag: str) -> str:

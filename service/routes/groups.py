@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from jobs.table.group import GroupReader
+from jobs.table.quarantine import list_messages, read_message
 from jobs.table.version import TableVersion
 from schemas.directory.quarantine import Quarantined
 from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX
@@ -15,11 +16,10 @@ from schemas.table.explanation import Explained
 from service.access.requirements import VIEWER
 from service.answers.difference import read_difference_page
 from service.documents import Difference, History, Quarantine
-from service.routes.answering import answer, make_epoch_headers, parse_key
+from service.routes.answering import answer, make_epoch_headers, parse_key, parse_message
 from service.routes.examples import describe_responses
 from service.routes.views import open_view
 from service.runtime import runtime_of
-from service.table.quarantine import add_replay, list_messages, parse_message_id, read_message
 
 router = APIRouter(prefix="/v1/jobs/{name}", dependencies=[VIEWER])
 
@@ -107,12 +107,12 @@ async def list_quarantine(
     """Return the quarantined messages, oldest first, with reason and first bytes."""
     runtime = runtime_of(request)
     live_table = await open_view(request, name)
-    after = parse_message_id(cursor) if cursor else None
+    after = parse_message(cursor) if cursor else None
     found = await runtime.read_table(
         live_table, lambda table: list_messages(table, after, limit + 1)
     )
     more = found[limit - 1].id if len(found) > limit else None
-    shown = [add_replay(live_table.paths, each) for each in found[:limit]]
+    shown = [each.with_replay(live_table.paths.replayed) for each in found[:limit]]
     return answer(Quarantine(shown, more))
 
 
@@ -125,6 +125,6 @@ async def get_quarantine(request: Request, name: str, id: str) -> Response:
     """Return one quarantined message with all of its stored bytes."""
     runtime = runtime_of(request)
     live_table = await open_view(request, name)
-    position = parse_message_id(id)
+    position = parse_message(id)
     found = await runtime.read_table(live_table, lambda table: read_message(table, position))
-    return answer(add_replay(live_table.paths, found))
+    return answer(found.with_replay(live_table.paths.replayed))

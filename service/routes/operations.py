@@ -18,6 +18,7 @@ from fastapi.responses import Response
 from jobs.core.job.cloning import clone_problems, clone_spec
 from jobs.core.job.refused_message import job_decoders, why_refused
 from jobs.table import savepoints
+from jobs.table.quarantine import read_message
 from schemas.directory.quarantine import read_replay
 from schemas.limits import JOB_NAME_CHARACTERS_MAX, REQUEST_KEY_CHARACTERS_MAX, RESENT_AT_ONCE_MAX
 from schemas.spec.file import load_spec, spec_text
@@ -26,14 +27,19 @@ from schemas.types.json_types import JsonObject
 from service.access.requirements import ADMIN, OPERATOR, VIEWER
 from service.documents import Operation, OperationKind, Operations
 from service.problems import Problem, make_parameter_problem
-from service.routes.answering import answer, make_body_problem, parse_body, require_newest
+from service.routes.answering import (
+    answer,
+    make_body_problem,
+    parse_body,
+    parse_message,
+    require_newest,
+)
 from service.routes.examples import describe_body, describe_responses
 from service.routes.views import open_view, require_whole_job
 from service.runtime import Runtime, runtime_of
 from service.supervision import operations
 from service.supervision.jobs import JOB_NAME
 from service.supervision.register import OperationRecord
-from service.table.quarantine import parse_message_id, read_message
 
 router = APIRouter(prefix="/v1", tags=["operations"])
 
@@ -219,12 +225,12 @@ async def replay_message(
     """
     runtime = runtime_of(request)
     live_table = await open_view(request, name)
-    position = parse_message_id(id)
+    position = parse_message(id)
     job, of_view = _split_view(name)
     if (known := find_repeated(runtime, job, "quarantine", idempotency_key)) is not None:
         return answer_accepted(known)
     body = await parse_body(request, ReplayBody)
-    fixed = _parse_message(body)
+    fixed = _read_fixed(body)
     await runtime.read_table(live_table, lambda table: read_message(table, position))  # or 404
     if fixed is not None:
         spec = runtime.jobs.parse_spec(runtime.jobs.find_record(job))
@@ -266,7 +272,7 @@ async def replay_messages(
     if not 0 < len(body.ids) <= RESENT_AT_ONCE_MAX:
         raise make_body_problem("body.ids", f"must have 1 to {RESENT_AT_ONCE_MAX:,} ids")
     for each in body.ids:
-        parse_message_id(each)  # or 404
+        parse_message(each)  # or 404
     ids = list(dict.fromkeys(body.ids))
     one: JsonObject = {"id": ids[0], "fixed": False}
     arguments = (one if len(ids) == 1 else {"ids": ids}) | {"again": body.again} | of_view
@@ -278,7 +284,7 @@ def _why_refused(spec: JobSpec, topic: str, message: bytes) -> tuple[str, str] |
     return why_refused(job_decoders(spec, topic), message)
 
 
-def _parse_message(body: ReplayBody) -> bytes | None:
+def _read_fixed(body: ReplayBody) -> bytes | None:
     if body.message is not None and body.message_base64 is not None:
         raise make_body_problem("body.message_base64", "excludes message; send one of them")
     if body.message_base64 is None:

@@ -17,6 +17,12 @@ from fastapi.responses import Response
 from jobs.core.formats.registry import MessageDecoder
 from jobs.core.job.refused_message import groups_of, job_decoders, why_refused
 from jobs.core.plan.tree import Plan
+from jobs.table.quarantine import (
+    count_reasons,
+    list_messages,
+    read_message,
+    summarize_reason,
+)
 from jobs.table.version import TableVersion, at_newest
 from schemas.directory.quarantine import Quarantined, QuarantineRow, Resent, read_binary
 from schemas.limits import CONSOLE_AFFECTED_GROUPS, CONSOLE_QUARANTINE_ROWS, CONSOLE_RAW_BYTES
@@ -31,16 +37,9 @@ from service.console.visitor import require_visitor
 from service.documents import Operation
 from service.live.table import LiveTable
 from service.problems import Problem
+from service.routes.answering import parse_message
 from service.runtime import Runtime, runtime_of
 from service.supervision import operations
-from service.table.quarantine import (
-    add_replay,
-    count_reasons,
-    list_messages,
-    parse_message_id,
-    read_message,
-    summarize_reason,
-)
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -67,7 +66,7 @@ async def quarantine_page(
         return await render_page(
             request, visitor, "results/results_none.html", job=job, tab="quarantine"
         )
-    position = parse_message_id(before) if before else None
+    position = parse_message(before) if before else None
 
     def read(table: TableVersion) -> tuple[Counter[str], list[Quarantined]]:
         text = find.strip().lower()
@@ -80,7 +79,7 @@ async def quarantine_page(
     reasons, found = await runtime.read_table(live_table, read)
     shown = found[:CONSOLE_QUARANTINE_ROWS]
     more = shown[-1].id if len(found) > len(shown) else None
-    messages = [_Row.of(add_replay(live_table.paths, each)) for each in shown]
+    messages = [_Row.of(each.with_replay(live_table.paths.replayed)) for each in shown]
     return await render_page(
         request,
         visitor,
@@ -125,7 +124,7 @@ async def check_messages(request: Request, name: str) -> Response:
         names = msgspec.json.decode(await request.body(), type=list[str])
     except msgspec.MsgspecError:
         raise Problem("body-invalid", "a list of message ids is expected") from None
-    wanted = [parse_message_id(each) for each in names[:CONSOLE_QUARANTINE_ROWS]]
+    wanted = [parse_message(each) for each in names[:CONSOLE_QUARANTINE_ROWS]]
 
     def read(table: TableVersion) -> list[Quarantined]:
         return [read_message(table, each) for each in wanted]
@@ -173,7 +172,7 @@ async def message_page(request: Request, name: str, id: str) -> Response:
     visitor = require_visitor(request)
     runtime = runtime_of(request)
     live_table, job = await find_followed_job(request, name)
-    position = parse_message_id(id)
+    position = parse_message(id)
     found = await runtime.read_table(live_table, lambda table: read_message(table, position))
     shown = await run_in_threadpool(_describe, runtime, live_table, found)
     groups = None
@@ -207,7 +206,7 @@ class _Shown(NamedTuple):
 
 
 def _describe(runtime: Runtime, live_table: LiveTable, stored: Quarantined) -> _Shown:
-    found = add_replay(live_table.paths, stored)
+    found = stored.with_replay(live_table.paths.replayed)
     text, binary = found.text, read_binary(found)
     resends = _find_resends(runtime, live_table.paths.name, found.id)
     sending = any(each.state in ("WAITING", "RUNNING") for each in resends)

@@ -18,12 +18,14 @@ import pyarrow as pa
 from jobs.table.files import LiveFile
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
-from schemas.directory import quarantine
-from schemas.directory.quarantine import MessagePosition, Quarantined, QuarantineRow, read_replay
+from schemas.directory.quarantine import (
+    MessagePosition,
+    Quarantined,
+    QuarantineRow,
+    UnknownMessage,
+)
 from schemas.limits import QUARANTINE_PREVIEW_BYTES, QUARANTINE_RAW_ROWS, QUARANTINE_SCAN_ROWS
 from schemas.types.arrow_values import to_list
-from service.paths import JobPaths
-from service.problems import Problem
 
 _POSITION = ("epoch", "topic", "partition", "offset")
 _DESCRIBED = (*_POSITION, "reason", "path")
@@ -31,19 +33,6 @@ _ALL = (*_DESCRIBED, "time", "raw", "raw_bytes", "quarantine_source")
 _ELLIPSIS = "\u2026"
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w.])")
-
-
-def parse_message_id(identity: str) -> MessagePosition:
-    """Return epoch, topic, partition and offset of a message's id; raise a Problem without one."""
-    position = quarantine.parse_message_id(identity)
-    if position is None:
-        raise _make_unknown_problem()
-    return position
-
-
-def add_replay(paths: JobPaths, message: Quarantined) -> Quarantined:
-    """Return the message with its replay: when it was resent, and as which offset."""
-    return message.with_replay(read_replay(paths.replayed, message.id))
 
 
 def list_messages(
@@ -54,6 +43,7 @@ def list_messages(
     *,
     newest_first: bool = False,
     by_bytes: bool = False,
+    bytes_max: int | None = QUARANTINE_PREVIEW_BYTES,
 ) -> list[Quarantined]:
     """Return matching messages after a position, in the order, each with its first bytes.
 
@@ -81,7 +71,7 @@ def list_messages(
                     found.append(_Found(row.position, file))
             found.sort(key=lambda each: each.position, reverse=newest_first)
             del found[limit:]
-    return _read_documents(table, found, QUARANTINE_PREVIEW_BYTES)
+    return _read_documents(table, found, bytes_max)
 
 
 def summarize_reason(reason: str) -> str:
@@ -102,14 +92,14 @@ def count_reasons(table: TableVersion) -> Counter[str]:
 
 
 def read_message(table: TableVersion, position: MessagePosition) -> Quarantined:
-    """Return one message with all of its stored bytes; raise a Problem if there is none."""
+    """Return one message with all of its stored bytes; raise UnknownMessage if there is none."""
     for file in table.of_part(QUARANTINE, position[0] - 1):
         if file.epoch_min > position[0]:
             continue
         for rows in _scan(table, file, _POSITION):
             if any(row.position == position for row in rows):
                 return _read_documents(table, [_Found(position, file)], None)[0]
-    raise _make_unknown_problem()
+    raise UnknownMessage
 
 
 class _Found(NamedTuple):
@@ -152,7 +142,3 @@ def _read_documents(
 
 def _parse_rows(table: pa.Table) -> list[QuarantineRow]:
     return msgspec.convert(table.to_pylist(), list[QuarantineRow])
-
-
-def _make_unknown_problem() -> Problem:
-    return Problem("not-found", "the quarantine has no such message; its listing has the ids")

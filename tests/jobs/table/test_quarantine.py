@@ -14,12 +14,11 @@ from jobs.edge.table.epoch_files import Reject
 from jobs.edge.table.file_writer import file_name, write_file
 from jobs.table.files import LiveFile
 from jobs.table.parts import QUARANTINE
+from jobs.table.quarantine import count_reasons, list_messages, read_message
 from jobs.table.version import TableVersion
-from schemas.directory.quarantine import Quarantined, QuarantineRow
+from schemas.directory.quarantine import Quarantined, QuarantineRow, UnknownMessage
 from schemas.table.object_path import TablePath
 from schemas.types.sql_types import INT, STRING
-from service.problems import Problem
-from service.table.quarantine import count_reasons, list_messages, read_message
 from tests.support.service.tables import QUERY
 from tests.support.tables.written_table import WrittenTable
 
@@ -28,8 +27,8 @@ RAW_ROWS = 2
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WrittenTable:
-    monkeypatch.setattr("service.table.quarantine.QUARANTINE_RAW_ROWS", RAW_ROWS)
-    monkeypatch.setattr("service.table.quarantine.QUARANTINE_SCAN_ROWS", 3)
+    monkeypatch.setattr("jobs.table.quarantine.QUARANTINE_RAW_ROWS", RAW_ROWS)
+    monkeypatch.setattr("jobs.table.quarantine.QUARANTINE_SCAN_ROWS", 3)
     return WrittenTable(tmp_path, QUERY, {"name": STRING, "v": INT})
 
 
@@ -116,7 +115,7 @@ def test_one_message_has_all_its_bytes(table: TableVersion) -> None:
     found = read_message(table, (5, "t", 0, 52))
     assert (found.id, found.raw) == ("5-t-0-52", "message 5 2")
     for missing in ((5, "t", 0, 54), (3, "t", 0, 40), (6, "t", 0, 52)):
-        with pytest.raises(Problem, match="no such message"):
+        with pytest.raises(UnknownMessage, match="no such message"):
             read_message(table, missing)
 
 
@@ -161,7 +160,7 @@ def test_a_view_lists_no_message_that_only_the_query_of_the_job_refused(
     assert listed == EVERY[:7]  # without the last of the shared file
     assert ids(list_messages(table, None, 100, newest_first=True)) == listed[::-1]
     assert count_reasons(table).total() == 7
-    with pytest.raises(Problem, match="no such message"):
+    with pytest.raises(UnknownMessage, match="no such message"):
         read_message(table, (2, "t", 0, 23))
     assert table.read(shared, ["offset", "topic"]).to_pydict() == {
         "offset": [20, 21, 22],
