@@ -101,7 +101,7 @@ class RunningView(KeptState):
                 own.time.due_work,
                 fresh=own.fresh,
                 closing=closing,
-                opens=bool(plan.empty_keys),
+                opens=bool(plan.empty_keys) and not own.groups,
             ),
             closing,
         )

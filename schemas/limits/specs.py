@@ -19,7 +19,7 @@ COLUMNS_MAX = 1_000
 # six columns.
 GROUPING_SETS_MAX = 64
 
-# Windows of HOP that contain one row. Each adds a row to the epoch, so max_rows is multiplied by
+# Windows of HOP or CUMULATE of one row. Each adds a row to the epoch, so max_rows is multiplied by
 # this at most. 288 is a day that slides by five minutes.
 WINDOWS_OF_A_ROW_MAX = 288
 

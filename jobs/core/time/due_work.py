@@ -47,11 +47,13 @@ class DueWork:
         closing: Closing | None = None,
         opens: bool = False,
     ) -> None:
-        """Continue from the `snapshot` of the newest epoch row; a `fresh` job has no state yet."""
+        """Continue from the `snapshot` of the newest epoch row; a `fresh` job has no state yet.
+
+        `opens`: a group that has a row without input is not in the state."""
         known = snapshot or DueWorkSnapshot()
         self.withholds = minibatch.clock == "event"
         self.closing = closing
-        self._opens = opens and fresh
+        self._opens = opens
         self.watermark: int | None = None  # of the newest epoch row
         self._emitted_to = known.passed  # the watermark up to which windows are emitted
         closes = closing is not None

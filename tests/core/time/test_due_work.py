@@ -44,7 +44,6 @@ def test_a_job_opens_groups_once_before_anything_else() -> None:
     assert due == Work(5, release=False, opens=True)
     due_work.complete(due, [{}])
     assert due_work.due(10**15) is None
-    assert DueWork(EVENT, 0, due_work.snapshot(), fresh=False, opens=True).due(6) is None
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -15,7 +15,13 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from jobs.changing.evolve import CannotEvolve, activate_replay, compare, evolve
+from jobs.changing.evolve import (
+    CannotEvolve,
+    activate_replay,
+    compare,
+    evolve,
+    prepare_replay,
+)
 from jobs.edge.process import failpoints
 from jobs.edge.process.failpoints import FailpointError
 from jobs.edge.table.reading import TableReader
@@ -192,6 +198,37 @@ def test_a_job_with_one_query_gets_views_and_is_one_query_again(by_hand: ByHand)
     assert evolving.job.pipeline.newest.views == ("", "lows")
     evolving.feed()
     evolving.must_be_exact()
+
+
+@pytest.mark.parametrize("reads", quick([True, False], [False]))
+def test_a_row_without_input_comes_with_the_topic_read_again_or_the_next_start(
+    reads: bool, by_hand: ByHand
+) -> None:
+    job = by_hand.job({"columns": {"k": "STRING", "v": "INT"}, "query": WHOLE})
+    if reads:
+        job.epoch_of([(0, insert(row("a", 3))), (0, delete(row("a", 3)))])
+    else:
+        job.time_epoch()
+    assert job.results() == {}
+    old, spec = job.spec, load_spec(job.spec.document() | {"empty": "row"})
+    with pytest.raises(CannotEvolve, match="`empty` changed"):
+        evolve(job.place, spec)
+    if reads:
+        job.replay(spec)
+    else:  # the shadow job has run no epoch
+        prepare_replay(job.place, spec)
+        activate_replay(job.place, spec)
+        job.go_on(spec)
+        assert job.results() == {}
+        job.time_epoch()
+    assert job.results() == {(): (0, None)}
+    job.epoch_of([(0, insert(row("a", 5)))])
+    assert job.lines()[-3:] == ["+I 0 NULL", "-U 0 NULL", "+U 1 5"]
+    job.epoch_of([(0, delete(row("a", 5)))])
+    job.restart()
+    assert not job.pipeline.pass_time()
+    job.replay(old)
+    assert job.lines()[-1] == "-D 0 NULL"
 
 
 @pytest.mark.parametrize("point", quick(["before_commit", "after_commit"], ["after_commit"]))
