@@ -41,7 +41,10 @@ from schemas.types.sql_types import Kind, SqlType, integer_range
 
 _INSTANTS = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
 _ENCODINGS = {"number": codes.AS_NUMBER, "base64": codes.AS_BASE64, "auto": codes.AS_EITHER}
-_UNITS = {"ms": 1_000, "us": 1, "ns": -1_000}  # microseconds; below 0: so many are one
+# Microseconds, and nanoseconds for times with more digits; below 0 so many are one.
+_UNITS = {"ms": 1_000, "us": 1, "ns": -1_000}
+_NANO_UNITS = {"ms": 1_000_000, "us": 1_000, "ns": 1}
+_NANOSECONDS = (-(2**63) + 1, 2**63 - 1)
 _IMAGES_AT_FIRST = 2_048
 # Powers of ten of numbers that neither overflow nor become zero.
 _FLOAT_POWERS, _DOUBLE_POWERS = (-38, 37), (-308, 307)
@@ -76,6 +79,7 @@ class MessageScanner:
         self._types = [columns[index].type for index in used]
         self._source = _source(columns, used, rules)
         self._kinds = self._source.columns["kind"][self._source.used].tolist()
+        self._encodings = self._source.columns["encoding"][self._source.used].tolist()
         self._known: list[tuple[bytes, bytes, bool]] = []
         self._labels: list[tuple[bytes, tuple[Labels | None, ...]]] = [(b"", ())]
         self._message = np.zeros(MESSAGE_SIZE, np.int64)
@@ -247,6 +251,7 @@ class MessageScanner:
                     numbers=numbers[:0],
                     is_latin1=kind == codes.BINARY and self._rules.binary_is_latin1,
                     is_number=sql_type.kind is Kind.FLOAT and self._rules.format != codes.CANAL,
+                    may_be_base64=kind == codes.WIDE and self._encodings[index] != codes.AS_NUMBER,
                 )
             columns.append(column)
         return Scanned(
@@ -313,7 +318,7 @@ def _bounds(sql_type: SqlType) -> tuple[int, int]:
     if sql_type.kind is Kind.DATE:
         return DAYS
     if sql_type.kind in _INSTANTS:
-        return MICROSECONDS
+        return _NANOSECONDS if sql_type.textual_time else MICROSECONDS
     if sql_type.floating:
         return _FLOAT_POWERS if sql_type.kind is Kind.FLOAT else _DOUBLE_POWERS
     digits = min(sql_type.precision or 0, fields.DIGITS_MAX)
@@ -329,10 +334,11 @@ def _source(columns: tuple[Column, ...], used: tuple[int, ...], rules: ScanRules
         _declare(own, column.type, rules)
         if rules.format == codes.DEBEZIUM:
             _declare_debezium(own, column.type, rules.encodings[index])
-        wide = own["kind"] == codes.DECIMAL and own["encoding"] == codes.AS_NUMBER
-        if wide and (column.type.precision or 0) > fields.DIGITS_MAX:
-            own["kind"] = codes.WIDE
-            own["high"] = (column.type.precision or 0) - (column.type.scale or 0)
+        digits = column.type.precision or 0
+        if own["kind"] == codes.DECIMAL and digits > fields.DIGITS_MAX:
+            own["kind"], own["unit"] = codes.WIDE, digits - (column.type.scale or 0)
+            own["low"] = octets = (10**digits - 1).bit_length() // 8
+            own["high"] = 10**digits >> 8 * (octets + 1 - 8)
     is_text = declared["kind"][list(used)] >= codes.TEXT
     read = dict(zip(rules.names, ("by_database", "by_table"), strict=True))
     of_source = np.zeros(1, kernel.RULES)
@@ -366,8 +372,9 @@ def _declare(declared: Array, sql_type: SqlType, rules: ScanRules) -> None:
         declared["encoding"] = codes.AS_LATIN1 if rules.binary_is_latin1 else codes.AS_BASE64
     elif sql_type.kind is Kind.DECIMAL:
         declared["scale"] = sql_type.scale or 0
-    elif sql_type.kind is Kind.TIMESTAMP_LTZ:
-        declared["scale"] = 1
+    elif sql_type.kind in _INSTANTS:
+        declared["scale"] = sql_type.kind is Kind.TIMESTAMP_LTZ
+        declared["encoding"] = 9 if sql_type.textual_time else 6
 
 
 def _declare_debezium(declared: Array, sql_type: SqlType, encoding: Encoding) -> None:
@@ -378,7 +385,8 @@ def _declare_debezium(declared: Array, sql_type: SqlType, encoding: Encoding) ->
     elif sql_type.kind is Kind.DATE:
         declared["unit"] = 1
     elif sql_type.kind in _INSTANTS:
-        declared["unit"] = _UNITS.get(encoding.form, 0)
+        units = _NANO_UNITS if sql_type.textual_time else _UNITS
+        declared["unit"] = units.get(encoding.form, 0)
         as_text = sql_type.kind is Kind.TIMESTAMP_LTZ or encoding.form == "iso"
         declared["separator"], declared["scale"] = ord("T") if as_text else 0, 1
 

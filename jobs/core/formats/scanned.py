@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -44,9 +45,7 @@ def is_scannable(sql_type: SqlType, format: int | None) -> bool:
     """Return whether the scanner reads columns of this type in this format."""
     if format == codes.DEBEZIUM and sql_type.kind is Kind.TIME:  # a number, which is not the text
         return False
-    # Of times that are text, a TIME is text in its messages too; a TIMESTAMP(9) is made longer.
-    textual = sql_type.textual_time and sql_type.kind is not Kind.TIME
-    return sql_type.integer or (sql_type.kind in KINDS and not textual)
+    return sql_type.integer or sql_type.kind in KINDS
 
 
 class ScannedColumn(NamedTuple):
@@ -57,9 +56,11 @@ class ScannedColumn(NamedTuple):
     numbers: Array  # int64; empty for texts
     ends: Array  # int32, one more than images; empty for numbers
     text: bytes
-    # Of a BINARY, whether each character is a byte; of a FLOAT, whether it is a number of JSON.
+    # Of a BINARY, whether each character is a byte; of a FLOAT, whether it is a number of JSON;
+    # of a DECIMAL, whether some texts are the bytes of its digits in base64.
     is_latin1: bool = False
     is_number: bool = False
+    may_be_base64: bool = False
 
     def values(self) -> list[Value]:
         """Return the values as `decode` does."""
@@ -70,6 +71,9 @@ class ScannedColumn(NamedTuple):
             return [convert(text.decode()) if valid else None for text, valid in texts]
         if self.type.kind is Kind.BOOLEAN:
             found = (self.numbers != 0).tolist()
+        elif self.type.textual_time:
+            moments = np.datetime_as_string(self.numbers.view("datetime64[ns]"), unit="ns")
+            found = [text.replace("T", " ") for text in moments.tolist()]
         else:
             found = self.numbers.tolist()
         pairs = zip(found, self.valid.tolist(), strict=True)
@@ -84,7 +88,16 @@ class ScannedColumn(NamedTuple):
         if self.is_latin1:
             return lambda text: text.encode("latin-1")
         convert = converter(self.type)
+        if self.may_be_base64:
+            return lambda text: _read_decimal(text, convert)
         return (lambda text: convert(JsonNumber(text))) if self.is_number else convert
+
+
+def _read_decimal(text: str, convert: Callable[[str], Value]) -> Value:
+    """Return a DECIMAL of base64 or of a number; the scan took none that could be both."""
+    if len(text) % 4 or "." in text or "-" in text:
+        return convert(text)
+    return int.from_bytes(binascii.a2b_base64(text), "big", signed=True)
 
 
 @dataclass(frozen=True, slots=True)

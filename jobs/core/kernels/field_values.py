@@ -22,6 +22,7 @@ from jobs.core.kernels.checked_texts import (
 )
 from jobs.core.kernels.codes import (
     AS_BASE64,
+    AS_EITHER,
     AS_LATIN1,
     AS_NUMBER,
     BINARY,
@@ -56,11 +57,15 @@ COLUMN = np.dtype(  # a declared column; numba passes one array faster than a tu
         ("name_size", "i8"),
         ("kind", "i8"),
         ("low", "i8"),  # the smallest and the largest number; of a FLOATING the powers of ten
-        ("high", "i8"),  # and of a WIDE the digits before the point
+        ("high", "i8"),  # and of a WIDE the octets that always fit, and what bounds one more
         ("scale", "i8"),  # digits after the point; of a TIMESTAMP whether it ends with Z
         ("separator", "i8"),  # of a TIMESTAMP, between day and time; 0 if it is no text
-        ("unit", "i8"),  # of a DATE or TIMESTAMP as a number, in days or us; -1000 for ns
-        ("encoding", "i8"),  # of a DECIMAL as text, of a BINARY; of a FLOATING its token, or 0
+        # Of a DATE or TIMESTAMP as a number, in days or fractions of a second; below 0 so many are
+        # one; of a WIDE the digits before the point.
+        ("unit", "i8"),
+        # Of a DECIMAL as text, of a BINARY; of a FLOATING its token, or 0; of a TIMESTAMP how many
+        # digits the fraction of a second has.
+        ("encoding", "i8"),
         ("guarded", "i8"),  # of a TEXT or a BINARY, whether Debezium may have left it out
     ]
 )
@@ -70,6 +75,7 @@ _POWERS = np.array([10**digits for digits in range(19)], dtype=np.int64)
 DIGITS_MAX = 18  # that always fit 64 bits
 LABEL_MAX = 10**DIGITS_MAX - 1
 _TENTH = (2**63 - 1) // 10
+_NANO_DAYS = 106_751  # from 1970 on, in which nanoseconds fit 64 bits
 _LOWER_CASE = U(0x20202020)
 
 
@@ -146,27 +152,27 @@ def _time_of_day(buffer: Array, at: int) -> int:
 
 
 @inlined
-def _moment(buffer: Array, at: int, size: int, separator: int, zone: int) -> int:
-    """Return a day and a time as microseconds since 1970, or NO_TIME."""
+def _moment(buffer: Array, at: int, size: int, separator: int, zone: int, digits: int) -> int:
+    """Return a day and a time as fractions of seconds since 1970, or NO_TIME."""
     if zone:
         size -= 1
         if size < 19 or byte_at(buffer, at + size) != 90:
             return NO_TIME
-    if size < 19 or size > 26 or byte_at(buffer, at + 10) != separator:
+    if size < 19 or size > 20 + digits or byte_at(buffer, at + 10) != separator:
         return NO_TIME
     day = _day(buffer, at)
     seconds = _time_of_day(buffer, at + 11)
-    if day == NO_TIME or seconds < 0:
+    if day == NO_TIME or seconds < 0 or (digits == 9 and not -_NANO_DAYS <= day < _NANO_DAYS):
         return NO_TIME
-    micros = 0
+    fraction = 0
     if size > 19:
         if size == 20 or byte_at(buffer, at + 19) != 46:
             return NO_TIME
-        micros = parse_digits(buffer, at + 20, size - 20)
-        if micros < 0:
+        fraction = parse_digits(buffer, at + 20, size - 20)
+        if fraction < 0:
             return NO_TIME
-        micros *= _POWERS[26 - size]
-    return (day * 86_400 + seconds) * 1_000_000 + micros
+        fraction *= _POWERS[20 + digits - size]
+    return int((day * 86_400 + seconds) * _POWERS[digits] + fraction)
 
 
 @inlined
@@ -205,9 +211,8 @@ def _number(buffer: Array, columns: Array, column: int, at: int, size: int) -> i
 
 
 @inlined
-def _is_whole(buffer: Array, columns: Array, tokens: Array, column: int, index: int) -> bool:
-    """Set the value of an integer; return False if it is none, or beyond its type."""
-    at, size = tokens[index]["at"], tokens[index]["size"]
+def _whole(buffer: Array, at: int, size: int) -> tuple[bool, int]:
+    """Return an integer of 64 bits; False if it is none."""
     negative = size > 0 and byte_at(buffer, at) == 45
     if negative:
         at += 1
@@ -215,39 +220,43 @@ def _is_whole(buffer: Array, columns: Array, tokens: Array, column: int, index: 
     first = min(size, DIGITS_MAX)
     number = parse_digits(buffer, at, first)
     if number < 0 or size > DIGITS_MAX + 1:
-        return False
+        return False, 0
     if negative:
         number = -number
     if size > first:
         last = parse_digits(buffer, at + first, 1)
         if last < 0 or not -_TENTH <= number <= _TENTH:
-            return False
+            return False, 0
         if (number == _TENTH and last > 7) or (number == -_TENTH and last > 8):
-            return False
+            return False, 0
         number = 10 * number + (-last if negative else last)
+    return True, number
+
+
+@inlined
+def _is_whole(buffer: Array, columns: Array, tokens: Array, column: int, index: int) -> bool:
+    """Set the value of an integer; return False if it is none, or beyond its type."""
+    found, number = _whole(buffer, tokens[index]["at"], tokens[index]["size"])
     tokens[index]["value"] = number
-    return bool(columns[column]["low"] <= number <= columns[column]["high"])
+    return bool(found and columns[column]["low"] <= number <= columns[column]["high"])
 
 
 @inlined
 def _since_1970(buffer: Array, at: int, size: int, columns: Array, column: int) -> int:
-    """Return a number of Debezium as days or microseconds since 1970, or NO_TIME."""
-    unit = columns[column]["unit"]
-    negative = size > 0 and byte_at(buffer, at) == 45
-    number = parse_digits(buffer, at + 1, size - 1) if negative else parse_digits(buffer, at, size)
-    if unit == 0 or number < 0:
+    """Return a number of Debezium as days or fractions of seconds since 1970, or NO_TIME."""
+    unit, low, high = columns[column]["unit"], columns[column]["low"], columns[column]["high"]
+    found, number = _whole(buffer, at, size)
+    if unit == 0 or not found:
         return NO_TIME
     if unit < 0:
         if number % -unit != 0:
             return NO_TIME
         number //= -unit
-    elif number > columns[column]["high"] // unit:
+    elif not -(high // unit) <= number <= high // unit:
         return NO_TIME
     else:
         number *= unit
-    if negative:
-        number = -number
-    return number if columns[column]["low"] <= number <= columns[column]["high"] else NO_TIME
+    return number if low <= number <= high else NO_TIME
 
 
 @inlined
@@ -288,6 +297,28 @@ def _base64_number(buffer: Array, at: int, size: int) -> int:
             six -= 64
         number = (number << bits) | six
     return number
+
+
+@inlined
+def _fits_octets(buffer: Array, at: int, size: int, safe: int, limit: int) -> bool:
+    """Return whether a text is base64 of a number that fits a DECIMAL.
+
+    So many octets always do, and one more if the number of the first eight is below the limit."""
+    if size == 0 or not is_base64(buffer, at, size):
+        return False
+    octets = size // 4 * 3
+    if byte_at(buffer, at + size - 1) == 61:
+        octets -= 2 if byte_at(buffer, at + size - 2) == 61 else 1
+    if octets != safe + 1:
+        return octets <= safe
+    first = 0
+    for index in range(at, at + 10):
+        six = _sextet(byte_at(buffer, index))
+        if index == at and six >= 32:  # the sign
+            six -= 64
+        first = (first << 6) | six
+    first = (first << 4) | (_sextet(byte_at(buffer, at + 10)) >> 2)
+    return -limit < first < limit
 
 
 @inlined
@@ -346,7 +377,12 @@ def _is_usual_text(
         return False
     low, high = columns[column]["low"], columns[column]["high"]
     if kind == WIDE:
-        return is_decimal(buffer, at, size, high, columns[column]["scale"])
+        form = 0
+        if encoding != AS_NUMBER:  # whoever converts it sees no token, only its text
+            form = _may_be_base64(buffer, at, size, AS_EITHER if token == NUMBER else encoding)
+        if form != 0:
+            return form == 1 and token == STRING and _fits_octets(buffer, at, size, low, high)
+        return is_decimal(buffer, at, size, columns[column]["unit"], columns[column]["scale"])
     return (encoding == 0 or encoding == token) and is_floating(buffer, at, size, low, high)
 
 
@@ -371,7 +407,8 @@ def convert(
         if size == 10:
             value = _day(buffer, at)
     elif token == STRING and kind == TIMESTAMP:
-        value = _moment(buffer, at, size, columns[column]["separator"], columns[column]["scale"])
+        zone, digits = columns[column]["scale"], columns[column]["encoding"]
+        value = _moment(buffer, at, size, columns[column]["separator"], zone, digits)
     elif token == NUMBER and (kind == DATE or kind == TIMESTAMP):
         value = _since_1970(buffer, at, size, columns, column)
     elif token == STRING and kind == DECIMAL and columns[column]["encoding"] != AS_NUMBER:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from jobs.core.formats.scanned import Array, ScannedColumn
 from schemas.types.arrow_types import arrow_type
-from schemas.types.arrow_values import decimal_words
+from schemas.types.arrow_values import decimal_words, to_decimals
 from schemas.types.sql_types import Kind
 
 _FIRST_OF_TWO = 0xC2  # the first byte of a character from U+0080 on
@@ -31,6 +31,8 @@ def scanned_to_arrow(column: ScannedColumn) -> pa.Array:
         return pa.array(column.numbers.astype(np.int32), mask=missing).view(target)
     if pa.types.is_timestamp(target):
         return pa.array(column.numbers, mask=missing).view(target)
+    if column.type.textual_time:
+        return pa.array(column.numbers, mask=missing).view(pa.timestamp("ns")).cast(target)
     return pa.array(column.numbers.astype(target.to_pandas_dtype()), mask=missing)
 
 
@@ -44,6 +46,8 @@ def _convert_texts(column: ScannedColumn, bitmap: pa.Buffer | None) -> pa.Array:
     if not column.type.floating and kind is not Kind.DECIMAL:
         return pa.Array.from_buffers(target, count, buffers)
     texts = pa.Array.from_buffers(pa.string(), count, buffers)
+    if kind is Kind.DECIMAL and column.may_be_base64:
+        return to_decimals(column.values(), target)  # type: ignore[arg-type]
     if kind is Kind.DECIMAL:
         return texts.cast(target)
     # A number of JSON is a double first, so a FLOAT of it is rounded twice, as in Flink.

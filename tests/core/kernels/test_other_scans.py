@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import random
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from tests.support.message_scans import (
     debezium_message,
     maxwell_decoder,
     maxwell_message,
+    mutate,
     rows_of,
 )
 
@@ -132,7 +135,11 @@ UNUSUAL_DEBEZIUM = {
     "a decimal that is neither": with_value("price", "AJY"),
     "bits after the last byte": with_value("price", "AJZ="),
     "a decimal out of its type": with_value("price", "D0JA"),
-    "nine bytes": with_value("wide", "AAAAAAAAAAAA"),
+    "a wide decimal out of its type": with_value("unsigned", "BWvHXi1jEAAA"),
+    "more bytes than it has": with_value("unsigned", "AAAAAAAAAAAAAA=="),
+    "no bytes": with_value("unsigned", ""),
+    "a wide number that may be base64": with_value("unsigned", 1234),
+    "nanoseconds beyond 64 bits": with_value("nanos", 2**63),
     "a day out of the calendar": with_value("day", 2_932_897),
     "an instant out of the calendar": with_value("at", 253_402_300_800_000),
     "an instant before it": with_value("at", -62_135_596_800_001),
@@ -171,7 +178,9 @@ def test_of_another_table_only_the_json_matters() -> None:
 DECIMALS = ["auto", "precise", "string", "double"]
 TIMES = ["adaptive", "connect", "microseconds", "nanoseconds", "isostring"]
 MODES = [("price", Modes(decimals=each)) for each in DECIMALS]
-MODES += [(name, Modes(times=each)) for name in ("at", "micros", "zoned", "day") for each in TIMES]
+MODES += [("wide", Modes(decimals=each)) for each in DECIMALS]
+TIMED = ("at", "micros", "nanos", "zoned", "zoned_nanos", "day")
+MODES += [(name, Modes(times=each)) for name in TIMED for each in TIMES]
 
 
 @pytest.mark.parametrize(("name", "modes"), MODES)
@@ -203,6 +212,29 @@ def test_values_are_read_by_the_modes_of_the_connector(name: str, modes: Modes) 
 def test_a_time_of_day_of_debezium_is_left_to_the_decoder() -> None:
     columns = (*DEBEZIUM_COLUMNS, Column("noon", SqlType.parse("TIME")))
     assert MessageRules("debezium-json").decoder(columns, columns).make_scanner() is None
+
+
+@pytest.mark.parametrize("digits", range(19, 39))
+@pytest.mark.parametrize("decimals", ["auto", "precise"])
+def test_wide_decimals_in_base64_are_scanned_as_they_are_decoded(
+    digits: int, decimals: str
+) -> None:
+    dice = random.Random(f"{digits} {decimals}")
+    column = Column("n", SqlType.parse(f"DECIMAL({digits}, {digits % 7})"))
+    values: list[bytes | None] = []
+    limit = 10**digits
+    edges = [0, -1, limit - 1, limit, -limit, -limit + 1, limit >> 8 << 8, -limit >> 8 << 8]
+    for number in edges + [
+        dice.randrange(-limit, limit) >> dice.randrange(130) for _ in range(300)
+    ]:
+        size = (number.bit_length() + 8) // 8 + dice.choice([0, 0, 0, 0, 1, 3])
+        text = base64.b64encode(number.to_bytes(size, "big", signed=True)).decode()
+        values.append(debezium_message(after={"n": text}))
+    count = len(values)
+    values += [mutate(dice, [each for each in values if each]) for _ in range(600)]
+    rules = MessageRules("debezium-json", modes=Modes(decimals=decimals))
+    unusual = check(rules.decoder((column,), (column,)), values).unusual
+    assert sum(number < count for number in unusual) < count // 5
 
 
 @pytest.mark.parametrize("source_format", ["debezium", "maxwell"])

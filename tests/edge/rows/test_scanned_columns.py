@@ -13,10 +13,13 @@ from jobs.core.values.change import Changes
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from schemas.types.arrow_values import from_arrow
 from tests.support.message_scans import (
+    DEBEZIUM_USUAL,
     MAXWELL_USUAL,
     USUAL,
     canal_decoder,
     canal_message,
+    debezium_decoder,
+    debezium_message,
     maxwell_decoder,
     maxwell_message,
     read_all_types,
@@ -53,6 +56,12 @@ def test_rows_of_canal(rows: list[dict[str, Any]]) -> None:
 @given(st.lists(rows_of(MAXWELL_USUAL), min_size=1, max_size=8))
 def test_rows_of_maxwell(rows: list[dict[str, Any]]) -> None:
     must_be_decoded(maxwell_decoder(), [maxwell_message(data=row) for row in rows])
+
+
+@settings(deadline=None)
+@given(st.lists(rows_of(DEBEZIUM_USUAL), min_size=1, max_size=8))
+def test_rows_of_debezium(rows: list[dict[str, Any]]) -> None:
+    must_be_decoded(debezium_decoder(), [debezium_message(after=row) for row in rows])
 
 
 # A text is rounded once to 32 bits, and a number of JSON after it has become a double.
