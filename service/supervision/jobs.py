@@ -465,6 +465,7 @@ def describe_job(record: JobRecord, *, full: bool = True) -> dict[str, Any]:
     }
     if full:
         document["spec"] = msgspec.json.decode(record.spec)
+    if full or record.pending is not None:
         document["pending"] = (
             None if record.pending is None else msgspec.json.decode(record.pending)
         )

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import retally
 from jobs.cli.errors import CommandFailed, UsageError
-from jobs.cli.output import escape_controls, print_json, print_table, show_waiting
+from jobs.cli.output import escape_controls, print_json, print_note, print_table, show_waiting
 from jobs.cli.service import name_places, service_client
 from schemas.limits import LOG_LINES_MAX
+from schemas.spec.file import load_spec
+from schemas.table.changelog import progress_topic
 
 _POLL_SECONDS = 1.0
 _SAME_LINES = 100  # so many equal lines are the same lines
@@ -59,7 +62,10 @@ def _run_action(client: retally.Client, options: argparse.Namespace) -> None:
     elif action == "delete":
         if options.job_data is None:
             raise UsageError("choose --job-data keep, or --job-data drop for the job's table")
-        client.delete(name, drop_data=options.job_data == "drop")
+        job, dropped = client.job(name), options.job_data == "drop"
+        client.delete(name, drop_data=dropped)
+        for note in describe_deletion(job, dropped=dropped):
+            print_note(note)
     elif action == "logs":
         _print_logs(client, options)
     else:
@@ -122,3 +128,42 @@ def _print(jobs: list[retally.Job], as_json: bool) -> None:
         for job in jobs
     ]
     print_table(_COLUMNS, rows)
+    for job in jobs:
+        if job.pending is not None:
+            print_note(describe_pending(job))
+
+
+def describe_pending(job: retally.Job) -> str:
+    """Return what the pending spec of a job changes, and the next command."""
+    head, found = f"{job.name}: a changed spec is pending approval", job.evolution
+    if "evolution" not in job:  # a list does not have it
+        return f"{head}; retally jobs show {job.name} says what it changes"
+    approve = f"retally approve {job.name}"
+    if found is None:
+        return f"{head}; approve it with {approve}"
+    changes = [
+        f"{what} {', '.join(map(escape_controls, names))}"
+        for what, names in (("adds", found.added), ("removes", found.dropped))
+        if names
+    ]
+    if found.continues:
+        way = f"the state can answer it: {approve} --state keep"
+    elif found.replays:
+        way = f"the job reads its topic again while it runs: {approve} --state replay"
+    else:
+        way = f"it needs a new state: retally stop {job.name}, and {approve} --state drop"
+    return "; ".join([head, *changes, *map(escape_controls, found.reasons), way])
+
+
+def describe_deletion(job: retally.Job, *, dropped: bool) -> Iterator[str]:
+    """Yield what of a deleted job remains, and how to use it again."""
+    table = "the table is kept, and the next job of this name with the same query continues it"
+    table = "its table and its savepoints are gone" if dropped else table
+    yield f"deleted {job.name}; {table}"
+    if dropped and job.spec is not None:
+        sinks = [view.sink.topic for view in load_spec(job.spec).view_specs.values() if view.sink]
+        for topic in sinks:
+            yield (
+                f"topics {topic} and {progress_topic(topic)} stay, and a job with another table "
+                "does not write to them; delete both, or give its sink.topic another name"
+            )

@@ -15,10 +15,14 @@ def approve(options: argparse.Namespace) -> None:
     """Approve the pending spec of a job, which drops or keeps its state."""
     with service_client(options) as client:
         done = Service(client, options.name).approve(options.state)
+        runs = client.job(options.name).desired == "RUNNING"
     if options.json:
         print_json(done)
-    else:
-        print_note(f"{options.name} has the approved spec; start it with retally start")
+        return
+    at = f" at epoch {done['epoch']}" if done.get("epoch") is not None else ""
+    name = options.name
+    after = "the service starts it again: retally jobs show" if runs else "start it: retally start"
+    print_note(f"{name} has the approved spec{at}; {after} {name}")
 
 
 def operations(options: argparse.Namespace) -> None:

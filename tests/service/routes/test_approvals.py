@@ -95,6 +95,63 @@ def test_a_changed_query_waits_and_begins_anew_once_it_is_approved(
     assert client.start("items").desired == "RUNNING"
 
 
+@pytest.mark.parametrize(
+    ("query", "changes", "command"),
+    [
+        (LOWEST, "adds low; removes total", "retally approve items --state keep"),
+        ("SELECT v, COUNT(*) AS n FROM t GROUP BY v", "GROUP BY changed", "--state replay"),
+    ],
+)
+def test_the_command_line_says_what_waits_and_what_to_do_next(
+    query: str,
+    changes: str,
+    command: str,
+    served: Served,
+    watched: WatchedTable,
+    old: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RETALLY_SERVICE", served.address)
+    (tmp_path / "changed.json").write_text(json.dumps(old | {"query": query}))
+    for words in (f"jobs put {tmp_path}/changed.json --replace", "jobs show items"):
+        assert main(words.split()) == 0
+        note = capsys.readouterr().err
+        assert note.startswith("items: a changed spec is pending approval; ")
+        assert changes in note
+        assert command in note
+    assert main(["jobs"]) == 0
+    assert "retally jobs show items says what it changes" in capsys.readouterr().err
+    if query == LOWEST:
+        assert main(["approve", "items"]) == 0
+        said = capsys.readouterr().err
+        assert said == "items has the approved spec at epoch 2; start it: retally start items\n"
+        assert main(["jobs"]) == 0
+        assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("fate", ["keep", "drop"])
+def test_a_deletion_says_what_remains(
+    fate: str, served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = {
+        "name": "gone",
+        "source": {"topic": "t"},
+        "columns": {"v": "INT"},
+        "query": "SELECT v, COUNT(*) AS n FROM t GROUP BY v",
+        "sink": {"topic": "gone-changes"},
+    }
+    retally.connect(served.address).put(spec)
+    words = ["jobs", "delete", "gone", "--job-data", fate, "--service", served.address]
+    assert main(words) == 0
+    table, *topics = capsys.readouterr().err.splitlines()
+    assert table.startswith("deleted gone; ")
+    assert ("is kept" in table, len(topics)) == ((True, 0) if fate == "keep" else (False, 1))
+    for note in topics:
+        assert note.startswith("topics gone-changes and gone-changes-progress stay")
+
+
 def test_a_pending_spec_is_approved_only_by_who_has_read_it(
     served: Served, watched: WatchedTable, old: dict[str, Any]
 ) -> None:
