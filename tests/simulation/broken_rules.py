@@ -23,8 +23,9 @@ from jobs.edge.kafka import source as kafka_source
 from jobs.edge.publisher import process as publisher_process
 from jobs.edge.publisher import session as publisher_session
 from jobs.edge.publisher.job_publisher import JobPublisher
-from jobs.edge.publisher.process import PublisherProcess, SinkTopicWriter
+from jobs.edge.publisher.process import PublisherProcess
 from jobs.edge.publisher.session import Session
+from jobs.edge.publisher.topic_writer import SinkTopicWriter
 from jobs.edge.state import bucket_states
 from jobs.edge.table.delta_epochs import APPLICATION, CommitFailed, EpochTable
 from jobs.running import outcome as outcomes

@@ -44,6 +44,7 @@ from jobs.edge.kafka.source import (
 from jobs.edge.publisher import job_publisher as publishing
 from jobs.edge.publisher import process as publisher_process
 from jobs.edge.publisher import session as publisher_session
+from jobs.edge.publisher import topic_writer
 from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.state import bucket_states
@@ -510,8 +511,8 @@ def patched(world: World) -> Iterator[None]:
             "split_rows": publisher.split_rows,
             "read_epoch": lambda *asked: publisher.read_epoch(world.disk, *asked),
             "failpoint": world.point, "log": lambda _text: None,
-            "RecordWriter": publisher.RecordWriter,
         }),
+        (topic_writer, {"RecordWriter": publisher.RecordWriter}),
     ]  # fmt: skip
     before = [(module, name, getattr(module, name)) for module, names in places for name in names]
     for module, names in places:
