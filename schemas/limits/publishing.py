@@ -15,6 +15,10 @@ PUBLISH_CHUNK_BYTES_MAX = 32 * 1024 * 1024
 # KiB of records that wait in the producer: this bounds its memory while the broker is slow.
 PUBLISH_BUFFER_KIBIBYTES = 64 * 1024
 
+# Publishers of a job. Each is a process of 70 MiB that reads all rows of an epoch and renders all
+# keys, so that with more of them little is gained.
+PUBLISHERS_MAX = 8
+
 # Epochs committed but not yet published; at this number the driver waits for the publisher.
 PUBLISH_BACKLOG_EPOCHS_MAX = 64
 

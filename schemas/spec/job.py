@@ -54,7 +54,7 @@ from schemas.spec.values import (
     ViewName,
 )
 from schemas.spec.watermark import Watermark
-from schemas.table.changelog import SinkFormat, progress_topic
+from schemas.table.changelog import SinkFormat, progress_topic, shares_topic
 from schemas.types.json_types import JsonObject
 
 MINIBATCH_SIZE_DEFAULT = 5_000
@@ -68,8 +68,8 @@ _READS_OWN_OUTPUT = (
     "is a source topic too; use another, so that the job does not read its own output"
 )
 _ONE_TRANSACTION = (
-    "differs from that of another view; the views of a job publish in one transaction, so use the "
-    "same for all"
+    "differs from that of another view; the views of a job publish in the same transactions, so "
+    "use the same for all"
 )
 
 
@@ -127,6 +127,15 @@ class Sink(Section):
     format: SinkFormat = "changelog-json"
     partitions: Count = Field(default=4, le=limits.TOPIC_PARTITIONS_MAX)
     delivery: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    publishers: Count = Field(default=1, le=limits.PUBLISHERS_MAX)
+
+    @field_validator("publishers")
+    @classmethod
+    def _a_partition_each(cls, publishers: int, info: ValidationInfo) -> int:
+        partitions = info.data.get("partitions", publishers)
+        if publishers > partitions:
+            raise ValueError(f"must be at most partitions, which is {partitions}")
+        return publishers
 
 
 class View(Section):
@@ -310,7 +319,7 @@ class JobSpec(RowRules):
     @classmethod
     def _sink_is_not_source(cls, sink: Sink | None, info: ValidationInfo) -> Sink | None:
         topics = _topics_read(info)
-        for topic in () if sink is None else (sink.topic, progress_topic(sink.topic)):
+        for topic in () if sink is None else _topics_of(sink):
             if topic in topics:
                 raise MisplacedError(
                     f"{topic!r} is a source topic too; use another, so that the job does not read "
@@ -345,9 +354,9 @@ class JobSpec(RowRules):
                 raise ElsewhereError("belongs to the query; move it into a view", name)
         topics, taken = _topics_read(info), set[str]()
         if info.data.get("sink") is not None:
-            taken |= _topics_of(info.data["sink"])
+            taken |= set(_topics_of(info.data["sink"]))
         for name, view in views.items():
-            own = set() if view.sink is None else _topics_of(view.sink)
+            own = set() if view.sink is None else set(_topics_of(view.sink))
             if own & topics:
                 raise MisplacedError(_READS_OWN_OUTPUT, name, "sink", "topic")
             if own & taken:
@@ -356,7 +365,7 @@ class JobSpec(RowRules):
         sinks = {name: view.sink for name, view in views.items() if view.sink is not None}
         first = info.data.get("sink") or next(iter(sinks.values()), None)
         for name, sink in sinks.items():
-            for key in ("connection", "delivery"):
+            for key in ("connection", "delivery", "publishers"):
                 if getattr(sink, key) != getattr(first, key):
                     raise MisplacedError(_ONE_TRANSACTION, name, "sink", key)
         return views
@@ -473,9 +482,9 @@ def source_sections(document: JsonObject) -> list[JsonObject]:
     return [document["source"]] if sources is None else list(sources.values())
 
 
-def _topics_of(sink: Sink) -> set[str]:
+def _topics_of(sink: Sink) -> list[str]:
     """Return the topics that a sink writes."""
-    return {sink.topic, progress_topic(sink.topic)}
+    return [sink.topic, progress_topic(sink.topic), shares_topic(sink.topic)]
 
 
 def _topics_read(info: ValidationInfo) -> set[str]:

@@ -25,6 +25,7 @@ JsonValue = bool | int | float | str | None
 EPOCH_HEADER = "epoch"
 SEQ_HEADER = "seq"
 PROGRESS_SUFFIX = "-progress"
+SHARES_SUFFIX = "-shares"
 
 
 class ChangelogRecord(
@@ -57,3 +58,8 @@ _DECODER = msgspec.json.Decoder(ChangelogRecord)
 def progress_topic(topic: str) -> str:
     """Return the name of the compacted topic with the publisher's progress."""
     return topic + PROGRESS_SUFFIX
+
+
+def shares_topic(topic: str) -> str:
+    """Return the name of the compacted topic with the progress of further publishers."""
+    return topic + SHARES_SUFFIX

@@ -18,11 +18,13 @@ from typing import Any
 
 import duckdb
 import pytest
+from confluent_kafka import Producer
 from deltalake import DeltaTable
 from kafka import KafkaAdminClient, TopicPartition
 
 from jobs.edge.machine.jars import broker_classpath
 from jobs.edge.process.broker import Broker
+from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.publisher.job_publisher import JobPublisher
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
@@ -30,6 +32,7 @@ from schemas.spec.job import JobSpec
 from schemas.table.changelog import SinkFormat
 from tests.docs.documents import RESULT_COLUMNS, Items, Row, block, ordered
 from tests.support.documents import CHECKOUT, COLUMNS, QUERY, TABLE_IN_DOCS
+from tests.support.published_changelog import SHARE_0, place_fault
 from tests.support.sampling import quick
 from tests.support.topics import committed_records
 
@@ -43,8 +46,8 @@ FORMATS = {
 Publish = Callable[[], None]
 
 
-def spec_of(topic: str, name: SinkFormat) -> JobSpec:
-    sink = {"topic": topic, "format": name, "partitions": 2}
+def spec_of(topic: str, name: SinkFormat, publishers: int) -> JobSpec:
+    sink = {"topic": topic, "format": name, "partitions": 2, "publishers": publishers}
     source = {"topic": "shop.product"}
     return load_spec(
         {"name": "items", "source": source, "columns": COLUMNS, "query": QUERY, "sink": sink}
@@ -62,9 +65,9 @@ def items(tmp_path: Path) -> Items:
 def publish(items: Items, broker: Broker, topic: str) -> Publish:
     """Everything that the table has and the topic lacks, as a start of the job would do."""
 
-    def send(name: SinkFormat = "changelog-json", to: str = topic) -> None:
+    def send(name: SinkFormat = "changelog-json", to: str = topic, publishers: int = 1) -> None:
         connection = load_connections(None, broker.address).lookup("default")
-        spec = spec_of(to, name)
+        spec = spec_of(to, name, publishers)
         publishing = JobPublisher(
             spec, {"": items.plan}, items.table, items.newest, connection
         ).start()
@@ -174,6 +177,31 @@ def test_the_results_of_one_epoch_are_those_of_the_progress(
     items: Items, publish: Publish, broker: Broker, topic: str
 ) -> None:
     publish()
+    source = program("read_uncommitted", "python", broker, topic)
+    ran = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=WAIT_SECONDS
+    )
+    assert ran.returncode == 0, ran.stderr
+    told, *rows = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert told == {"epoch": 3, "watermark": None}
+    assert ordered(rows) == items.results(3)
+
+
+def test_the_results_of_one_epoch_are_whole_while_one_of_two_publishers_is_ahead(
+    items: Items, publish: Any, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(publishers=2)
+    items.second()
+    place_fault(monkeypatch, SHARE_0, "publish_produced=kill@1")
+    with pytest.raises(PublisherFailed, match="died"):
+        publish(publishers=2)
+    table = items.table.handle.metadata().id
+    stray = Producer(
+        {"bootstrap.servers": broker.address, "transactional.id": f"retally-items-{table}"}
+    )
+    stray.init_transactions(WAIT_SECONDS)  # ends what the killed one has left open
+    epochs = {json.loads(each.value)["epoch"] for each in committed_records(broker.address, topic)}
+    assert max(epochs) > 3
     source = program("read_uncommitted", "python", broker, topic)
     ran = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=WAIT_SECONDS

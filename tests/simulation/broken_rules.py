@@ -20,7 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from jobs.core.fold.state import Stamp, Upserts
 from jobs.edge.kafka import source as kafka_source
-from jobs.edge.publisher import process as publisher_process
+from jobs.edge.publisher import claims
 from jobs.edge.publisher import session as publisher_session
 from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.publisher.process import PublisherProcess
@@ -250,7 +250,7 @@ def _read_before_fencing(stack: ExitStack) -> None:
         _passed("publisher.process", "publish_begun")
         return known[0]
 
-    stack.enter_context(patch.object(publisher_process, "read_progress", as_known))
+    stack.enter_context(patch.object(claims, "read_progress", as_known))
 
 
 def _same_producer(stack: ExitStack) -> None:

@@ -91,8 +91,11 @@ class SimulatedReader:
 class SimulatedJob:
     """A spec with all that a run derives from it once."""
 
-    def __init__(self, spec: JobSpec, truths: dict[str, Truth]) -> None:
+    def __init__(
+        self, spec: JobSpec, truths: dict[str, Truth], publishers: Sequence[int] = (1,)
+    ) -> None:
         self.spec = spec
+        self.publishers = publishers  # of which each start has another number
         self.plans = plans_of(spec)
         self.plan = reading_plan(self.plans)
         inputs = JobInputs.of(spec, self.plans)
@@ -164,17 +167,16 @@ def _views(**queries: str) -> dict[str, Any]:
     }
 
 
-SINGLE = SimulatedJob(
-    load_spec(
-        {
-            **_COMMON,
-            "query": _NAMES,
-            "sink": {"topic": "changes", "partitions": 2},
-            "state": _BUCKETS,
-        }
-    ),
-    {"": _by_name},
+_SINGLE = load_spec(
+    {
+        **_COMMON,
+        "query": _NAMES,
+        "sink": {"topic": "changes", "partitions": 2},
+        "state": _BUCKETS,
+    }
 )
+SINGLE = SimulatedJob(_SINGLE, {"": _by_name})
+SHARED = SimulatedJob(_SINGLE, {"": _by_name}, publishers=(1, 2))
 SEVERAL = SimulatedJob(
     load_spec(
         {

@@ -13,7 +13,9 @@ from typing import Any
 
 import msgspec
 
+from jobs.core.publish.protocol import Progress
 from jobs.table.parts import CHANGELOG, QUARANTINE
+from schemas.table.changelog import progress_topic
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.table.view_path import place_part
 from tests.simulation.jobs import Live, Results, SimulatedView
@@ -81,6 +83,22 @@ class Judge:
             topic = self.topics.setdefault(view.name, TopicJudge(view.topic))
             if not world.must_stop:
                 topic.observe(world, self.epochs)
+                if len(world.job.publishers) > 1:
+                    self._whole(world, view)
+
+    def _whole(self, world: World, view: SimulatedView) -> None:
+        """The progress covers an epoch only if the topic has all of its rows."""
+        if (name := progress_topic(view.topic)) not in world.broker.sinks:
+            return
+        found = [record for record in world.broker.committed(name, 0) if record is not None]
+        if not found or found[-1].value is None:
+            return
+        next_epoch = msgspec.json.decode(found[-1].value, type=Progress).next_epoch or 0
+        for row in world.disk.rows():
+            for file in row.files.get(place_part(CHANGELOG, view.name), ()):
+                places = {(row.epoch, seq) for seq, *_ in world.disk.files[file]}
+                if row.epoch < next_epoch and not places <= self.topics[view.name].seen:
+                    raise Violation(f"lost: the progress covers {row.epoch}, the topic lacks rows")
 
     def _epochs(self, world: World) -> None:
         rows = world.disk.rows()

@@ -6,6 +6,7 @@ Instead of the text of a record it publishes (epoch, seq, op, key, row), which t
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.publisher.pipes import ParentGone
 from jobs.edge.publisher.process import PublisherProcess
 from jobs.edge.publisher.records import SinkRecords
-from jobs.edge.publisher.session import PublishFailed
+from jobs.edge.publisher.session import OutcomeUnknown, PublishFailed
 from tests.simulation.neighbours import Disk
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ class Publisher:
         small = msgspec.structs.replace(
             configuration, transaction_records=world.random.choice((3, 8, 100))
         )
+        if len(world.job.publishers) > 1 and not configuration.share:
+            publishers = world.random.choice(world.job.publishers)
+            small = msgspec.structs.replace(small, publishers=publishers)
         self.world = world
         self.inbox = Inbox(small)
         self.process = PublisherProcess(self.inbox, self)  # type: ignore[arg-type]
@@ -58,7 +62,7 @@ class Publisher:
         self.last_answer: Answer | None = None
         self.alive = True
         self.free = True  # whether nobody is in it just now
-        self._outstanding = 0
+        self._outstanding: deque[int] = deque()
         self._ready: Ready | None = None
 
     def write_answer(self, answer: Answer) -> None:
@@ -70,9 +74,14 @@ class Publisher:
                 self.published = min(each.published for each in topics)
         elif answer.published is not None:
             self.published, self.last_answer = answer.published, answer
-            self._outstanding -= 1
+            self._outstanding.popleft()
+
+    def launch(self) -> None: ...
 
     def start(self) -> Ready:
+        return self.wait_until_ready()
+
+    def wait_until_ready(self) -> Ready:
         self._act(self.process.begin)
         self.world.publishers.append(self)
         self.flush(0)
@@ -82,12 +91,19 @@ class Publisher:
     def send(self, epoch: EpochToPublish) -> None:
         self.flush(0)
         self.inbox.waiting.append((epoch, 0.0))
-        self._outstanding += 1
+        self._outstanding.append(epoch.epoch)
 
-    def flush(self, _seconds: float | None = None) -> bool:
+    def flush(self, _seconds: float | None = None, up_to: int | None = None) -> bool:
+        """With `up_to`, share 0 waits for its helper, which goes on meanwhile."""
+        while up_to is not None and self._outstanding and self._outstanding[0] <= up_to:
+            if not self.free:
+                raise OutcomeUnknown("the helper stands still for as long as a transaction may")
+            if not self.alive:
+                break
+            self.turn()
         if self.failure is not None:
             raise PublisherFailed(self.failure)
-        return not self._outstanding
+        return up_to is not None or not self._outstanding
 
     def turn(self) -> None:
         if self.alive and self.free:
@@ -119,16 +135,24 @@ class RecordWriter:
         self.columns = tuple(name for name, _ in (*group, *output))
         self._partitions = partitions
 
-    def write(self, batch: Sequence[Line], facts: Any) -> SinkRecords:
+    def write(
+        self, batch: Sequence[Line], facts: Any, floors: Sequence[int] | None = None
+    ) -> SinkRecords:
+        last_seq = batch[-1][0]
+        if floors is not None:
+            batch = [line for line in batch if line[0] > floors[self._partition_of(line)]]
         keys = [msgspec.json.encode(key) for _, _, key, _ in batch]
         return SinkRecords(
             keys=keys,
             values=[msgspec.json.encode((facts.epoch, *line)) for line in batch],
             seqs=[str(line[0]).encode() for line in batch],
-            partitions=[zlib.crc32(key) % self._partitions for key in keys],
+            partitions=[self._partition_of(line) for line in batch],
             rows=len(batch),
-            last_seq=batch[-1][0],
+            last_seq=last_seq,
         )
+
+    def _partition_of(self, line: Line) -> int:
+        return zlib.crc32(msgspec.json.encode(line[2])) % self._partitions
 
 
 def read_epoch(

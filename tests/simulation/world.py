@@ -44,7 +44,7 @@ from jobs.edge.kafka.source import (
 from jobs.edge.publisher import job_publisher as publishing
 from jobs.edge.publisher import process as publisher_process
 from jobs.edge.publisher import session as publisher_session
-from jobs.edge.publisher import topic_writer
+from jobs.edge.publisher import share_processes, topic_writer
 from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.state import bucket_states
@@ -505,6 +505,9 @@ def patched(world: World) -> Iterator[None]:
             "Producer": lambda options: Producer(world.broker, options),
             "Consumer": lambda options: Consumer(world.broker, options),
             "failpoint": world.point,
+        }),
+        (share_processes, {
+            "Publisher": lambda configuration: publisher.Publisher(world, configuration),
         }),
         (publisher_process, {
             "KafkaAdmin": lambda _options: Admin(world.broker),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,9 +15,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
-from jobs.core.publish.protocol import EpochToPublish, Progress
+from jobs.core.publish.protocol import EpochToPublish, Progress, Ready
 from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.publisher import handle as kafka_publisher
 from jobs.edge.publisher.handle import Publisher
 from schemas.table.changelog import progress_topic
 from tests.support.publisher_configuration import PARTITIONS, configuration
@@ -24,6 +27,7 @@ from tests.support.tables.kafka_partition import partition_of
 from tests.support.topics import committed_records
 
 WAIT_SECONDS = 60
+SHARE_0, HELPER = "share 0", "helper"
 Row = dict[str, Any]
 
 
@@ -144,9 +148,13 @@ class Publishing:
 
     def start(self, **changed: Any) -> Publisher:
         """Start a publisher, which the fixture ends if the test does not."""
-        self.started.append(Publisher(configuration(self.address, self.topic, **changed)))
-        self.started[-1].start(WAIT_SECONDS)
+        self.start_with(**changed)
         return self.started[-1]
+
+    def start_with(self, **changed: Any) -> Ready:
+        """Start a publisher; return how far it found the topics."""
+        self.started.append(Publisher(configuration(self.address, self.topic, **changed)))
+        return self.started[-1].start(WAIT_SECONDS)
 
     def records(self, topic: str | None = None) -> list[Seen]:
         return records(self.address, topic or self.topic)
@@ -196,3 +204,19 @@ def failed_with(publisher: Publisher, code: str) -> None:
     wait_until(lambda: publisher.failure)
     assert publisher.failure is not None
     assert publisher.failure.code == code, publisher.failure
+
+
+def place_fault(monkeypatch: pytest.MonkeyPatch, where: str, fault: str) -> None:
+    """Let the failpoint fire in share 0, or in its helpers."""
+    own, of_helper = (fault if where == each else "" for each in (SHARE_0, HELPER))
+    helper = with_failpoints(of_helper, "-m", "jobs.edge.publisher.process")
+    program = (
+        "from jobs.edge.publisher import handle, process;"
+        f"handle.COMMAND = {helper!r}; process.main()"
+    )
+    command = with_failpoints(own, "-c", program)
+    monkeypatch.setattr(kafka_publisher, "COMMAND", command)
+
+
+def with_failpoints(fault: str, *arguments: str) -> tuple[str, ...]:
+    return ("env", f"RETALLY_FAILPOINTS={fault}", sys.executable, *arguments)

@@ -158,6 +158,7 @@ def _list_operators(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str, Attri
                 "delivery": sink.delivery,
                 "connection": sink.connection,
                 "partitions": sink.partitions,
+                "publishers": sink.publishers,
                 "progress": progress_topic(sink.topic),
             },
         )

@@ -20,6 +20,11 @@ from schemas.table.epoch import Offsets
 
 STOP_LINE = b'{"stop":true}\n'
 
+# Up to where a partition is published: the epoch that is next, the seq reached in it (-1: none),
+# and the uuid of the epoch before.
+Position = tuple[int, int, str]
+NOTHING: Position = (-1, -1, "")
+
 
 class ResultColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Names and SQL types of the group's columns, and of the row's columns in SELECT order."""
@@ -52,6 +57,14 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     delivery: Literal["exactly_once", "at_least_once"]
     transactional_id: str
     transaction_records: int = limits.TRANSACTION_RECORDS_MAX
+    publishers: int = 1  # processes, each with a share of the partitions
+    share: int = 0  # of this process; 0 has the helpers 1, 2, ...
+    writer: str = ""  # of a helper: the writer id of share 0
+
+    def of_share(self, share: int, writer: str = "") -> Configuration:
+        """Return the configuration of another share, with a transactional id of its own."""
+        name = f"{self.transactional_id}-{share}"
+        return msgspec.structs.replace(self, share=share, writer=writer, transactional_id=name)
 
 
 class EpochToPublish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,6 +114,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     writer: str = ""  # the publisher process that wrote the record
     view: str | msgspec.UnsetType = msgspec.UNSET  # of a job with views
     times: list[EpochTimes] = []  # of the epochs that this record completes
+    publishers: int | msgspec.UnsetType = msgspec.UNSET  # that share the partitions; unset: one
+    # Partitions of this publisher that an earlier one has published further than this record says.
+    ahead: dict[int, Position] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def next_epoch(self) -> int | None:
@@ -119,6 +135,24 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         inside = self.epoch == epoch and not self.complete
         return -1 if not inside or self.seq is None else self.seq
 
+    @property
+    def position(self) -> Position:
+        """Up to where it is, without the partitions that are ahead."""
+        expected = self.next_epoch
+        return NOTHING if expected is None else (expected, self.seq_reached(expected), self.uuid)
+
+    def move_to(self, position: Position) -> Progress:
+        """Return the progress with another position."""
+        epoch, seq, uuid = position
+        if position == self.position:
+            return self
+        if position == NOTHING:
+            return msgspec.structs.replace(self, epoch=None, seq=None, complete=True, uuid="")
+        complete, at = seq < 0, epoch - (seq < 0)
+        return msgspec.structs.replace(
+            self, epoch=at, seq=max(seq, 0), complete=complete, uuid=uuid
+        )
+
 
 class TopicPosition(msgspec.Struct, frozen=True):
     """A topic that the publisher has taken over, and how far it is."""
@@ -128,6 +162,13 @@ class TopicPosition(msgspec.Struct, frozen=True):
     epoch: int | None = None  # None: nothing was published yet
     complete: bool = True
     uuid: str = ""  # of the epoch
+    ahead: list[Position] = []  # of partitions and helpers that may be further
+
+    @property
+    def newest(self) -> int:
+        """The newest epoch of which the topic has any row, or -1."""
+        own = -1 if self.epoch is None else self.epoch
+        return max([own, *(epoch - (seq < 0) for epoch, seq, _ in self.ahead)])
 
     @property
     def published(self) -> int:

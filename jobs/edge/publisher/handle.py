@@ -69,6 +69,11 @@ class Publisher:
 
     def start(self, seconds_max: float = limits.PUBLISHER_START_SECONDS_MAX) -> Ready:
         """Start the process and wait until it has fenced its predecessor and read the progress."""
+        self.launch()
+        return self.wait_until_ready(seconds_max)
+
+    def launch(self) -> None:
+        """Start the process."""
         process = self._process = subprocess.Popen(
             COMMAND,
             stdin=subprocess.PIPE,
@@ -85,6 +90,9 @@ class Publisher:
         self._outgoing.put(msgspec.json.encode(self._configuration) + b"\n")
         for work, stream in ((self._write, process.stdin), (self._read, process.stdout)):
             threading.Thread(target=work, args=[stream], name="publisher", daemon=True).start()
+
+    def wait_until_ready(self, seconds_max: float = limits.PUBLISHER_START_SECONDS_MAX) -> Ready:
+        """Wait until the process has fenced its predecessor and read the progress."""
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self._ended, seconds_max)
             if self._ready is not None:
@@ -110,17 +118,22 @@ class Publisher:
             self._outstanding.append(epoch.epoch)
             self._outgoing.put(line)
 
-    def flush(self, seconds_max: float | None = None) -> bool:
-        """Wait until all sent epochs are published; return False if that takes too long.
+    def flush(self, seconds_max: float | None = None, up_to: int | None = None) -> bool:
+        """Wait until the sent epochs are published; return False if that takes too long.
 
-        With 0, return at once. Raises PublisherFailed if the publisher has failed, even if it had
-        nothing left to publish.
+        Epochs after `up_to` do not count. With 0, return at once. Raises PublisherFailed if the
+        publisher has failed, even if it had nothing left to publish.
         """
+
+        def is_published() -> bool:
+            waiting = self._outstanding
+            return not waiting or (up_to is not None and waiting[0] > up_to)
+
         with self._changed:
-            self._changed.wait_for(lambda: self._ended or not self._outstanding, seconds_max)
-            if self._failure is not None or (self._outstanding and self._ended):
+            self._changed.wait_for(lambda: self._ended or is_published(), seconds_max)
+            if self._failure is not None or (self._ended and not is_published()):
                 raise PublisherFailed(self._reason())
-            return not self._outstanding
+            return is_published()
 
     @property
     def published(self) -> int | None:

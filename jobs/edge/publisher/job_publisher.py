@@ -97,6 +97,7 @@ class JobPublisher:
                 sinks=topics,
                 delivery=sinks[self._views[0]].delivery,
                 transactional_id=f"retally-{spec.name}-{table_id}",
+                publishers=sinks[self._views[0]].publishers,
             )
         )
         self._ready: Ready | None = None
@@ -164,8 +165,8 @@ class JobPublisher:
     def _send_missed(self, topics: Sequence[TopicPosition], newest: int) -> None:
         """Send the epochs that some topic lacks."""
         for topic, position in zip(self.topics, topics, strict=True):
-            if position.epoch is not None and position.epoch > newest:
-                self._refuse_topic_ahead(topic, position.epoch, newest)
+            if position.newest > newest:
+                self._refuse_topic_ahead(topic, position.newest, newest)
         handle, first = self._table.reader(), min(position.published for position in topics)
         rows = epoch_rows(self._table.root, live_files(handle), since=first - 1, whole=True)
         lacking = [
@@ -231,19 +232,22 @@ def find_last_published(topic: str, position: TopicPosition, rows: Sequence[Epoc
 
     The rows are those of the topic's view.
     """
-    after, uuid = position.published, position.uuid
-    same = [row for row in rows if row.epoch == after]
-    if same and uuid and same[0].uuid != uuid:
-        raise SinkAhead(
-            f"epoch {after} of topic {topic!r} differs from the table's epoch {after}: "
-            "one of them was restored and went on; give sink.topic another name"
-        )
+    after, known = position.published, {row.epoch: row.uuid for row in rows}
+    ahead = [(epoch - 1, uuid) for epoch, _, uuid in position.ahead]
+    for epoch, uuid in [(after, position.uuid), *ahead]:
+        if uuid and known.get(epoch, uuid) != uuid:
+            raise SinkAhead(
+                f"epoch {epoch} of topic {topic!r} differs from the table's epoch {epoch}: "
+                "one of them was restored and went on; give sink.topic another name"
+            )
     rows = [row for row in rows if row.epoch > after]
     if not rows:
         return after
     starts = [row.epoch for row in rows if row.begins]
     inside = not position.complete and starts[-1:] == [position.epoch]
-    if starts and (after == -1 or inside):  # the topic starts with the history of these columns
+    if starts and (
+        (after == -1 and not position.ahead) or inside
+    ):  # the topic starts with the history of these columns
         return starts[-1] - 1
     if starts:
         raise HistoryMissing(

@@ -22,6 +22,9 @@ an error with an unknown outcome the publisher drops the producer and starts aga
 because a late message of the old transaction may land in the next one. `at_least_once` uses no
 transactions: it flushes records before their progress, and records repeated after a crash have the
 same epoch and seq.
+
+With several publishers this process has a share of the partitions, and starts helpers for the
+others (see jobs.core.publish.shares). Before it reads their progress it fences them, too.
 """
 
 from __future__ import annotations
@@ -31,7 +34,6 @@ import signal
 import sys
 import time
 from collections import deque
-from uuid import uuid4
 
 import msgspec
 from kafka.errors import KafkaError
@@ -45,8 +47,14 @@ from jobs.core.publish.protocol import (
     Ready,
     TopicPosition,
 )
+from jobs.core.publish.shares import (
+    find_floors,
+    hand_over,
+    still_ahead,
+)
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing
 from jobs.edge.process.failpoints import failpoint
+from jobs.edge.publisher.claims import Claims
 from jobs.edge.publisher.pipes import Inbox, Outbox, ParentGone, log
 from jobs.edge.publisher.records import (
     BrokenChangelog,
@@ -59,13 +67,12 @@ from jobs.edge.publisher.session import (
     PublishFailed,
     Session,
     awake_seconds,
-    read_progress,
 )
+from jobs.edge.publisher.share_processes import Helpers
 from jobs.edge.publisher.topic_writer import SinkTopicWriter
 from schemas import limits
 from schemas.spec.broker_address import AddressRefused
 from schemas.spec.connections import kafka_python_options
-from schemas.table.changelog import progress_topic
 
 
 class PublisherProcess:
@@ -82,8 +89,10 @@ class PublisherProcess:
         self._session: Session | None = None
         self._progress = [Progress() for _ in self._topics]  # of each topic
         self._sent = self._progress  # what the open transaction makes of it, inside an epoch
+        self._positions: list[TopicPosition] = []  # of the topics, as the predecessor left them
+        self._helpers = Helpers(configuration)
         self._first = True
-        self._writer_id = uuid4().hex
+        self._claims = Claims(configuration, self._topics, inbox)
         self._last_success = awake_seconds()
 
     def run(self) -> None:
@@ -95,26 +104,25 @@ class PublisherProcess:
     def begin(self) -> None:
         """Take over the topic and answer with its progress."""
         self._start_over()
-        positions = [
-            TopicPosition(known.id, known.partitions, at.epoch, at.complete, at.uuid)
-            for topic, at in zip(self._topics, self._progress, strict=True)
-            if (known := topic.identity) is not None
-        ]
-        self._outbox.write_answer(Answer(ready=Ready(positions)))
+        if self._session is not None:
+            self._helpers.start(self._claims.writer_id)
+        self._outbox.write_answer(Answer(ready=Ready(self._positions)))
 
     def publish_next(self, *, wait: bool) -> None:
         """Take the waiting epochs and publish one transaction."""
-        self._waiting.extend(self._inbox.take(wait=wait))
-        self._answer_for_published()
-        if not self._waiting:
-            return
+        taken = self._inbox.take(wait=wait)
+        self._waiting.extend(taken)
         try:
-            self._publish(self._next_epochs())
+            for order, _ in taken:
+                self._helpers.send(order)
+            self._answer_for_published()
+            if self._waiting:
+                self._publish(self._next_epochs())
         except (OutcomeUnknown, KafkaError) as doubt:
             log(f"starts over with a new producer: {doubt}")
             self._start_over()
         except PublishFailed as failure:
-            if failure.fatal.code == "fenced" and not self._has_successor():
+            if failure.fatal.code == "fenced" and not self._claims.has_successor():
                 raise PublishFailed(
                     "publisher-displaced",
                     f"another producer took the transactional id of {self._topics[0].topic!r} "
@@ -124,7 +132,11 @@ class PublisherProcess:
             raise
 
     def close(self) -> None:
-        """Drop the producer."""
+        """Drop the producer, and end the helpers."""
+        self._helpers.kill()
+        self._drop_session()
+
+    def _drop_session(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             session.abandon()
@@ -154,7 +166,7 @@ class PublisherProcess:
             pause = min(2 * pause, limits.PUBLISH_PAUSE_SECONDS_MAX)
 
     def _reset(self) -> None:
-        self.close()
+        self._drop_session()
         if self._admin is not None:
             self._admin.close()
             self._admin = None
@@ -166,83 +178,57 @@ class PublisherProcess:
         self._admin = KafkaAdmin(kafka_python_options(configuration.connection))
         for topic in self._topics:
             topic.require_topics(self._admin)
-        before = self._read_own_progress()
-        newest = configuration.newest
-        if self._first and any((each.epoch or 0) > newest >= 0 for each in before):
-            self._progress = before  # the driver will stop, so fence nobody
+        if configuration.share:
+            self._take_over_share()
             return
+        claims = self._claims
+        self._progress = claims.read_own_progress()
+        self._positions = self._find_positions([[own] for own in self._progress])
+        if self._first and any(each.newest > configuration.newest >= 0 for each in self._positions):
+            return  # the driver will stop, so fence nobody
         session = self._session = Session(configuration, self._inbox)
-        self._progress = [
-            msgspec.structs.replace(
-                each,
-                generation=configuration.generation,
-                table=configuration.table,
-                writer=self._writer_id,
+        shares = claims.read_shares(self._admin)
+        known = not self._first and all(own.writer == claims.writer_id for own, *_ in shares)
+        if not (self._first or known or configuration.publishers == 1):
+            raise claims.lost()
+        if not known and any(helpers for _, *helpers in shares):
+            session.commit([claims.as_ours(own) for own, *_ in shares])
+            claims.wait_until_visible()  # so that no helper goes on after it is fenced
+            for share in range(1, max(map(len, shares))):
+                Session(configuration.of_share(share), self._inbox).abandon()
+            shares = claims.read_shares(self._admin)
+        self._positions = self._find_positions(shares)
+        handed = [
+            [claims.as_ours(own)]
+            if known
+            else hand_over(
+                [claims.as_ours(own), *helpers], configuration.publishers, topic.partitions
             )
-            for each in self._read_own_progress()
+            for topic, (own, *helpers) in zip(self._topics, shares, strict=True)
         ]
+        self._progress, *others = map(list, zip(*handed, strict=True))
         self._sent = list(self._progress)
-        session.commit(self._progress)  # claims the topics
+        session.commit(self._progress, *others)  # claims the topics
+        if others:
+            claims.wait_until_visible()
         self._first = False
 
-    def _read_own_progress(self) -> list[Progress]:
-        """Return our progress in each topic.
+    def _find_positions(self, shares: list[list[Progress]]) -> list[TopicPosition]:
+        return [topic.position(of) for topic, of in zip(self._topics, shares, strict=True)]
 
-        Raise PublishFailed if another table or generation publishes.
-        """
-        return [
-            self._require_view(each, self._require_own(each.topic, *self._read_progress(each)))
-            for each in self._topics
-        ]
-
-    def _require_view(self, topic: SinkTopicWriter, own: Progress) -> Progress:
-        """Return the progress of one topic; raise PublishFailed if another view has written it."""
-        if own.view in (msgspec.UNSET, "" if topic.view is msgspec.UNSET else topic.view):
-            return msgspec.structs.replace(own, view=topic.view)
-        raise PublishFailed(
-            "publisher-sink-taken",
-            f"topic {topic.topic!r} has the changelog of "
-            f"{f'view {own.view!r}' if own.view else 'the query'} of this job",
-            "give sink.topic another name, because a topic has one writer",
-        )
-
-    def _require_own(
-        self, topic: str, own: Progress | None, others: dict[str, Progress]
-    ) -> Progress:
-        """Return our progress in a topic; raise PublishFailed if another table writes it."""
-        configuration = self._configuration
-        writers = others if own is None else {configuration.job: own, **others}
-        strangers = [name for name, each in writers.items() if each.table != configuration.table]
-        if strangers:
-            raise PublishFailed(
-                "publisher-sink-taken",
-                f"topic {topic!r} has the changelog of job {strangers[0]!r}, which has another "
-                "table",
-                "give sink.topic another name, because a topic has one writer",
-            )
-        if own is None:
-            return Progress()
-        if own.generation > configuration.generation:
-            raise PublishFailed(
-                "fenced",
-                f"generation {own.generation} of the job publishes to {topic!r}; this is "
-                f"generation {configuration.generation}",
-                "one job is running twice; leave the newer one alone",
-            )
-        return own
-
-    def _has_successor(self) -> bool:
-        """Return whether another publisher has claimed a topic since; True if unknown."""
-        try:
-            claims = [self._read_progress(topic)[0] for topic in self._topics]
-        except (OutcomeUnknown, KafkaError):
-            return True
-        return any(own is None or own.writer != self._writer_id for own in claims)
-
-    def _read_progress(self, topic: SinkTopicWriter) -> tuple[Progress | None, dict[str, Progress]]:
-        configuration = self._configuration
-        name = progress_topic(topic.topic)
-        return read_progress(configuration.connection, name, configuration.job)
+    def _take_over_share(self) -> None:
+        """Fence the predecessor of a helper, and read its progress, which share 0 handed over."""
+        configuration, claims = self._configuration, self._claims
+        if not claims.are_ours():
+            raise claims.lost()
+        self._session = Session(configuration, self._inbox)
+        if not claims.are_ours():
+            raise claims.lost()
+        self._progress = [claims.read_share(topic, configuration.share) for topic in self._topics]
+        self._sent = list(self._progress)
+        self._positions = self._find_positions([[own] for own in self._progress])
+        if any(each.writer != claims.writer_id for each in self._progress):
+            raise OutcomeUnknown("the progress of this share is not visible yet")
 
     # Publishing.
 
@@ -275,7 +261,7 @@ class PublisherProcess:
         rows = 0
         expected = self._expect_next()
         for order, _ in self._waiting:
-            rows += order.rows
+            rows += order.rows // self._configuration.publishers
             if epochs and rows > self._configuration.transaction_records:
                 break
             if expected is not None and order.epoch != expected:
@@ -303,9 +289,16 @@ class PublisherProcess:
                 columns = topic.writer.columns
                 table = read_epoch(order.files[index], order.epoch, columns, reached, rows)
                 facts = topic.facts(order)
+                floors = find_floors(
+                    self._progress[index],
+                    order.epoch,
+                    self._configuration.share,
+                    self._configuration.publishers,
+                    topic.partitions,
+                )
                 for batch in split_rows(table, self._configuration.transaction_records):
                     self._inbox.require_parent()
-                    records = topic.writer.write(batch, facts)
+                    records = topic.writer.write(batch, facts, floors)
                     count = len(records.keys)
                     if in_transaction and (
                         in_transaction + count > self._configuration.transaction_records
@@ -324,6 +317,8 @@ class PublisherProcess:
     def _commit(self, progress: list[Progress]) -> None:
         assert self._session is not None
         assert self._admin is not None
+        covered = max(each.next_epoch or 0 for each in progress) - 1
+        self._helpers.wait_until_published(covered, self._inbox.require_parent)
         for topic in self._topics:
             topic.require_same_topic(self._admin)
         failpoint("publish_produced")
@@ -339,7 +334,7 @@ class PublisherProcess:
         order, now_ms = epochs[-1], int(time.time() * 1_000)
         if self._progress[index].covers(order.epoch):  # another topic joined later
             return self._progress[index]
-        sent = self._sent[index]
+        sent, own = self._sent[index], self._progress[index]
         return Progress(
             epoch=order.epoch,
             seq=max(sent.seq_reached(order.epoch), 0),
@@ -350,13 +345,15 @@ class PublisherProcess:
             generation=self._configuration.generation,
             table=self._configuration.table,
             uuid=order.uuid,
-            writer=self._writer_id,
+            writer=self._claims.writer_id,
             view=self._topics[index].view,
             times=[
                 EpochTimes(each.epoch, each.appended_ms, each.committed_ms, now_ms)
                 for each in epochs
-                if not self._progress[index].covers(each.epoch)
+                if not own.covers(each.epoch)
             ],
+            publishers=own.publishers,
+            ahead=still_ahead(own, order.epoch),
         )
 
 

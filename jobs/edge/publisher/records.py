@@ -146,10 +146,22 @@ class RecordWriter:
         used = [*group, *output] if window_end is None else [*group, *output, window_end]
         self.columns = tuple(dict.fromkeys(name for name, _ in used))
 
-    def write(self, batch: pa.RecordBatch, facts: EpochFacts) -> SinkRecords:
-        """Return the records of a chunk of rows."""
+    def write(
+        self, batch: pa.RecordBatch, facts: EpochFacts, floors: Sequence[int] | None = None
+    ) -> SinkRecords:
+        """Return the records of a chunk of rows; of each partition, only those above its floor."""
         style = PUBLISHED_STRINGS if self._format.textual else PUBLISHED
+        last_seq = batch[_SEQ][-1].as_py()
         typed = {name: _render(batch[name], kind, PUBLISHED) for name, kind in self._group}
+        keys = _join(self._key, [typed[name] for name, _ in self._group], batch.num_rows)
+        if floors is not None:
+            partitions = partitions_of(keys, self._partitions)
+            above = batch[_SEQ].to_numpy() > np.array(floors)[partitions]
+            if not above.any():
+                return SinkRecords([], [], [], [], 0, last_seq)
+            kept = pa.array(above)
+            batch, keys = batch.filter(kept), keys.filter(kept)
+            typed = {name: column.filter(kept) for name, column in typed.items()}
         shown = {
             name: typed[name]
             if name in typed and style is PUBLISHED
@@ -157,7 +169,6 @@ class RecordWriter:
             for name, kind in self._output
         }
         size = batch.num_rows
-        keys = _join(self._key, [typed[name] for name, _ in self._group], size)
         cells = [shown[name] for name, _ in self._output]
         rows = _join(self._row, cells, size)
         ops = batch[_OP]
@@ -178,7 +189,7 @@ class RecordWriter:
             seqs=_slice_texts(seqs),
             partitions=partitions_of(keys, self._partitions),
             rows=size,
-            last_seq=batch[_SEQ][-1].as_py(),
+            last_seq=last_seq,
         )
 
     def _values(

@@ -14,11 +14,12 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as Code
 
 from jobs.core.publish.protocol import Configuration, Fatal, Progress
+from jobs.core.publish.shares import place_progress
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.publisher.pipes import Inbox
 from jobs.edge.publisher.records import SinkRecords
 from schemas import limits
-from schemas.table.changelog import EPOCH_HEADER, SEQ_HEADER, progress_topic
+from schemas.table.changelog import EPOCH_HEADER, SEQ_HEADER
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -74,7 +75,6 @@ class Session:
     def __init__(self, configuration: Configuration, inbox: Inbox) -> None:
         self._configuration = configuration
         self._inbox = inbox
-        self._progress_topics = [progress_topic(sink.topic) for sink in configuration.sinks]
         self._transactional = configuration.delivery == "exactly_once"
         self._failed: list[Code] = []
         self._started_at: float | None = None
@@ -121,16 +121,21 @@ class Session:
         except KafkaException as error:
             raise self._classify_error(error) from None
 
-    def commit(self, progress: Sequence[Progress]) -> None:
-        """Commit the records since `begin` together with the progress of each topic."""
+    def commit(self, progress: Sequence[Progress], *helpers: Sequence[Progress]) -> None:
+        """Commit the records since `begin` together with the progress of each topic.
+
+        Share 0 may hand over the progress of its helpers, too."""
         self.begin()
         if not self._transactional:
             self._flush()
             failpoint("publish_flushed")
-        key = self._configuration.job.encode()
+        of = self._configuration
         try:
-            for topic, position in zip(self._progress_topics, progress, strict=True):
-                self._produce_when_room(topic, msgspec.json.encode(position), key, 0, [])
+            for share, positions in enumerate((progress, *helpers), of.share):
+                for sink, position in zip(of.sinks, positions, strict=True):
+                    topic, key = place_progress(of.job, sink.topic, share)
+                    value = msgspec.json.encode(position)
+                    self._produce_when_room(topic, value, key.encode(), 0, [])
         except KafkaException as error:
             raise self._classify_error(error) from None
         if self._transactional:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from jobs.core.publish.formats import FORMATS, EpochFacts
-from jobs.core.publish.protocol import EpochToPublish, SinkTopic
+from jobs.core.publish.protocol import EpochToPublish, Progress, SinkTopic, TopicPosition
+from jobs.core.publish.shares import find_positions
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.publisher.records import RecordWriter
 from jobs.edge.publisher.session import PublishFailed
-from schemas.table.changelog import progress_topic
+from schemas.table.changelog import progress_topic, shares_topic
 from schemas.table.epoch import TopicIdentity
 from schemas.types.sql_types import SqlType
 
@@ -33,7 +35,7 @@ class SinkTopicWriter:
         )
         self._key_columns = tuple(name for name, _ in group)
         end = sink.columns.window_end
-        self.topic, self.view = sink.topic, sink.view
+        self.topic, self.view, self.partitions = sink.topic, sink.view, sink.partitions
         self.identity: TopicIdentity | None = None
         self.writer = RecordWriter(
             self._format,
@@ -51,6 +53,10 @@ class SinkTopicWriter:
             admin.ensure_topic(sink.topic, sink.partitions, policy)
         self.require_same_topic(admin)
         admin.ensure_topic(progress_topic(sink.topic), 1, _PROGRESS_CONFIGURATION)
+
+    def require_shares_topic(self, admin: KafkaAdmin) -> None:
+        """Create the topic with the progress of helpers, unless it exists."""
+        admin.ensure_topic(shares_topic(self.topic), 1, _PROGRESS_CONFIGURATION)
 
     def require_same_topic(self, admin: KafkaAdmin) -> None:
         """Raise PublishFailed if the topic was deleted, recreated, or has other partitions."""
@@ -71,6 +77,16 @@ class SinkTopicWriter:
             )
             raise PublishFailed("publisher-sink-changed", reason, hint)
         self.identity = found
+
+    def position(self, shares: Sequence[Progress]) -> TopicPosition:
+        """Return how far the topic is, of which `shares` are the publishers."""
+        assert self.identity is not None
+        own = shares[0]
+        at = own.position
+        ahead = {each for each in find_positions(shares, self.partitions) if each[:2] > at[:2]}
+        return TopicPosition(
+            self.identity.id, self.partitions, own.epoch, own.complete, own.uuid, sorted(ahead)
+        )
 
     def facts(self, order: EpochToPublish) -> EpochFacts:
         """Return what the format needs of an epoch."""

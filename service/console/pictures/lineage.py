@@ -15,7 +15,7 @@ import msgspec
 
 from schemas.spec.file import SpecError, load_spec
 from schemas.spec.job import JobSpec
-from schemas.table.changelog import progress_topic
+from schemas.table.changelog import progress_topic, shares_topic
 from service.supervision.register import JobRecord
 
 _WIDTH, _HEIGHT = 168, 40
@@ -40,8 +40,9 @@ class JobTopics:
     @property
     def written(self) -> set[ConnectedTopic]:
         """Its sinks, and the topics of its progress beside them."""
-        progress = {(connection, progress_topic(topic)) for connection, topic in self.sinks}
-        return {*self.sinks, *progress}
+        names = (progress_topic, shares_topic)
+        beside = {(connection, name(topic)) for connection, topic in self.sinks for name in names}
+        return {*self.sinks, *beside}
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,3 +149,15 @@ def test_a_topic_goes_on_inside_the_first_epoch_of_its_history() -> None:
     for older in (position(4), position(4, complete=False), position(3)):
         with pytest.raises(HistoryMissing, match="starts with epoch 5, and topic 't' has an older"):
             find_last_published("t", older, rows)
+
+
+def test_a_table_that_differs_from_what_a_helper_has_published_is_refused() -> None:
+    rows = [epoch_row(number) for number in (3, 4)]
+    ahead = [(5, -1, rows[1].uuid)]
+    assert find_last_published("t", position(3, ahead=ahead), rows) == 3
+    with pytest.raises(SinkAhead, match="epoch 4 of topic 't' differs from the table's epoch 4"):
+        find_last_published("t", position(3, ahead=[(5, -1, "other")]), rows)
+    begun = [epoch_row(3, counters={"begins": 1})]
+    assert find_last_published("t", TopicPosition("id", 2), begun) == 2
+    with pytest.raises(HistoryMissing, match="has an older changelog"):
+        find_last_published("t", TopicPosition("id", 2, ahead=[(2, -1, "")]), begun)

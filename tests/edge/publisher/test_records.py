@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.publish.formats import CHANGELOG_JSON, FORMATS, UPSERT_JSON, EpochFacts
+from jobs.core.publish.shares import EVERYTHING
 from jobs.core.values.float_values import NAN
 from jobs.core.values.json_values import renderer
 from jobs.edge.publisher.records import (
@@ -155,6 +156,28 @@ def updated(name: str) -> list[Any]:
     writer = RecordWriter(FORMATS[name], columns, columns, 4)
     records = writer.write(batch_of(UPDATES, k=keys, n=numbers), FACTS)
     return [value if value is None else json.loads(value) for value in records.values]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_shares_of_a_chunk_are_all_of_its_records(name: str) -> None:
+    """Each share has the records of its partitions; a -U and its +U are in one."""
+    columns = [("k", SqlType.parse("STRING")), ("n", SqlType.parse("INT"))]
+    writer = RecordWriter(FORMATS[name], columns[:1], columns, 3)
+    keys = ["a", "b", "b", "c", "c", "d", "e", "e"]
+    batch = batch_of(UPDATES, k=pa.array(keys), n=pa.array(range(8), pa.int32()))
+    whole = writer.write(batch, FACTS)
+    found = []
+    for share in range(4):  # the last one has no partition
+        floors = [-1 if partition == share else EVERYTHING for partition in range(3)]
+        part = writer.write(batch, FACTS, floors)
+        assert set(part.partitions) <= {share}
+        assert part.last_seq == whole.last_seq
+        found += list(zip(part.seqs, part.keys, part.values, part.partitions, strict=True))
+    assert sorted(found) == list(
+        zip(whole.seqs, whole.keys, whole.values, whole.partitions, strict=True)
+    )
+    above = writer.write(batch, FACTS, [2**32 + 4] * 3)
+    assert above.seqs == [seq for seq in whole.seqs if int(seq) > 2**32 + 4]
 
 
 def test_a_canal_update_is_one_message_whose_old_has_the_changed_columns_only() -> None:

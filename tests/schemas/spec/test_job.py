@@ -51,7 +51,9 @@ watermark:
   emit_every: 100ms
   future_skew: 2d
 state: {ttl: 1d, buckets: 4096, refresh: false, emit_expired: false}
-sink: {topic: out, connection: other, format: upsert-json, partitions: 7, delivery: at_least_once}
+sink:
+  {topic: out, connection: other, format: upsert-json, partitions: 7, delivery: at_least_once,
+   publishers: 2}
 mirror: 90s
 retention: 14d
 on_error: fail
@@ -249,10 +251,25 @@ def test_bad_value_is_named_with_its_path_and_the_reason(
     assert any(at.startswith(top) and reason in why for at, why in problems.items()), problems
 
 
-@pytest.mark.parametrize("key", ["format", "partitions", "delivery", "connection"])
+@pytest.mark.parametrize("key", ["format", "partitions", "delivery", "connection", "publishers"])
 def test_bad_sink_key_is_named(key: str) -> None:
     problems = problems_of(spec_with("sink", value={"topic": "out", key: {}}))
     assert list(problems) == [f"sink.{key}"]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "publishers", "reason"),
+    [
+        (4, 5, "must be at most partitions, which is 4"),
+        (9, 9, "must be at most 8"),
+        (4, 0, "greater than 0"),
+    ],
+)
+def test_each_publisher_has_a_partition(partitions: int, publishers: int, reason: str) -> None:
+    sink = {"topic": "out", "partitions": partitions, "publishers": publishers}
+    problems = problems_of(spec_with("sink", value=sink))
+    assert list(problems) == ["sink.publishers"]
+    assert reason in problems["sink.publishers"]
 
 
 @pytest.mark.parametrize("key", ["name", "source", "columns", "query"])
@@ -290,8 +307,9 @@ def test_offsets_are_read_by_partition_and_written_back_as_text() -> None:
     assert spec.document()["source"]["start"] == {"offsets": {"0": 12, "10": 2**40}}
 
 
-def test_progress_topic_of_the_sink_may_not_be_a_source_either() -> None:
-    spec = {**SMALLEST, "source": {"topic": "out-progress"}, "sink": {"topic": "out"}}
+@pytest.mark.parametrize("topic", ["out-progress", "out-shares"])
+def test_progress_topics_of_the_sink_may_not_be_a_source_either(topic: str) -> None:
+    spec = {**SMALLEST, "source": {"topic": topic}, "sink": {"topic": "out"}}
     assert list(problems_of(spec)) == ["sink.topic"]
 
 

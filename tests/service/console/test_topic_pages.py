@@ -50,7 +50,8 @@ def test_a_job_stands_beside_the_topic_that_it_reads() -> None:
 
 def test_a_job_writes_its_progress_beside_its_changes() -> None:
     job = JobTopics("items", (place("shop"),), (place("items-changes"),), "")
-    assert job.written == {place("items-changes"), place("items-changes-progress")}
+    names = ("items-changes", "items-changes-progress", "items-changes-shares")
+    assert job.written == set(map(place, names))
     lineage = draw_lineage([job, JobTopics("ages", (place("items-changes"),), (), "")])
     assert lineage is not None
     assert place("items-changes-progress")[1] not in {node.name for node in lineage.nodes}

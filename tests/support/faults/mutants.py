@@ -58,8 +58,19 @@ SCRIPTS = ("core/fold/test_change_scripts.py",)
 SETS = ("jobs/offline/test_grouping_sets.py",)
 HOMES = ("core/test_homes.py",)
 SIMULATION = ("simulation/test_simulation.py",)
+SHARES = ("core/publish/test_shares.py",)
 
 MUTANTS = [
+    Mutant("publish/shares.py", "reached = min(positions[", "reached = max(positions[", SHARES),
+    Mutant(
+        "publish/shares.py",
+        "max(owner.position, ahead.get(partition, NOTHING))",
+        "owner.position",
+        SHARES,
+    ),
+    Mutant("publish/shares.py", "if reached >= epoch:", "if reached > epoch:", SHARES),
+    Mutant("publish/shares.py", "EVERYTHING if reached > epoch else seq", "seq", SHARES),
+    Mutant("publish/shares.py", "if at[:2] > (epoch + 1, -1)", "if at[0] > epoch + 1", SHARES),
     Mutant("fold/laws.py", "if key in seen:", "if False:", LAWS),
     Mutant("fold/laws.py", "    if waiting:\n        raise", "    if False:\n        raise", LAWS),
     Mutant("fold/laws.py", "repr(before) != repr(row)", "False", LAWS),
