@@ -47,12 +47,24 @@ def _convert_texts(column: ScannedColumn, bitmap: pa.Buffer | None) -> pa.Array:
         return pa.Array.from_buffers(target, count, buffers)
     texts = pa.Array.from_buffers(pa.string(), count, buffers)
     if kind is Kind.DECIMAL and column.may_be_base64:
-        return to_decimals(column.values(), target)  # type: ignore[arg-type]
+        return _read_base64(column, target, bitmap)
     if kind is Kind.DECIMAL:
         return texts.cast(target)
     # A number of JSON is a double first, so a FLOAT of it is rounded twice, as in Flink.
     numbers = texts.cast(pa.float64() if column.is_number else target).cast(target)
     return pc.add(numbers, pa.scalar(0.0, target))  # so that -0.0 becomes 0.0
+
+
+def _read_base64(
+    column: ScannedColumn, target: pa.Decimal128Type, bitmap: pa.Buffer | None
+) -> pa.Array:
+    """Return decimals of the bytes of their digits; if some are numbers, one by one."""
+    if b"." in column.text or b"-" in column.text or (np.diff(column.ends) % 4).any():
+        return to_decimals(column.values(), target)  # type: ignore[arg-type]
+    octets = map(binascii.a2b_base64, column.cut())
+    words = [each[::-1].ljust(16, b"\xff" if each[:1] >= b"\x80" else b"\0") for each in octets]
+    buffers = [bitmap, pa.py_buffer(b"".join(words))]
+    return pa.Array.from_buffers(target, len(column.valid), buffers)
 
 
 def _to_bytes(column: ScannedColumn) -> tuple[Array, bytes]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import random
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.core.formats.registry import MessageDecoder
+from jobs.core.formats.registry import MessageDecoder, MessageRules
+from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from schemas.types.arrow_values import from_arrow
+from schemas.types.sql_types import SqlType
 from tests.support.message_scans import (
     DEBEZIUM_USUAL,
     MAXWELL_USUAL,
@@ -62,6 +66,21 @@ def test_rows_of_maxwell(rows: list[dict[str, Any]]) -> None:
 @given(st.lists(rows_of(DEBEZIUM_USUAL), min_size=1, max_size=8))
 def test_rows_of_debezium(rows: list[dict[str, Any]]) -> None:
     must_be_decoded(debezium_decoder(), [debezium_message(after=row) for row in rows])
+
+
+@pytest.mark.parametrize("others", [[None], [None, "1.5", "-17", 2.5]], ids=["all", "some"])
+@pytest.mark.parametrize("digits", [20, 29, 38])
+def test_wide_decimals_of_which_all_or_some_are_base64(digits: int, others: list[Any]) -> None:
+    dice, column = random.Random(digits), Column("n", SqlType.parse(f"DECIMAL({digits}, 3)"))
+    fields = list(others)
+    for _ in range(100):
+        number = dice.randrange(-(10**digits), 10**digits) * 9 // 10 >> dice.randrange(128)
+        octets = number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)
+        fields.append(base64.b64encode(octets).decode())
+    dice.shuffle(fields)
+    made = MessageRules("debezium-json").decoder((column,), (column,))
+    usual = [each for each in fields if not str(each).isdigit()]  # which could be a number too
+    must_be_decoded(made, [debezium_message(after={"n": each}) for each in usual])
 
 
 # A text is rounded once to 32 bits, and a number of JSON after it has become a double.
