@@ -23,6 +23,7 @@ from duckdb import DuckDBPyConnection
 from jobs.core.values.json_values import Json
 from jobs.querying.engine import MissingTable, answer
 from jobs.querying.json_answers import name_type, render_column
+from jobs.querying.kept import JobResults
 from jobs.querying.statement import (
     ANSWER_TOO_LARGE,
     Moment,
@@ -31,7 +32,7 @@ from jobs.querying.statement import (
     point_at,
     read_statement,
 )
-from jobs.querying.tables import JobResults, list_tables, make_empty, read_job
+from jobs.querying.tables import list_tables, make_empty, read_job
 from schemas import limits
 
 AnswerForm = Literal["lines", "json", "csv", "arrow"]  # `json` is the answer of `POST /v1/sql`

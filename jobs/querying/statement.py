@@ -35,7 +35,7 @@ _VIEW = re.compile(r"\.\"?([A-Za-z][A-Za-z0-9_-]*)\"?")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")  # needs no quotes in SQL
 # What lists tables and columns: DuckDB's, the standard's and PostgreSQL's.
 _CATALOG = re.compile(
-    r"(?:show|describe|desc|sqlite_master|information_schema|pg_\w+|duckdb_\w+|pragma_\w+)",
+    r"(?:show|describe|sqlite_master|information_schema|pg_\w+|duckdb_\w+|pragma_\w+)",
     re.IGNORECASE,
 )
 _SHOWN_CHARACTERS = 80  # of the line of a mistake
@@ -152,8 +152,17 @@ def read_statement(written: str, jobs: Collection[str]) -> Statement:
         kept.append((sum(map(len, pieces)), len(explain) + stop))
         end = stop
     pieces.append(sql[end:])
-    lists = any(_CATALOG.fullmatch(token.text) for token in tokens)
-    return Statement("".join(pieces), tables, tuple(kept), lists)
+    return Statement("".join(pieces), tables, tuple(kept), _reads_catalog(tokens))
+
+
+def _reads_catalog(tokens: list[Token]) -> bool:
+    """Return whether a statement lists tables; DESC may also be an order."""
+    begins = (None, TokenType.L_PAREN)
+    return any(
+        _CATALOG.fullmatch(token.text)
+        or (token.text.upper() == "DESC" and (before and before.token_type) in begins)
+        for before, token in zip((None, *tokens), tokens, strict=False)
+    )
 
 
 def _split_explain(sql: str) -> tuple[str, str]:

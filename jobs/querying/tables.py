@@ -8,9 +8,10 @@ does not have. With more than six digits it is text.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,7 +27,9 @@ from jobs.edge.process.job_directory import (
     list_views,
 )
 from jobs.edge.table.reading import TableReader, read_with_retries
+from jobs.querying.kept import JobResults, KeptResults
 from jobs.querying.statement import Moment, StatementRefused, quote_name
+from jobs.table.epoch_rows import newest_epoch
 from jobs.table.history import HistoryGone
 from jobs.table.row_shape import RowShape
 from schemas import limits
@@ -35,16 +38,12 @@ from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import to_arrow
 from schemas.types.sql_types import Kind, SqlType
 
-
-class JobResults(NamedTuple):
-    """The results of a job at an epoch."""
-
-    epoch: int
-    rows: pa.Table
+_kept = KeptResults()
 
 
 def read_job(data: Path, job: str, moment: Moment) -> JobResults:
     """Return the results of a job; raise StatementRefused if there are none at the moment."""
+    started_ns, when = time.time_ns(), (moment.epoch, moment.time_us)
 
     def read(table: TableReader) -> JobResults:
         epoch = moment.epoch
@@ -57,12 +56,16 @@ def read_job(data: Path, job: str, moment: Moment) -> JobResults:
                 f"most {limits.SQL_GROUPS_MAX}; read its table with another engine"
             )
         rows = [table.shape.values(*row) for row in found.items()]
-        at = table.newest.epoch if epoch is None else epoch
-        return JobResults(at, _make_table(table.shape, rows))
+        if epoch is None:  # `table.newest` reads the rows of all epochs, and says if there is none
+            epoch = (newest_epoch(table.root, table.files) or table.newest).epoch
+        results = JobResults(epoch, _make_table(table.shape, rows))
+        _kept.add(table, when, results, started_ns)
+        return results
 
     try:
         name, _, view = job.partition(".")
-        return read_with_retries(find_view(find_job(data, name), view), read)
+        paths = find_view(find_job(data, name), view)
+        return _kept.find(paths, when) or read_with_retries(paths, read)
     except HistoryGone as error:
         raise StatementRefused(f"job {quote_name(job)}: {error}") from None
     except UnknownJob:

@@ -4,8 +4,9 @@
        └──statement──► worker: new database ──► tables ──► SELECT ──► answer ──► service
 
 The spawner has all modules imported and never runs a statement, so a worker takes milliseconds to
-start and has nothing of another one's. A worker opens the next database while it waits; nothing
-else of a statement outlives it. After many statements, or with much memory, it ends.
+start and has nothing of another one's. A worker opens the next database while it waits. It
+keeps the results of jobs that it has read, and nothing else of a statement. After many statements,
+or with much memory, it ends.
 
     the service closes the socket    the worker ends at once, whatever it does
     a limit ends the worker          its statement is refused; others do not notice

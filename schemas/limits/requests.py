@@ -92,6 +92,9 @@ SQL_WAITING_OF_TOKEN_MAX = 16
 # Python did not give back goes with it. A new worker takes some milliseconds.
 SQL_WORKER_STATEMENTS_MAX = 1_000
 SQL_WORKER_BYTES_MAX = 512 * 1024 * 1024
+# A worker keeps the results that it has read, as Arrow, until their table has another version.
+SQL_KEPT_BYTES_MAX = 64 * 1024 * 1024
+SQL_KEPT_TABLES_MAX = 100
 # The workers' spawner imports DuckDB, which takes a second of a core. It starts after the readers
 # of jobs had theirs, or with the first statement.
 SQL_WARM_AFTER_SECONDS = 2.0

@@ -120,3 +120,19 @@ def test_a_name_is_quoted_where_sql_needs_it() -> None:
     names = ["items", "daily-orders", "city_stats", "orders.by-day"]
     quoted = ["items", '"daily-orders"', "city_stats", 'orders."by-day"']
     assert list(map(quote_name, names)) == quoted
+
+
+@pytest.mark.parametrize(
+    ("sql", "lists"),
+    [
+        ("SELECT * FROM items ORDER BY total DESC, name desc LIMIT 1", False),
+        ("SELECT max(top) OVER (ORDER BY name DESC) FROM items", False),
+        ("DESC items", True),
+        ("DESCRIBE items", True),
+        ("SELECT * FROM (DESC items)", True),
+        ("SHOW TABLES", True),
+        ("SELECT * FROM information_schema.tables", True),
+    ],
+)
+def test_a_descending_order_lists_no_tables(sql: str, lists: bool) -> None:
+    assert read_statement(sql, ["items"]).reads_catalog is lists

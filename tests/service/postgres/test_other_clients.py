@@ -4,7 +4,7 @@ PGJDBC_JAR        postgresql-42.7.8.jar, of Maven Central
 DUCKDB_POSTGRES   a Python with DuckDB, and after a colon its extension: PYTHON:FILE
 DBT               the command dbt of an environment with dbt-postgres
 GO_DRIVERS        a Go module that requires github.com/lib/pq and github.com/jackc/pgx/v5: a folder
-                  with go.mod and go.sum. They are the drivers of Grafana, before and since 12
+                  with go.mod and go.sum, after `go mod tidy`. They are Grafana's, old and new
 """
 
 from __future__ import annotations
