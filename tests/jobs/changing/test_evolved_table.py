@@ -58,6 +58,18 @@ def test_groups_of_other_columns_begin_their_history_with_the_epoch(written: Wri
     assert list(reader.changes(3)) == []
 
 
+def test_a_table_whose_equal_sets_counted_once_goes_on_with_distinct(tmp_path: Path) -> None:
+    """As a version wrote it that counted them once without the word."""
+    sets = "DISTINCT GROUPING SETS (name, name, ())"
+    query = f"SELECT name, SUM(v) AS s, MAX(v) AS top FROM t GROUP BY {sets}"
+    table = WrittenTable(tmp_path, query, COLUMNS)
+    table.epoch({("a", 0): (1, 5)})
+    spec = changed(table, query)
+    table.place.spec.write_text(table.place.spec.read_text().replace("DISTINCT ", ""))
+    assert evolve(table.place, spec).row is None
+    assert table.reader().results() == {("a", 0): (6, 5)}
+
+
 @pytest.mark.parametrize("point", ["before_commit", "after_commit"])
 def test_a_job_whose_evolve_was_killed_is_read_with_the_spec_of_its_table(
     point: str, written: WrittenTable, monkeypatch: pytest.MonkeyPatch
