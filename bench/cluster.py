@@ -19,14 +19,11 @@ from typing import Self
 
 import pyspark
 
-from bench.control_group import remove_group
+from bench.control_group import limit_group, make_group, remove_group, why_no_groups
 from bench.outcome import BenchFailed
 from bench.process_tree import descendants
 from jobs.edge.machine.java import use_found_java
 
-_GROUPS_V1 = Path("/sys/fs/cgroup/cpu")
-_GROUPS_V2 = Path("/sys/fs/cgroup")
-_PERIOD_US = 100_000
 _START_SECONDS_MAX = 120.0
 _ENTER = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
 _HOST = "127.0.0.1"
@@ -47,9 +44,7 @@ class Cluster:
     @staticmethod
     def why_not() -> str | None:
         """Return why this machine can run none; None if it can."""
-        root = _groups_root()
-        able = os.geteuid() == 0 and os.access(root, os.W_OK) and _limit_file(root).exists()
-        return None if able else f"control groups for processors need root, and {_limit_file(root)}"
+        return why_no_groups()
 
     def __enter__(self) -> Self:
         use_found_java()
@@ -74,9 +69,7 @@ class Cluster:
     def limit(self, cores: float) -> None:
         """Let each worker, with all that it has started, use so much of a core at most."""
         for group in self._groups:
-            quota = round(cores * _PERIOD_US)
-            text = str(quota) if _is_v1() else f"{quota} {_PERIOD_US}"
-            _limit_file(group).write_text(text)
+            limit_group(group, cores)
 
     def processes(self) -> set[int]:
         """Return the workers' processes, with their executors and Python workers."""
@@ -92,8 +85,7 @@ class Cluster:
         self.master = line.rpartition(" ")[2]
 
     def _start_worker(self, number: int) -> None:
-        group = _groups_root() / f"retally-bench-{os.getpid()}-{number}"
-        group.mkdir()
+        group = make_group(str(number))
         self._groups.append(group)
         self._closing.callback(remove_group, group)
         cores = ["--cores", str(self._slots), "--memory", "1g", "--host", _HOST]
@@ -136,18 +128,6 @@ class Cluster:
     def _lines(self) -> list[str]:
         log = self._directory / "master.log"
         return log.read_text(errors="replace").splitlines() if log.exists() else []
-
-
-def _is_v1() -> bool:
-    return _GROUPS_V1.is_dir()
-
-
-def _groups_root() -> Path:
-    return _GROUPS_V1 if _is_v1() else _GROUPS_V2
-
-
-def _limit_file(group: Path) -> Path:
-    return group / ("cpu.cfs_quota_us" if _is_v1() else "cpu.max")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -161,7 +161,7 @@ class Publishing:
 
     def progress(self) -> list[Progress]:
         found = self.records(progress_topic(self.topic))
-        return [msgspec.convert(record.value, Progress) for record in found]
+        return [msgspec.convert(record.value, Progress, str_keys=True) for record in found]
 
     def must_be_exact(self, topic: str | None = None) -> None:
         """Every row once, in its key's partition, in order there, -U directly before its +U."""
