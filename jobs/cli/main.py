@@ -327,12 +327,22 @@ def _add_specs(commands: Commands) -> None:
         "suggest", "prints a spec for a topic, from its newest messages", module="specs:suggest"
     )
     suggest.brokers().connection().option("topic", "TOPIC", "a topic")
-    topics = commands.add("topics", "lists, shows and creates topics")
+    topics = commands.add("topics", "lists, shows, fills, creates and deletes topics")
     topics.brokers().connection().json()
-    actions = ("list", "show", "create")
+    actions = ("list", "show", "create", "produce", "delete")
     topics.option("action", None, None, choices=actions, nargs="?", default="list")
-    topics.option("name", "TOPIC", "a topic", nargs="?")
+    topics.option("names", "TOPIC", "a topic; for delete: several", nargs="*")
+    between = "for produce: what is between key and value of a line (lines have no key)"
+    topics.option("--key-separator", "TEXT", between)
     topics.option("--partitions", "N", "for create: its number (4)", type=parse_whole, default=4)
+    init = commands.add(
+        "init", "writes a spec for a topic, after three questions", module="first_hour:init"
+    )
+    init.brokers().connection().option("--topic", "TOPIC", "the topic to read (asks)")
+    init.option("--by", "COLUMN", "the column to group by (asks)")
+    init.option(
+        "--out", "FILE", "the file to write (job.yaml)", type=Path, default=Path("job.yaml")
+    )
     flink = commands.add(
         "from-flink", "writes the job specs of a Flink SQL file", module="from_flink"
     )

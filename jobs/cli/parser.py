@@ -32,6 +32,7 @@ NEIGHBOURS = {
     **dict.fromkeys(("restore", "rollback", "reset", "undo"), "rewind JOB --to N"),
     **dict.fromkeys(("consume", "tail", "watch"), "changes JOB --follow"),
     "check": "validate SPEC",
+    "produce": "topics produce TOPIC",
     "topic": "topics",
 }
 NEIGHBOUR_ACTIONS = {

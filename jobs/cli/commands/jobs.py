@@ -165,5 +165,6 @@ def describe_deletion(job: retally.Job, *, dropped: bool) -> Iterator[str]:
         for topic in sinks:
             yield (
                 f"topics {topic} and {progress_topic(topic)} stay, and a job with another table "
-                "does not write to them; delete both, or give its sink.topic another name"
+                "does not write to them; to use them again, delete both: "
+                f"retally topics delete {topic} {progress_topic(topic)}"
             )

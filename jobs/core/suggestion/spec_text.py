@@ -45,10 +45,17 @@ class Suggestion:
 
     text: str | None
     reason: str | None = None
+    columns: tuple[str, ...] = ()  # of the rows
+    group: str | None = None  # the column of GROUP BY
 
 
-def suggest_spec(topic: str, connection: str, messages: Iterable[Message]) -> Suggestion:
-    """Return a spec that reads a topic, from its newest messages, newest first."""
+def suggest_spec(
+    topic: str, connection: str, messages: Iterable[Message], by: str | None = None
+) -> Suggestion:
+    """Return a spec that reads a topic, from its newest messages, newest first.
+
+    It groups by the column `by`, or else by the one that suits best.
+    """
     read = [(read_object(key), read_object(value)) for key, value in messages]
     objects = [(key, value) for key, value in read if value is not None]
     if not read:
@@ -72,8 +79,23 @@ def suggest_spec(topic: str, connection: str, messages: Iterable[Message]) -> Su
     guesses = _guess_columns(same)
     if not guesses:
         return Suggestion(None, "no member of the rows can be the name of a column")
+    if by is not None and by not in guesses:
+        return Suggestion(None, f"there is no column {by!r}; known: {', '.join(guesses)}")
     others = sorted({each.table or "" for each in samples} - {newest.table or ""})
-    return Suggestion(_write_spec(topic, connection, newest, guesses, others))
+    key = _find_key(newest, guesses)
+    group = by or _choose_group(guesses, key)
+    text = _write_spec(topic, connection, newest, guesses, others, key, group)
+    return Suggestion(text, None, tuple(guesses), group)
+
+
+def _find_key(newest: Sampled, guesses: Mapping[str, ColumnGuess]) -> list[str]:
+    key = list(newest.key)
+    return key if 0 < len(key) <= limits.KEY_COLUMNS_MAX and guesses.keys() >= set(key) else []
+
+
+def _choose_group(guesses: Mapping[str, ColumnGuess], key: Sequence[str]) -> str | None:
+    free = [each for each in guesses if each not in key and guesses[each].use < Use.MEASURE]
+    return min(free, key=lambda name: guesses[name].use, default=None)
 
 
 def _source_of(sampled: Sampled) -> tuple[str, str | None, str | None]:
@@ -102,11 +124,11 @@ class _Query:
     columns: Mapping[str, str]  # the types of the columns that it reads
 
 
-def _write_query(table: str, guesses: Mapping[str, ColumnGuess], key: Sequence[str]) -> _Query:
+def _write_query(
+    table: str, guesses: Mapping[str, ColumnGuess], key: Sequence[str], group: str | None
+) -> _Query:
     """Return SELECT group, SUM(..), SUM(..), MAX(..), COUNT(*) over columns that suit."""
-    free = [name for name in guesses if name not in key]
-    grouped = [each for each in free if guesses[each].use < Use.MEASURE]
-    group = min(grouped, key=lambda name: guesses[name].use, default=None)
+    free = [name for name in guesses if name not in (*key, group)]
     measures = [each for each in free if guesses[each].use is Use.MEASURE and not _is_id(each)]
     columns = {} if group is None else {group: guesses[group].type}
     names = _Names()
@@ -161,12 +183,11 @@ def _write_spec(
     newest: Sampled,
     guesses: Mapping[str, ColumnGuess],
     other_tables: Sequence[str],
+    key: Sequence[str],
+    group: str | None,
 ) -> str:
     table = newest.table if newest.table and _is_identifier(newest.table) else "source"
-    key = list(newest.key)
-    if not 0 < len(key) <= limits.KEY_COLUMNS_MAX or not guesses.keys() >= set(key):
-        key = []
-    query = _write_query(table, guesses, key)
+    query = _write_query(table, guesses, key, group)
     columns = {name: guesses[name].type for name in key} | dict(query.columns)
     if not columns:  # COUNT(*) alone; a spec declares at least one column
         columns = {name: guess.type for name, guess in list(guesses.items())[:1]}

@@ -151,6 +151,9 @@ class KafkaAdmin:
             raise TopicMissing(f"topic {name!r} disappeared while it was created")
         return found
 
+    def delete_topics(self, names: Sequence[str]) -> None:
+        self._client.delete_topics(list(names))
+
     def beginning_offsets(self, name: str) -> dict[int, int]:
         return self._offsets(name, OffsetSpec.EARLIEST)
 

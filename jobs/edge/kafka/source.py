@@ -96,9 +96,10 @@ def find_topics(admin: KafkaAdmin, topics: Sequence[str]) -> dict[str, TopicIden
     found = {name: admin.topic(name) for name in topics}
     missing = [name for name, identity in found.items() if identity is None]
     if missing:
+        name = missing[0]
         raise TopicMissing(
-            f"source topic {missing[0]!r} does not exist; create it or correct its name in the spec"
-            f"{_describe_known(missing[0], admin.topics(beside=missing[0]))}"
+            f"source topic {name!r} does not exist; create it or correct its name in the spec "
+            f"(retally topics create {name}){_describe_known(name, admin.topics(beside=name))}"
         )
     return {name: identity for name, identity in found.items() if identity is not None}
 

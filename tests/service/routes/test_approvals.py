@@ -149,7 +149,7 @@ def test_a_deletion_says_what_remains(
     assert table.startswith("deleted gone; ")
     assert ("is kept" in table, len(topics)) == ((True, 0) if fate == "keep" else (False, 1))
     for note in topics:
-        assert note.startswith("topics gone-changes and gone-changes-progress stay")
+        assert note.endswith("retally topics delete gone-changes gone-changes-progress")
 
 
 def test_a_pending_spec_is_approved_only_by_who_has_read_it(
