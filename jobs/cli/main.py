@@ -237,6 +237,9 @@ def _add_service(commands: Commands) -> None:
         command = commands.add(action, summary, module="jobs").service().json()
         command.default(action=action).option("name", "JOB", "a job's name")
         _add_action(command, logs=action == "logs", others=action != "logs")
+    follows = "puts a spec, starts its job and prints its changes"
+    up = commands.add("up", follows, module="first_hour:up").spec().service().json()
+    up.default(data=None, takes_view=False, key=None, follow=True)
     approve = commands.add(
         "approve", "approves the pending spec of a job", module="service:approve"
     )

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -87,14 +87,14 @@ def print_table(columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[Jso
 
 
 @contextmanager
-def show_waiting(text: str) -> Iterator[None]:
-    """Show a spinner on a terminal until the block ends."""
+def show_waiting(text: str) -> Iterator[Callable[[str], None]]:
+    """Show a spinner on a terminal until the block ends; yield what changes its text."""
     screen = open_console(errors=True)
     if not screen.is_terminal:
-        yield
+        yield lambda _: None
         return
-    with screen.status(escape_controls(text)):
-        yield
+    with screen.status(escape_controls(text)) as status:
+        yield lambda changed: status.update(escape_controls(changed))
 
 
 _COLUMNS_MAX = 90  # of a line; more is cut on both sides of the place

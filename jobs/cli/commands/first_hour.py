@@ -1,4 +1,4 @@
-"""retally init: from a topic to a spec, with a trial."""
+"""retally init and up: from a topic to a spec, and from a spec to its first results."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+import retally
+from jobs.cli.commands.jobs import describe_pending
+from jobs.cli.commands.reading import changes
 from jobs.cli.commands.topics import create_topic
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.offer import confirm, is_terminal, read_answer
-from jobs.cli.output import print_note, print_table
+from jobs.cli.output import escape_controls, print_note, print_table, show_waiting
+from jobs.cli.service import name_places, service_client
 from jobs.core.job.job_plan import plan_of
 from jobs.core.suggestion.spec_text import Suggestion, suggest_spec
 from jobs.offline.replay import ReplayError, replay
@@ -22,8 +27,42 @@ from schemas.spec.connections import BROKERS_DEFAULT, BROKERS_VARIABLE, load_con
 from schemas.spec.file import load_spec
 from schemas.types.json_types import JsonObject
 
+_POLL_SECONDS = 0.5
 _NAMED = 20  # topics in the question
 _PARTITIONS = 4  # of a topic that init creates, as of topics create
+
+
+def up(options: argparse.Namespace) -> None:
+    """Put a spec, start its job, and print the changes until Ctrl-C, which leaves it running."""
+    with service_client(options) as client:
+        with name_places(options.spec):
+            job = client.put(options.spec)
+        if job.pending is not None:
+            raise CommandFailed(describe_pending(job))
+        options.job, options.since = job.name, job.epoch
+        options.view = next(iter((job.spec or {}).get("views") or {}), "")
+        if job.desired != "RUNNING":
+            client.start(job.name)
+        with suppress(KeyboardInterrupt):
+            _await_epoch(client, job.name)
+            changes(options)
+    print_note(f"{job.name} continues to run; retally stop {job.name} stops it")
+
+
+def _await_epoch(client: retally.Client, name: str) -> None:
+    """Wait until a job runs and has results; raise CommandFailed if it will not."""
+    shown = None
+    with show_waiting(f"{name}: starting") as update:
+        while (job := client.job(name)).actual != "RUNNING" or job.epoch is None:
+            reason = escape_controls(job.reason or "")
+            if job.actual == "FAILED" and job.retry_at is None:
+                raise CommandFailed(f"{name} failed: {reason}")
+            if reason and reason != shown:
+                print_note(f"{name}: {reason}")
+                shown = reason
+            waits = "no rows yet" if job.actual == "RUNNING" else job.actual.lower()
+            update(f"{name}: {waits}")
+            time.sleep(_POLL_SECONDS)
 
 
 def init(options: argparse.Namespace) -> None:
@@ -68,7 +107,7 @@ def init(options: argparse.Namespace) -> None:
         return
     options.out.write_text(found.text)
     print_note(
-        f"wrote {options.out}; start it on a service (retally jobs put {options.out}) or here:\n"
+        f"wrote {options.out}; next: retally up {options.out}, with retally serve, or\n"
         f"retally run {options.out} --data data --brokers {','.join(connection.bootstrap)}"
     )
 

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +17,8 @@ import pytest
 from jobs.cli.commands import first_hour
 from jobs.cli.main import main
 from jobs.edge.process.broker import Broker
-from tests.support.command.lab import Retally
+from tests.support.command.lab import Command, Retally
+from tests.support.service.served import Served, end_jobs
 
 pytestmark = pytest.mark.broker
 
@@ -28,6 +35,16 @@ def rides(request: pytest.FixtureRequest, broker: Broker, monkeypatch: pytest.Mo
     write_lines(monkeypatch, lines)
     assert main(["topics", "produce", topic, "--key-separator", "\t"]) == 0
     return topic
+
+
+@contextmanager
+def ended_after(process: subprocess.Popen[str], seconds: float) -> Iterator[None]:
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def write_lines(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -62,7 +79,7 @@ def test_options_answer_the_questions_and_the_trial_is_the_query(
     assert out.startswith(spec.read_text())
     groups = [line.split() for line in out[len(spec.read_text()) :].splitlines() if "c" in line]
     assert sum(int(each[-1]) for each in groups if each[0] != "city") == 10, "the newest ten"
-    assert f"retally run {spec} --data data" in err
+    assert f"retally up {spec}" in err
     assert retally("init", "--topic", rides, "--out", str(spec))[0] == 2, "the file is kept"
     code, _, err = retally("init", "--topic", rides, "--by", "town", "--out", f"{spec}2")
     assert (code, "there is no column 'town'; known: id, city, fare" in err) == (1, True)
@@ -86,3 +103,33 @@ def test_a_person_is_asked_three_questions(
     code, _, err = retally("init", "--topic", f"{rides}-new", "--out", str(spec))
     assert (code, f"retally topics produce {rides}-new" in err) == (1, True)
     assert retally("topics", "show", f"{rides}-new")[0] == 0, "the topic was created"
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_up_prints_the_first_results_and_leaves_the_job_running(
+    rides: str, retally: Retally, command: Command, broker: Broker, tmp_path: Path
+) -> None:
+    spec = tmp_path / "job.yaml"
+    assert retally("init", "--topic", rides, "--by", "city", "--out", str(spec))[0] == 0
+    try:
+        with Served.start(tmp_path / "data", brokers=broker.address) as served:
+            shown = command.start("up", str(spec), "--service", served.address, "--json")
+            results: dict[str, int] = {}
+            assert shown.stdout is not None
+            with ended_after(shown, 280):
+                for line in shown.stdout:
+                    change = json.loads(line)
+                    if change["op"] in ("+I", "+U"):
+                        results[change["row"]["city"]] = change["row"]["n"]
+                    if sum(results.values()) == len(RIDES):
+                        break
+            assert results == Counter(each["city"] for each in RIDES)
+            shown.send_signal(signal.SIGINT)
+            _, err = shown.communicate(timeout=30)
+            assert "continues to run; retally stop" in err
+            assert served.job(rides)["actual"] == "RUNNING"
+            with served.client() as client:
+                client.post(f"/v1/jobs/{rides}/stop").raise_for_status()
+    finally:
+        end_jobs(tmp_path / "data")
