@@ -44,10 +44,10 @@ class ClusterJob:
         """The process of its driver."""
         return job_process.find_writer(self.stack.root / "data" / "jobs" / "items" / "lock")
 
-    def until_exact(self) -> None:
+    def until_exact(self, seconds: float = SECONDS) -> None:
         truth = self.shop.truth()
         try:
-            eventually(lambda: self.rows() == truth, SECONDS)
+            eventually(lambda: self.rows() == truth, seconds)
         except AssertionError:
             log = self.stack.root / "data" / "service" / "jobs" / "items" / "log"
             print(log.read_text(errors="replace")[-6_000:] if log.exists() else "no log")
@@ -81,10 +81,15 @@ class ClusterJob:
 
 @contextmanager
 def job_on_cluster(
-    root: Path, brokers: str, shop: Shop, network: Network | None = None, **further: str
+    root: Path,
+    brokers: str,
+    shop: Shop,
+    network: Network | None = None,
+    settings: dict[str, str] | None = None,
+    **further: str,
 ) -> Iterator[ClusterJob]:
     """Start the stack; the job is not started yet."""
-    with stack(root, brokers, network, **further) as running:
+    with stack(root, brokers, network, settings, **further) as running:
         service = running.containers["service"]
         # docker compose run service retally serve --data /data --new-token me=admin
         made = service.run("retally", "serve", "--data", "/data", "--new-token", "me=admin")

@@ -220,9 +220,13 @@ class Stack:
 
 @contextmanager
 def stack(
-    root: Path, brokers: str, network: Network | None = None, **further: str
+    root: Path,
+    brokers: str,
+    network: Network | None = None,
+    settings: dict[str, str] | None = None,
+    **further: str,
 ) -> Iterator[Stack]:
-    running = Stack(root, brokers, network, further)
+    running = Stack(root, brokers, network, further, settings or {})
     try:
         yield running
     finally:

@@ -52,9 +52,12 @@ pytestmark = [
 ]
 
 DELAY_MS, LOSS = 10.0, 0.01
+WORKERS = tuple(f"spark-worker-{number}" for number in (1, 2, 3))
 PARTITION_SECONDS = 60.0
 MEASURED_CHANGES, MEASURED_EPOCH_ROWS, MEASURED_SECONDS = 50_000, 5_000, 40.0
 ROUNDS = 3
+EPOCH_ROWS = 9_000  # more than one fold task would take
+START_SECONDS = 600.0  # of three executors, on processors that are busy otherwise
 
 
 @dataclass(slots=True)
@@ -71,15 +74,7 @@ class Hosts:
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    names = (
-        "spark-master",
-        "spark-worker-1",
-        "spark-worker-2",
-        "service",
-        "other",
-        "kafka",
-        "storage",
-    )
+    names = ("spark-master", *WORKERS, "service", "other", "kafka", "storage")
     with ExitStack() as closing:
         network = closing.enter_context(Network(*names, delay_ms=DELAY_MS, loss=LOSS))
         at = network.address
@@ -104,7 +99,7 @@ def test_a_minute_without_one_another_costs_nothing_but_time(
         cuts.append(("service", "storage"))
         further = hosts.tables
     network, shop = hosts.network, hosts.shop
-    with job_on_cluster(tmp_path, hosts.broker.address, shop, network, **further) as job:
+    with job_on_cluster(tmp_path, hosts.broker.address, shop, network, None, **further) as job:
         shop.feed(200)
         job.start()
         job.until_exact()
@@ -121,6 +116,37 @@ def test_a_minute_without_one_another_costs_nothing_but_time(
         tally.further["restarts"] = starts_of(job) - 1
         job.stop()
         assert network.count()["lost"] > 0
+        check_sink(hosts, job.sink, tally)
+
+
+def test_of_three_workers_one_is_cut_off_from_all_others_for_a_minute(
+    hosts: Hosts, tmp_path: Path
+) -> None:
+    """The buckets of its executor move to the two others."""
+    cut_off = WORKERS[1]
+    tally = FaultTally(f"three workers, {cut_off} cut off from all for 60 s, 10 ms and 1 % loss")
+    network, shop = hosts.network, hosts.shop
+    others = ({"spark-master", "service", "kafka", *WORKERS}) - {cut_off}
+    three = {"WORKERS": "3", "JOB_CORES": "3"}
+    with job_on_cluster(tmp_path, hosts.broker.address, shop, network, three) as job:
+        shop.feed(3 * EPOCH_ROWS)
+        job.start(max_rows=EPOCH_ROWS)
+        job.until_exact(START_SECONDS)
+        assert len(job.hosts_with_state()) == 3
+        tally.plan(cut_off)
+        pairs = [(cut_off, each) for each in sorted(others)]
+        with (
+            shop.feeding(EPOCH_ROWS // 4, every_seconds=1),
+            network.partition(*pairs, seconds=PARTITION_SECONDS) as packets,
+        ):
+            pass
+        if packets() > 0:
+            tally.fire(cut_off)
+        healed = time.monotonic()
+        job.until_exact(START_SECONDS)
+        tally.recoveries.append(time.monotonic() - healed)
+        tally.further["restarts"] = starts_of(job) - 1
+        job.stop()
         check_sink(hosts, job.sink, tally)
 
 
@@ -160,7 +186,7 @@ def test_a_job_over_a_slow_network_is_exact_and_measured(
     for name, value in further.items():
         monkeypatch.setenv(name, value)
     network, shop = hosts.network, hosts.shop
-    with job_on_cluster(tmp_path, hosts.broker.address, shop, network, **further) as job:
+    with job_on_cluster(tmp_path, hosts.broker.address, shop, network, None, **further) as job:
         shop.feed(200)
         job.start(max_rows=MEASURED_EPOCH_ROWS)
         job.until_exact()
