@@ -51,7 +51,7 @@ LAYERS = [
         "jobs.table": """parts json_columns files scan epoch_rows savepoints version row_shape
             history results difference listing group_key multisets joined_rows group
             quarantine""",
-        "jobs.topics": "consumer samples",
+        "jobs.topics": "consumer samples schema_registry",
         "jobs.edge": "machine process rows kafka table state spark tasks publisher",
         "jobs": """setup running changing checking offline replay querying migrating cli
             cli.commands demo""",

@@ -18,6 +18,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -33,6 +34,7 @@ from jobs.edge.kafka.source import require_same_topics
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.table.parts import QUARANTINE
+from jobs.topics.schema_registry import find_by
 from schemas.directory.paths import JobDirectory
 from schemas.directory.quarantine import (
     MessagePosition,
@@ -84,13 +86,14 @@ def replay(
     connection = librdkafka_options(connections.lookup(name))
     original = read_record(connection, topic, partition, offset)
     kept = row.raw if original is None else original.value
-    if taker := find_taker(whole, topic, row.quarantine_source, kept or b""):
+    find = partial(find_by, connections)
+    if taker := find_taker(whole, topic, row.quarantine_source, kept or b"", find):
         raise CannotReplay(
             f"source {row.quarantine_source!r} refused this message, and {taker!r} has counted it; "
             "sent again, it would count there twice"
         )
     value = fixed if fixed is not None else _read_bytes(identity, row, original)
-    refused = why_refused(job_decoders(whole, topic), value)
+    refused = why_refused(job_decoders(whole, topic, find), value)
     if refused is not None:
         reason, path = refused
         raise CannotReplay(f"the job would refuse that message again: {reason} (at {path})")

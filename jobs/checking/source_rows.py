@@ -33,6 +33,7 @@ from jobs.checking.dedupe_audit import (
     read_kinds,
     select_last_rows,
 )
+from jobs.core.formats.avro import FindSchema
 from jobs.core.formats.registry import MessageRules
 from jobs.core.job.views import JobInputs
 from jobs.core.plan.tree import Column, Plan
@@ -47,6 +48,7 @@ from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.spark.column_types import spark_type
 from jobs.edge.table.reading import TableReader
 from jobs.table.parts import QUARANTINE
+from jobs.topics.schema_registry import find_by
 from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX
 from schemas.spec.connections import Connections, spark_options
 from schemas.table.epoch import Offsets
@@ -54,6 +56,7 @@ from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import to_arrow
 
 _TIMES = "__weight"
+_NOT_DECODED_AGAIN = (RejectCode.FUTURE, RejectCode.SHARED, RejectCode.SCHEMA)
 FAILED = "__failed"  # of an evaluated row
 CONTENT = "__content"  # of a message, at the first of its rows
 _TRUNCATIONS = pa.schema([(name, pa.int64()) for name in Truncation.__struct_fields__])
@@ -65,10 +68,12 @@ class _SignedRows:
 
     plan: Plan  # for decoding the source
     rules: MessageRules
+    find_schema: FindSchema | None
     left_out: frozenset[str]  # quarantined messages whose rejection cannot be recomputed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decode = self.rules.decoder(self.plan.columns, self.plan.image).decode
+        image, find = self.plan.image, self.find_schema
+        decode = self.rules.decoder(self.plan.columns, image, find_schema=find).decode
         for batch in batches:
             messages: list[str] = []
             places: list[str] = []
@@ -126,10 +131,12 @@ class _FindTruncates:
 
     plan: Plan
     rules: MessageRules
+    find_schema: FindSchema | None
     left_out: frozenset[str]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decode = self.rules.decoder(self.plan.columns, self.plan.image).decode
+        image, find = self.plan.image, self.find_schema
+        decode = self.rules.decoder(self.plan.columns, image, find_schema=find).decode
         for batch in batches:
             found = []
             for record in batch.to_pylist():
@@ -206,6 +213,7 @@ class SourceRows:
         """Return every signed row of a source; with dedupe the last row of each key."""
         plan, records = self.inputs.sources[source], self._read_records(source, starts, ends)
         rules = MessageRules.of(self._specs[source])
+        find = find_by(self._connections, self._specs[source])
         schema = StructType()
         for column in plan.image:
             schema = schema.add(column.name, spark_type(column.type))
@@ -214,12 +222,12 @@ class SourceRows:
             schema = schema.add(KIND, "long").add(TIME, "long")
         else:
             schema = schema.add(CONTENT, "long")
-        rows = records.mapInArrow(_SignedRows(plan, rules, left_out), schema)
+        rows = records.mapInArrow(_SignedRows(plan, rules, find, left_out), schema)
         if not plan.primary_key:
             return rows
         truncations = NO_TRUNCATIONS
         if self._specs[source].on_truncate == "apply":
-            truncations = _collect_truncations(records, _FindTruncates(plan, rules, left_out))
+            truncations = _collect_truncations(records, _FindTruncates(plan, rules, find, left_out))
         return select_last_rows(rows, plan, truncations)
 
     def _read_records(self, source: str, starts: str, ends: str) -> DataFrame:
@@ -254,7 +262,7 @@ def names_left_out(rejects: Sequence[Mapping[str, Any]], plan: Plan) -> frozense
     return frozenset(
         f"{reject['topic']}/{reject['partition']}/{reject['offset']}"
         for reject in rejects
-        if plan.primary_key or reject["quarantine_code"] in (RejectCode.FUTURE, RejectCode.SHARED)
+        if plan.primary_key or reject["quarantine_code"] in _NOT_DECODED_AGAIN
     )
 
 

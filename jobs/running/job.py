@@ -217,6 +217,9 @@ class Job:
                 clock=clock,
                 spark=spark,
                 connections=self._make_options(librdkafka_options),
+                registries=self.connections.registries_of(
+                    each.source.schema_registry for each in self.spec.source_specs.values()
+                ),
                 cores=spark.sparkContext.defaultParallelism,
                 executors=None if self.master.startswith("local") else ExecutorList(spark),
                 on_commit=lambda row, files: self._on_commit(publisher, row, files),

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -61,6 +62,7 @@ from jobs.running.stages import Stages
 from jobs.running.views import VIEWS, KeptState, RunningView, Subtable, sum_views
 from jobs.table.parts import CHANGELOG
 from schemas.limits import TASK_BYTES_MAX
+from schemas.spec.connections import Registry
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.table.view_path import place_name
@@ -80,6 +82,7 @@ class Pipeline:
         caches: Mapping[str, Path],  # directories of the hot states
         spark: SparkSession,
         connections: Mapping[str, Mapping[str, str]],  # by name: librdkafka options of sources
+        registries: Mapping[str, Registry] = MappingProxyType({}),  # by name
         cores: int,
         executors: ExecutorList | None = None,  # of a cluster
         on_commit: Callable[[EpochRow, Sequence[AddedFile]], None],
@@ -92,6 +95,7 @@ class Pipeline:
         self.newest = newest
         self.spark = spark
         self.connections = connections
+        self.registries = registries
         self.on_commit = on_commit
         self.clock = clock
         self.check_source = check_source
@@ -329,6 +333,7 @@ class Pipeline:
             images=0 if source.images is None else source.images.number,
             placement=placement,
             joins=self.inputs.joins,
+            registry=self.registries.get(source.spec.source.schema_registry or ""),
         )
 
     def _make_fold_task(self, view: RunningView, attempt: EpochAttempt, now: int) -> FoldTask:

@@ -27,6 +27,19 @@ FAILURE_BYTES_MAX = 16 * 1024
 STACK_CHARACTERS_MAX = 8_000
 # Message schemas that a decoder caches: a table has one, and one more after each ALTER.
 MESSAGE_SCHEMAS_MAX = 100
+# Types in an Avro schema, with those that it names: code is generated for each of them.
+AVRO_NODES_MAX = 20_000
+# A schema registry answers in milliseconds, and in seconds while it restarts. After this long the
+# task fails, and the service starts the job again.
+REGISTRY_SECONDS_MAX = 30.0
+REGISTRY_REQUEST_SECONDS_MAX = 10.0
+# A new id reaches the followers of a registry within moments, so a message may come before it.
+REGISTRY_FOLLOW_SECONDS_MAX = 3.0
+# Messages of an id that the registry does not know do not ask again for so long.
+REGISTRY_UNKNOWN_SECONDS = 60.0
+REGISTRY_BYTES_MAX = 4 * 1024 * 1024  # of one answer; Confluent's registry takes schemas of 1 MiB
+REGISTRY_SCHEMAS_MAX = 1_000  # that a process keeps
+REGISTRY_REFERENCES_MAX = 100  # schemas that one names, with those that they name
 # Characters of a mysqlType with its labels. A larger one is read again for each message.
 CACHED_TYPES_CHARACTERS_MAX = 256 * 1024
 # Names of tables whose match with the filters a decoder caches.

@@ -1,4 +1,4 @@
-"""Kafka connections: the operator configures them, and a spec only names one.
+"""Kafka connections and schema registries: the operator configures them, a spec names them.
 
     connections file (names; secrets by value, environment or file) ──┐
     --brokers, RETALLY_BROKERS ──────────────────────► `default` ─────┴──► Connections
@@ -15,17 +15,26 @@ import base64
 import difflib
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, NoReturn
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import SecretStr
 
 from schemas import limits
 from schemas.failures.catalogue import CodedError
+from schemas.spec.connection_entries import (
+    ConnectionEntry,
+    Mechanism,
+    PasswordEntry,
+    RegistryEntry,
+    Security,
+    TlsEntry,
+    check_bootstrap,
+    check_text,
+)
 from schemas.spec.file import Document, Problem, SpecError, path_text, read_file, validate
-from schemas.spec.values import Section
 
 DEFAULT = "default"
 BROKERS_VARIABLE = "RETALLY_BROKERS"
@@ -34,9 +43,6 @@ BROKERS_DEFAULT = "127.0.0.1:9092"
 # Spark's default pattern for secrets in logs and pages matches neither JAAS nor PEM keys. Set
 # spark.redaction.regex to this in every session that uses spark_options.
 SPARK_REDACTION = r"(?i)secret|passw(or)?d|token|credential|access[.]?key|jaas|keystore[.]key"
-
-Security = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 _LOGIN_MODULES: dict[Mechanism, str] = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -74,6 +80,17 @@ class Connection:
     tls: Tls = Tls()
 
 
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """A schema registry with Confluent's REST API."""
+
+    name: str
+    url: str
+    username: str | None = None
+    secret: SecretStr | None = None  # the password of the user; without a user a bearer token
+    tls: Tls = Tls()
+
+
 class UnknownConnectionError(CodedError, LookupError, code="connection-unknown"):
     """No connection of that name is configured."""
 
@@ -81,15 +98,25 @@ class UnknownConnectionError(CodedError, LookupError, code="connection-unknown")
 @dataclass(frozen=True, slots=True)
 class Connections:
     by_name: Mapping[str, Connection]
+    registries: Mapping[str, Registry] = field(default_factory=dict)
 
     def lookup(self, name: str) -> Connection:
         """Return the connection of that name, or raise UnknownConnectionError."""
-        connection = self.by_name.get(name)
-        if connection is not None:
-            return connection
-        near = difflib.get_close_matches(name[:80], self.by_name, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "add it to the file of --connections"
-        raise UnknownConnectionError(f"no connection is called {name[:80]!r}; {hint}")
+        return self.by_name.get(name) or _fail_lookup("connection", name, self.by_name)
+
+    def lookup_registry(self, name: str) -> Registry:
+        """Return the schema registry of that name, or raise UnknownConnectionError."""
+        return self.registries.get(name) or _fail_lookup("schema registry", name, self.registries)
+
+    def registries_of(self, names: Iterable[str | None]) -> dict[str, Registry]:
+        """Return these schema registries, or raise UnknownConnectionError."""
+        return {name: self.lookup_registry(name) for name in names if name is not None}
+
+
+def _fail_lookup(kind: str, name: str, known: Iterable[str]) -> NoReturn:
+    near = difflib.get_close_matches(name[:80], known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "add it to the file of --connections"
+    raise UnknownConnectionError(f"no {kind} is called {name[:80]!r}; {hint}")
 
 
 def load_connections(
@@ -101,7 +128,9 @@ def load_connections(
 
     `default` is --brokers, else the file's `default`, RETALLY_BROKERS or 127.0.0.1:9092."""
     environment = os.environ if environment is None else environment
-    by_name = {} if file is None else _read_connections(file, environment)
+    named = {} if file is None else _read_connections(file, environment)
+    registries = {name: each for name, each in named.items() if isinstance(each, Registry)}
+    by_name = {name: each for name, each in named.items() if isinstance(each, Connection)}
     if brokers is not None and DEFAULT in by_name:
         reason = "is defined by --brokers as well; remove one of them"
         raise SpecError(str(file), [Problem(DEFAULT, reason)])
@@ -110,11 +139,11 @@ def load_connections(
         if addresses is None:
             setting, addresses = BROKERS_VARIABLE, environment.get(BROKERS_VARIABLE)
         try:
-            bootstrap = tuple(_check_bootstrap(addresses or BROKERS_DEFAULT).split(","))
+            bootstrap = tuple(check_bootstrap(addresses or BROKERS_DEFAULT).split(","))
         except ValueError as error:
             raise SpecError(setting, [Problem("", str(error))]) from None
         by_name[DEFAULT] = Connection(DEFAULT, bootstrap)
-    return Connections(by_name)
+    return Connections(by_name, registries)
 
 
 # --- client settings -------------------------------------------------------------------------
@@ -249,116 +278,15 @@ def _read_pem(path: Path) -> str:
 # --- the connections file --------------------------------------------------------------------
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", re.ASCII)
-_ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})", re.ASCII)
-_PORT_MAX = 65_535
 
 
-def _check_bootstrap(text: str) -> str:
-    addresses = [address.strip() for address in text.split(",")]
-    for address in addresses:
-        match = _ADDRESS.fullmatch(address)
-        # The message does not quote the address, because people write passwords into it.
-        if match is None or not 1 <= int(match[1]) <= _PORT_MAX:
-            raise ValueError(
-                "must be HOST:PORT, as localhost:9092 is, or several separated by commas"
-            )
-    return ",".join(addresses)
-
-
-def _check_text(text: str) -> str:
-    if not text or "\0" in text:
-        raise ValueError("must not be empty, and must not contain a NUL character")
-    return text
-
-
-def _check_secret(secret: SecretStr) -> SecretStr:
-    _check_text(secret.get_secret_value())
-    return secret
-
-
-_Text = Annotated[str, AfterValidator(_check_text)]
-_Secret = Annotated[SecretStr, AfterValidator(_check_secret)]
-
-
-class _SaslEntry(Section):
-    mechanism: Mechanism
-    username: _Text
-    password: _Secret | None = None
-    password_env: _Text | None = None
-    password_file: _Text | None = Field(default=None, validate_default=True)
-
-    @field_validator("password_file")
-    @classmethod
-    def _one_password(cls, file: str | None, info: ValidationInfo) -> str | None:
-        if not {"password", "password_env"} <= info.data.keys():
-            return file
-        passwords = [info.data["password"], info.data["password_env"], file]
-        if sum(password is not None for password in passwords) != 1:
-            raise ValueError("give exactly one of password, password_env and password_file")
-        return file
-
-
-class _TlsEntry(Section):
-    ca: _Text | None = None
-    certificate: _Text | None = None
-    key: _Text | None = Field(default=None, validate_default=True)
-    key_password: _Secret | None = None
-    key_password_env: _Text | None = None
-    key_password_file: _Text | None = Field(default=None, validate_default=True)
-
-    @field_validator("key")
-    @classmethod
-    def _with_certificate(cls, key: str | None, info: ValidationInfo) -> str | None:
-        if "certificate" in info.data and (info.data["certificate"] is None) != (key is None):
-            raise ValueError("must be given together with certificate; give both or neither")
-        return key
-
-    @field_validator("key_password_file")
-    @classmethod
-    def _one_password(cls, file: str | None, info: ValidationInfo) -> str | None:
-        passwords = [info.data.get("key_password"), info.data.get("key_password_env"), file]
-        given = sum(password is not None for password in passwords)
-        if given > 1:
-            raise ValueError(
-                "give at most one of key_password, key_password_env and key_password_file"
-            )
-        if given and "key" in info.data and info.data["key"] is None:
-            raise ValueError("is the password of a missing key; add key, or remove the password")
-        return file
-
-
-class _Entry(Section):
-    bootstrap: Annotated[str, AfterValidator(_check_bootstrap)]
-    security: Security = "PLAINTEXT"
-    sasl: _SaslEntry | None = Field(default=None, validate_default=True)
-    ssl: _TlsEntry | None = None
-
-    @field_validator("sasl")
-    @classmethod
-    def _sasl_of_security(cls, sasl: _SaslEntry | None, info: ValidationInfo) -> _SaslEntry | None:
-        security = info.data.get("security")
-        if security is not None and security.startswith("SASL") != (sasl is not None):
-            need = "is required by" if sasl is None else "has no effect with"
-            fix = "add it" if sasl is None else "remove it"
-            raise ValueError(f"{need} security: {security}; {fix}, or change security")
-        return sasl
-
-    @field_validator("ssl")
-    @classmethod
-    def _ssl_of_security(cls, ssl: _TlsEntry | None, info: ValidationInfo) -> _TlsEntry | None:
-        security = info.data.get("security")
-        if ssl is not None and security is not None and not security.endswith("SSL"):
-            raise ValueError(
-                f"has no effect with security: {security}; remove it, or change security"
-            )
-        return ssl
-
-
-def _read_connections(file: Path, environment: Mapping[str, str]) -> dict[str, Connection]:
+def _read_connections(
+    file: Path, environment: Mapping[str, str]
+) -> dict[str, Connection | Registry]:
     document = read_file(file, secret=True)
     if not isinstance(document.value, dict):
         raise SpecError(document.name, [Problem("", "must be a mapping of names to connections")])
-    by_name: dict[str, Connection] = {}
+    by_name: dict[str, Connection | Registry] = {}
     problems: list[Problem] = []
     for name in document.value:
         below = document.below(name)
@@ -366,7 +294,9 @@ def _read_connections(file: Path, environment: Mapping[str, str]) -> dict[str, C
             if _NAME.fullmatch(name) is None:
                 reason = "is not a connection name; use up to 63 letters, digits, - and _"
                 raise SpecError(document.name, [below.problem((), reason)])
-            by_name[name] = _EntryResolver(below, file.parent, environment).resolve(name)
+            resolver, entry = _EntryResolver(below, file.parent, environment), below.value
+            is_registry = isinstance(entry, dict) and "url" in entry
+            by_name[name] = resolver.registry(name) if is_registry else resolver.resolve(name)
         except SpecError as error:
             problems += [
                 replace(problem, path=".".join(filter(None, (path_text((name,)), problem.path))))
@@ -387,32 +317,50 @@ class _EntryResolver:
         self._problems: list[Problem] = []
 
     def resolve(self, name: str) -> Connection:
-        entry = validate(_Entry, self._document)
+        entry = validate(ConnectionEntry, self._document)
         sasl, tls = None, Tls()
         if entry.sasl is not None:
-            password = self._find_secret(
-                ("sasl", "password"),
-                entry.sasl.password,
-                entry.sasl.password_env,
-                entry.sasl.password_file,
-            )
+            password = self._find_password("sasl", entry.sasl)
             # A missing password is a problem, so nobody receives this empty one.
             sasl = Sasl(entry.sasl.mechanism, entry.sasl.username, password or SecretStr(""))
         if entry.ssl is not None:
-            tls = Tls(
-                self._find_file(("ssl", "ca"), entry.ssl.ca),
-                self._find_file(("ssl", "certificate"), entry.ssl.certificate),
-                self._find_file(("ssl", "key"), entry.ssl.key),
-                self._find_secret(
-                    ("ssl", "key_password"),
-                    entry.ssl.key_password,
-                    entry.ssl.key_password_env,
-                    entry.ssl.key_password_file,
-                ),
-            )
+            tls = self._find_tls(entry.ssl)
+        self._require_no_problems()
+        return Connection(name, tuple(entry.bootstrap.split(",")), entry.security, sasl, tls)
+
+    def registry(self, name: str) -> Registry:
+        entry = validate(RegistryEntry, self._document)
+        secret, basic, bearer = None, entry.basic, entry.bearer
+        if basic is not None:
+            secret = self._find_password("basic", basic)
+        elif bearer is not None:
+            keys = "bearer", "token"
+            secret = self._find_secret(keys, bearer.token, bearer.token_env, bearer.token_file)
+        tls = Tls() if entry.ssl is None else self._find_tls(entry.ssl)
+        self._require_no_problems()
+        username = None if basic is None else basic.username
+        return Registry(name, entry.url, username, secret, tls)
+
+    def _require_no_problems(self) -> None:
         if self._problems:
             raise SpecError(self._document.name, self._problems)
-        return Connection(name, tuple(entry.bootstrap.split(",")), entry.security, sasl, tls)
+
+    def _find_password(self, section: str, entry: PasswordEntry) -> SecretStr | None:
+        keys = section, "password"
+        return self._find_secret(keys, entry.password, entry.password_env, entry.password_file)
+
+    def _find_tls(self, entry: TlsEntry) -> Tls:
+        return Tls(
+            self._find_file(("ssl", "ca"), entry.ca),
+            self._find_file(("ssl", "certificate"), entry.certificate),
+            self._find_file(("ssl", "key"), entry.key),
+            self._find_secret(
+                ("ssl", "key_password"),
+                entry.key_password,
+                entry.key_password_env,
+                entry.key_password_file,
+            ),
+        )
 
     def _find_file(self, keys: tuple[str, str], name: str | None) -> Path | None:
         if name is None:
@@ -440,7 +388,7 @@ class _EntryResolver:
             with path.open(encoding="utf-8") as opened:
                 text = opened.read(limits.SPEC_BYTES_MAX)
             # Editors end a file with a line break, which does not belong to the secret.
-            return SecretStr(_check_text(text.removesuffix("\n")))
+            return SecretStr(check_text(text.removesuffix("\n")))
         except OSError as error:
             self._add_problem(keys, f"{path} cannot be read: {error.strerror}")
         except ValueError:

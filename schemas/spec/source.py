@@ -37,10 +37,19 @@ from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import BIGINT, STRING
 
 SourceFormat = Literal[
-    "canal-json", "changelog-json", "csv", "debezium-json", "json", "maxwell-json", "upsert-json"
+    "avro",
+    "canal-json",
+    "changelog-json",
+    "csv",
+    "debezium-avro",
+    "debezium-json",
+    "json",
+    "maxwell-json",
+    "upsert-json",
 ]
+FORMATS_OF_REGISTRY = ("avro", "debezium-avro")
 # Their messages name no table, so a source has no filters.
-FORMATS_WITHOUT_TABLES = ("changelog-json", "csv", "json", "upsert-json")
+FORMATS_WITHOUT_TABLES = ("avro", "changelog-json", "csv", "json", "upsert-json")
 # An update that changes a primary key is one message. Debezium sends a deletion and an insert.
 FORMATS_WITH_KEY_CHANGES = ("canal-json", "maxwell-json")
 
@@ -127,6 +136,7 @@ class Source(Section):
     )
     connection: ConnectionName = "default"
     format: SourceFormat = "canal-json"
+    schema_registry: ConnectionName | None = Field(default=None, validate_default=True)
     canal: Canal | None = None
     debezium: Debezium | None = None
     json_events: JsonEvents | None = Field(default=None, alias="json")
@@ -174,6 +184,15 @@ class Source(Section):
         if twice is not None:
             raise ValueError(f"{twice!r} is named twice; keep one")
         return listed
+
+    @field_validator("schema_registry")
+    @classmethod
+    def _of_avro(cls, name: str | None, info: ValidationInfo) -> str | None:
+        known = info.data.get("format")
+        if known is not None and (known in FORMATS_OF_REGISTRY) != (name is not None):
+            need = f"is required by format: {known}; add the name of a connection with a url"
+            raise ValueError(need if name is None else f"has no effect with format: {known}")
+        return name
 
     @field_validator("canal", "debezium", "json_events", "csv_events")
     @classmethod

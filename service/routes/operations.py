@@ -16,11 +16,13 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.core.job.cloning import clone_problems, clone_spec
-from jobs.core.job.refused_message import job_decoders, why_refused
+from jobs.core.job.refused_message import job_decoders
 from jobs.table import savepoints
 from jobs.table.quarantine import read_message
+from jobs.topics.schema_registry import find_by, find_refusal
 from schemas.directory.quarantine import read_replay
 from schemas.limits import JOB_NAME_CHARACTERS_MAX, REQUEST_KEY_CHARACTERS_MAX, RESENT_AT_ONCE_MAX
+from schemas.spec.connections import Connections
 from schemas.spec.file import load_spec, spec_text
 from schemas.spec.job import JobSpec
 from schemas.types.json_types import JsonObject
@@ -234,7 +236,9 @@ async def replay_message(
     await runtime.read_table(live_table, lambda table: read_message(table, position))  # or 404
     if fixed is not None:
         spec = runtime.jobs.parse_spec(runtime.jobs.find_record(job))
-        refused = await runtime.attempts.run(partial(_why_refused, spec, position[1], fixed))
+        refused = await runtime.attempts.run(
+            partial(_why_refused, spec, position[1], fixed, runtime.settings.connections)
+        )
         if refused is not None:
             detail = "the job cannot process this message"
             raise Problem("message-refused", detail, errors={refused[1]: refused[0]})
@@ -279,9 +283,11 @@ async def replay_messages(
     return await submit_operation(request, job, "quarantine", arguments, idempotency_key)
 
 
-def _why_refused(spec: JobSpec, topic: str, message: bytes) -> tuple[str, str] | None:
+def _why_refused(
+    spec: JobSpec, topic: str, message: bytes, connections: Connections
+) -> tuple[str, str] | None:
     """Return why the job cannot process a message, if so; it runs in a child process."""
-    return why_refused(job_decoders(spec, topic), message)
+    return find_refusal(job_decoders(spec, topic, partial(find_by, connections)), message)
 
 
 def _read_fixed(body: ReplayBody) -> bytes | None:

@@ -90,6 +90,12 @@ def _check_connections(document: Document, spec: JobSpec, known: Connections) ->
         if own.sink is not None:
             named.append((("views", view, "sink") if view else ("sink",), own.sink.connection))
     problems = []
+    for name, alone in spec.source_specs.items():
+        try:
+            known.registries_of((alone.source.schema_registry,))
+        except UnknownConnectionError as error:
+            path = locate_key(("source", "schema_registry"), name)
+            problems.append(document.problem(path, str(error)))
     for section, connection in named:
         try:
             known.lookup(connection)

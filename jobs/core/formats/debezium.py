@@ -106,10 +106,15 @@ class DebeziumDecoder(DecoderFrame):
             encodings = self._encodings(root.get("schema"))
             root, path = root["payload"], "$.payload"
         message = self._require_object(root, path)
+        return self._decode_payload(message, self._fields_of(encodings), path)
+
+    def _decode_payload(
+        self, message: dict[str, object], fields: DebeziumFields, path: str
+    ) -> Decoded:
         source = message.get("source")
         stamps = source if isinstance(source, dict) else {}
         self._tables.check(stamps, f"{path}.source")
-        outcome = self._changes(message, self._fields_of(encodings), path)
+        outcome = self._changes(message, fields, path)
         times = parse_time_ms(stamps.get("ts_ms")), parse_time_ms(message.get("ts_ms"))
         if isinstance(outcome, list):
             return Changes(outcome, *times)

@@ -53,6 +53,7 @@ class Encoding(NamedTuple):
 
 NO_ENCODING = Encoding()
 
+UNITS_US = {"ms": 1_000, "us": 1}
 _UNITS_NS = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 _FORM_OF_SCHEMA: Mapping[str, str] = {
     "io.debezium.time.Date": "days",
@@ -116,7 +117,7 @@ class DebeziumFields(NumberFields):
         """Yield lines for a field. Instants have too many values for the cache: multiply them."""
         sql_type, form = self.columns[index].type, self.encodings[index].form
         instant = sql_type.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
-        factor = {"ms": 1_000, "us": 1}.get(form)
+        factor = UNITS_US.get(form)
         if not instant or sql_type.textual_time or factor is None:
             yield from super()._field_lines(index, field, value)
             return
@@ -159,12 +160,11 @@ def schema_encodings(
     fields = _schema_fields(_schema_field(schema, "after") or _schema_field(schema, "before"))
     if fields is None:
         return None
-    return tuple(
-        _schema_encoding(fields.get(column.name), column.type, modes) for column in columns
-    )
+    return tuple(schema_encoding(fields.get(column.name), column.type, modes) for column in columns)
 
 
-def _schema_encoding(field: object, sql_type: SqlType, modes: Modes) -> Encoding:
+def schema_encoding(field: object, sql_type: SqlType, modes: Modes) -> Encoding:
+    """Return the encoding of a column whose field a schema of Kafka Connect describes."""
     node = field if isinstance(field, dict) else {}
     name = node.get("name")
     if sql_type.kind is Kind.DECIMAL:
@@ -228,9 +228,12 @@ def _decimal_converter(sql_type: SqlType, encoding: Encoding) -> Converter:
             ) from None
         if not 0 < len(raw) <= _UNSCALED_BYTES_MAX:
             raise ValueError(f"{describe(text)} has {len(raw)} bytes, more than any {sql_type}")
-        return convert(f"{int.from_bytes(raw, 'big', signed=True)}E-{scale}")
+        return convert(f"{int.from_bytes(raw, 'big', signed=True)}E{-scale}")
 
     def convert_field(field: object) -> Value:
+        if isinstance(field, dict) and field.keys() == {"scale", "value"}:  # VariableScaleDecimal
+            own = Encoding("base64", int(str(field["scale"])))
+            return _decimal_converter(sql_type, own)(field["value"])
         if isinstance(field, JsonNumber) or not isinstance(field, str) or form == "number":
             return convert(field)
         if form == "base64" or _PLAIN_NUMBER.fullmatch(field) is None:

@@ -131,13 +131,17 @@ class DecoderFrame:
         try:
             if not value:
                 return self._decode_tombstone(key)
-            return self._decode_json(read_json(value, self._bytes_max))
+            return self._decode_json(self._read(value))
         except UnreadableError as error:
             return rejection(str(error))
         except OtherTableError:
             return FILTERED
         except RefusedError as error:
             return error.decoded
+
+    def _read(self, value: bytes) -> object:
+        """Return the content of a message; raise UnreadableError if it has none."""
+        return read_json(value, self._bytes_max)
 
     def _decode_tombstone(self, key: bytes | None) -> Decoded:
         return TOMBSTONE

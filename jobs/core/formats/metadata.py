@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from jobs.core.formats.avro import AvroDecoder
 from jobs.core.formats.frame import DecoderFrame
 from jobs.core.formats.row_fields import UNEXPECTED, rejection
 from jobs.core.formats.scanned import Array, Scanned, ScannedColumn, Scanner
@@ -49,7 +50,7 @@ class MetadataDecoder:
     def __init__(self, inner: DecoderFrame, format: str, used: tuple[Column, ...]) -> None:
         self._arguments = inner, format, used
         self._inner, self._used = inner, used
-        self._header = _Header(format)
+        self._header = _Header(format, inner if isinstance(inner, AvroDecoder) else None)
 
     def __reduce__(self) -> tuple[object, ...]:
         return MetadataDecoder, self._arguments
@@ -93,9 +94,10 @@ class MetadataDecoder:
 class _Header:
     """Reads the names of a message's database and table."""
 
-    def __init__(self, format: str) -> None:
-        keys = ("db", "table") if format == "debezium-json" else ("database", "table")
-        self._keys, self._nested = keys, format == "debezium-json"
+    def __init__(self, format: str, avro: AvroDecoder | None = None) -> None:
+        is_debezium = format.startswith("debezium-")
+        keys, self._avro = ("db", "table") if is_debezium else ("database", "table"), avro
+        self._keys, self._nested = keys, is_debezium
         names: list[Any] = [(key, str | None, None) for key in keys]
         header = msgspec.defstruct("Names", names, gc=False)
         if self._nested:
@@ -106,6 +108,8 @@ class _Header:
 
     def read(self, value: bytes) -> Names | Rejected:
         """Return the names, None for one that the message lacks."""
+        if self._avro is not None:
+            return self._check(self._avro.read_source(value), "$.source")
         try:
             found = self._decode(value)
         except UNEXPECTED:
@@ -121,7 +125,9 @@ class _Header:
         if self._nested:
             node, path = (node["payload"], "$.payload") if "payload" in node else (node, path)
             node, path = node.get("source"), f"{path}.source"
-        members = node if isinstance(node, dict) else {}
+        return self._check(node if isinstance(node, dict) else {}, path)
+
+    def _check(self, members: dict[str, Any], path: str) -> Names | Rejected:
         for key in self._keys:
             name = members.get(key)
             if name is not None and type(name) is not str:

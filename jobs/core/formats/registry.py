@@ -3,6 +3,8 @@
 canal-json       signed rows; an update has only the changed columns of the old row
 maxwell-json     the same, with one row in each message
 debezium-json    signed rows; an update has both rows
+debezium-avro    the same in Avro, with schemas of a registry
+avro             plain rows in Avro: each message is an insert
 changelog-json   one signed row in each record; retally publishes it
 csv, json        plain events: each message is an insert
 upsert-json      the last image of a row; the key of the record identifies the row
@@ -14,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import get_args
 
+from jobs.core.formats.avro import AvroDecoder, FindSchema
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.formats.changelog import ChangelogDecoder
 from jobs.core.formats.csv_events import CsvDecoder
@@ -38,6 +41,8 @@ _DECODERS: Mapping[str, type[DecoderFrame]] = {
     "canal-json": CanalDecoder,
     "maxwell-json": MaxwellDecoder,
     "debezium-json": DebeziumDecoder,
+    "debezium-avro": AvroDecoder,
+    "avro": AvroDecoder,
     "changelog-json": ChangelogDecoder,
     "csv": CsvDecoder,
     "json": JsonEventDecoder,
@@ -91,6 +96,7 @@ class MessageRules(FormatRules):
         used: tuple[Column, ...],
         *,
         bytes_max: int = limits.MESSAGE_BYTES_MAX,
+        find_schema: FindSchema | None = None,  # of the source's schema registry
     ) -> MessageDecoder:
         """Return the decoder of the source; raise ValueError for rules that the format lacks.
 
@@ -105,4 +111,6 @@ class MessageRules(FormatRules):
         own = without_metadata(used, self.format)
         columns = without_metadata(columns, self.format)
         rows = _DECODERS[self.format](self, columns, own, bytes_max)
+        if isinstance(rows, AvroDecoder):
+            rows = AvroDecoder(self, columns, own, bytes_max, find_schema)
         return rows if own == used else MetadataDecoder(rows, self.format, used)

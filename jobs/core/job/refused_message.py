@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from jobs.core.formats.avro import FindSchema
 from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.job.views import JobInputs, plans_of
 from jobs.core.plan.tree import Column, Plan
@@ -11,25 +12,32 @@ from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Reje
 from jobs.core.values.json_values import Json, render
 from schemas.spec.job import JobSpec
 
+# Returns how a source with a schema registry finds the schemas of its messages.
+Finders = Callable[[JobSpec], FindSchema | None]
 
-def job_decoders(spec: JobSpec, topic: str) -> dict[str, MessageDecoder]:
+
+def job_decoders(spec: JobSpec, topic: str, find: Finders) -> dict[str, MessageDecoder]:
     """Return the decoder of each source that reads a topic; `spec` is of the whole job.
 
     All views share the decoded rows, so a message must fit the columns of each view.
     """
     specs = spec.source_specs
     return {
-        name: MessageRules.of(specs[name]).decoder(plan.columns, plan.used)
+        name: MessageRules.of(specs[name]).decoder(
+            plan.columns, plan.used, find_schema=find(specs[name])
+        )
         for name, plan in JobInputs.of(spec, plans_of(spec)).sources.items()
         if spec.sources is None or topic in specs[name].source.topics
     }
 
 
-def find_taker(spec: JobSpec, topic: str, refusing: str | None, value: bytes) -> str | None:
+def find_taker(
+    spec: JobSpec, topic: str, refusing: str | None, value: bytes, find: Finders
+) -> str | None:
     """Return a source that counted a message which another source of its topic has refused.
 
     A source with dedupe counts a message that is sent again once."""
-    decoders = {} if refusing is None else job_decoders(spec, topic)
+    decoders = {} if refusing is None else job_decoders(spec, topic, find)
     for name, decoder in decoders.items():
         counts_again = name != refusing and spec.source_specs[name].dedupe is None
         if counts_again and isinstance(decoder.explain(value), Changes):

@@ -54,6 +54,7 @@ class RejectCode(StrEnum):
     MESSAGE = "message"  # it is not a valid message of the source
     EXPRESSION = "expression"  # an expression of the query fails on a row of it
     SHARED = "shared"  # an expression of one view fails, and the others share the last images
+    SCHEMA = "schema"  # the schema registry has no schema of its id
     FUTURE = "future"  # its time was beyond watermark.future_skew when it was read
 
 

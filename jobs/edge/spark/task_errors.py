@@ -17,6 +17,7 @@ from jobs.core.fold.laws import BrokenLaw
 from jobs.core.time.custom_generator import GeneratorFailed
 from jobs.edge.spark.spark_failure import SparkFailed, detach
 from jobs.edge.state.catch_up import ZombieTask
+from jobs.topics.schema_registry import RegistryUnavailable
 from schemas.table.parquet_file import TableDamaged, TableFileGone
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MARK = "retally-task-error:"
-_KNOWN = (TableFileGone, TableDamaged, BrokenLaw, ZombieTask, GeneratorFailed)
+_KNOWN = (TableFileGone, TableDamaged, BrokenLaw, ZombieTask, GeneratorFailed, RegistryUnavailable)
 _BY_NAME = {kind.__name__: kind for kind in _KNOWN}
 
 

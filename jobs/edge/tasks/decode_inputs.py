@@ -19,6 +19,8 @@ from jobs.edge.kafka.records import Record, Records
 from jobs.edge.rows.late_rows import Deadline
 from jobs.edge.rows.weighted_rows import Parcelling
 from jobs.edge.table.file_writer import EpochAttempt
+from jobs.topics.schema_registry import schema_finder
+from schemas.spec.connections import Registry
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import SourceMemory
 from schemas.table.object_path import TablePath
@@ -38,9 +40,13 @@ class TopicRules:
 
 @lru_cache(maxsize=8)
 def decoder_of(
-    rules: TopicRules, columns: tuple[Column, ...], used: tuple[Column, ...]
+    rules: TopicRules,
+    columns: tuple[Column, ...],
+    used: tuple[Column, ...],
+    registry: Registry | None = None,
 ) -> MessageDecoder:
-    return rules.messages.decoder(columns, rules.row(used))
+    find = schema_finder(registry)
+    return rules.messages.decoder(columns, rules.row(used), find_schema=find)
 
 
 @lru_cache(maxsize=8)
@@ -119,6 +125,7 @@ class DecodeInputs:
     images: int = 0  # with dedupe: the number of who reads the images
     placement: Placement = ONE_TASK  # of the tasks that read them
     joins: bool = False  # some views are sides of joins
+    registry: Registry | None = None  # of the messages' schemas
 
     @property
     def needs_messages(self) -> bool:

@@ -109,7 +109,8 @@ class RangeReader:
             self.report.appended_ms = records[0].timestamp_ms
         self.report.topic, self.report.partition = self.range.topic, self.range.partition
         self.report.read += len(records)
-        decoder = decoder_of(self.rules, self.task.plan.columns, self.task.plan.image)
+        plan, registry = self.task.plan, self.task.registry
+        decoder = decoder_of(self.rules, plan.columns, plan.image, registry)
         scanner = None
         if self.rules.times.scannable:
             scanner = scanner_of(self.rules, self.task.plan.columns, self.task.plan.image)

@@ -37,7 +37,9 @@ from jobs.core.values.change import (
 from jobs.core.values.json_values import renderer
 from jobs.table.row_shape import RowShape
 from jobs.topics.samples import Sample
+from jobs.topics.schema_registry import RegistryUnavailable, find_by
 from schemas.limits import SAMPLE_BYTES_MAX
+from schemas.spec.connections import Connections
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import TopicPartition
 
@@ -84,11 +86,18 @@ class _Read(NamedTuple):
     decoded: Decoded
 
 
-def run_trial(spec: JobSpec, plan: Plan, samples: Sequence[Sample]) -> Trial:
+def run_trial(
+    spec: JobSpec, plan: Plan, samples: Sequence[Sample], connections: Connections
+) -> Trial:
     """Decode each message by each source that reads it, and fold all of them as one bundle."""
     specs, plans = spec.source_specs, _list_read(spec, plan)
     rules = {name: MessageRules.of(specs[name]) for name in plans}
-    decoders = {name: rules[name].decoder(each.columns, each.image) for name, each in plans.items()}
+    decoders = {
+        name: rules[name].decoder(
+            each.columns, each.image, find_schema=find_by(connections, specs[name])
+        )
+        for name, each in plans.items()
+    }
     renderers = {
         name: [(column.name, renderer(column.type)) for column in each.image]
         for name, each in plans.items()
@@ -143,7 +152,10 @@ def _decode(decoder: MessageDecoder, sample: Sample) -> Decoded:
     if sample.cut:
         size = SAMPLE_BYTES_MAX // 1024**2
         return Skipped(f"the message is longer than {size} MiB, so a trial run leaves it out")
-    return decoder.explain(sample.value, sample.key)
+    try:
+        return decoder.explain(sample.value, sample.key)
+    except RegistryUnavailable as error:
+        return Skipped(str(error))
 
 
 def _describe(

@@ -15,7 +15,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.core.formats.registry import MessageDecoder
-from jobs.core.job.refused_message import groups_of, job_decoders, why_refused
+from jobs.core.job.refused_message import groups_of, job_decoders
 from jobs.core.plan.tree import Plan
 from jobs.table.quarantine import (
     count_reasons,
@@ -24,8 +24,10 @@ from jobs.table.quarantine import (
     summarize_reason,
 )
 from jobs.table.version import TableVersion, at_newest
+from jobs.topics.schema_registry import find_by, find_refusal
 from schemas.directory.quarantine import Quarantined, QuarantineRow, Resent, read_binary
 from schemas.limits import CONSOLE_AFFECTED_GROUPS, CONSOLE_QUARANTINE_ROWS, CONSOLE_RAW_BYTES
+from schemas.spec.connections import Connections
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.access.tokens import Role
@@ -131,13 +133,18 @@ async def check_messages(request: Request, name: str) -> Response:
 
     runtime = runtime_of(request)
     found = await runtime.read_table(live_table, read)
-    checked = await runtime.attempts.run(partial(_check_messages, job.spec, found))
+    checked = await runtime.attempts.run(
+        partial(_check_messages, job.spec, found, runtime.settings.connections)
+    )
     return Response(msgspec.json.encode(checked), 200, HEADERS, "application/json")
 
 
-def _check_messages(spec: JobSpec, found: Sequence[Quarantined]) -> list[dict[str, str | None]]:
+def _check_messages(
+    spec: JobSpec, found: Sequence[Quarantined], connections: Connections
+) -> list[dict[str, str | None]]:
     """Return why the job would not process messages; it runs in a child process."""
-    decoders = {topic: job_decoders(spec, topic) for topic in {each.topic for each in found}}
+    find, topics = partial(find_by, connections), {each.topic for each in found}
+    decoders = {topic: job_decoders(spec, topic, find) for topic in topics}
     return [
         {"id": each.id, "refused": _check_message(decoders[each.topic], each)} for each in found
     ]
@@ -148,7 +155,7 @@ def _check_message(decoders: Mapping[str, MessageDecoder], found: Quarantined) -
         return "only its beginning was kept; resend it by itself"
     binary = read_binary(found)
     value = (found.text or "").encode() if binary is None else binary
-    refused = why_refused(decoders, value)
+    refused = find_refusal(decoders, value)
     return None if refused is None else f"{refused[0]} ({refused[1]})"
 
 

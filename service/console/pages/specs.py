@@ -164,7 +164,13 @@ async def _make_preview(runtime: Runtime, body: bytes, name: str | None, sample:
         try:
             messages = await _read_samples(runtime, spec)
             values["trial"] = await runtime.attempts.run(
-                partial(run_trial, checked.main, checked.plan, messages)
+                partial(
+                    run_trial,
+                    checked.main,
+                    checked.plan,
+                    messages,
+                    runtime.settings.connections,
+                )
             )
         except Problem as problem:
             values["unavailable"] = problem.detail

@@ -55,7 +55,7 @@ def test_a_message_must_fit_the_declared_columns_whatever_a_view_reads() -> None
     spec = {"name": "j", "source": {"topic": "t"}, "columns": columns, "views": views}
     for v, refused in (("7", None), ("x", ("'x' is not a valid INT", "$.data[0].v"))):
         value = json.dumps({"type": "INSERT", "data": [{"name": "a", "v": v}]}).encode()
-        assert why_refused(job_decoders(load_spec(spec), "t"), value) == refused
+        assert why_refused(job_decoders(load_spec(spec), "t", lambda _: None), value) == refused
 
 
 def test_a_message_of_a_topic_of_two_sources_must_fit_the_one_whose_table_it_is_of() -> None:
@@ -68,7 +68,7 @@ def test_a_message_of_a_topic_of_two_sources_must_fit_the_one_whose_table_it_is_
 
     def refusal(table: str, value: str) -> Any:
         message = {"type": "INSERT", "database": "d", "table": table, "data": [{"id": value}]}
-        return why_refused(job_decoders(spec, "t"), json.dumps(message).encode())
+        return why_refused(job_decoders(spec, "t", lambda _: None), json.dumps(message).encode())
 
     assert refusal("orders", "7") is None
     assert refusal("items", "7") == ("'7' is not a valid DATE such as 2020-05-13", "$.data[0].id")
@@ -95,7 +95,7 @@ def test_a_message_that_another_source_of_its_topic_has_counted_would_count_twic
     }
     spec = load_spec({"name": "j", "sources": sources, "query": JOINED})
     message = {"type": "INSERT", "database": "d", "table": "t", "data": [{"id": value}]}
-    assert find_taker(spec, "t", source, json.dumps(message).encode()) == taker
+    assert find_taker(spec, "t", source, json.dumps(message).encode(), lambda _: None) == taker
 
 
 def test_the_groups_of_a_message_of_many_rows_take_one_pass() -> None:

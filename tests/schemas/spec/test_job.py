@@ -139,7 +139,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("source.topics", "t", "must be a list"),
     ("source.topics", ["t"], "contradicts topic"),
     ("source.connection", "10.0.0.1:9092", "is not a connection name"),
-    ("source.format", "avro", "must be one of canal-json, changelog-json"),
+    ("source.format", "xml", "must be one of avro, canal-json"),
     ("source.database", "(", "is not a regular expression"),
     ("source.database", "a" * 501, "at most 500 characters"),
     ("source.table", "*", "is not a regular expression"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from jobs.core.job.job_plan import plan_of
 from jobs.topics.samples import Sample
+from schemas.spec.connections import Connections
 from schemas.spec.file import load_spec, read_text, validate
 from schemas.spec.job import JobSpec
 from service.console.editor.trial import Trial, run_trial
@@ -35,7 +36,7 @@ def trial(*values: bytes | None, spec: str = SPEC) -> Trial:
     samples = [
         Sample("t", 0, offset, 1_000 + offset, None, value) for offset, value in enumerate(values)
     ]
-    return run_trial(loaded, plan_of(loaded), samples[::-1])
+    return run_trial(loaded, plan_of(loaded), samples[::-1], Connections({}))
 
 
 def test_messages_become_the_changelog_that_the_job_would_emit() -> None:
@@ -66,7 +67,7 @@ def try_tables(spec: str, *values: bytes) -> Trial:
     """Try messages of tables of one topic, from the oldest to the newest."""
     loaded = validate(JobSpec, read_text(spec, "spec"))
     samples = [Sample("t", 0, offset, None, None, value) for offset, value in enumerate(values)]
-    return run_trial(loaded, plan_of(loaded), samples[::-1])
+    return run_trial(loaded, plan_of(loaded), samples[::-1], Connections({}))
 
 
 def change(table: str, *rows: dict[str, Any], old: list[dict[str, Any]] | None = None) -> bytes:
@@ -191,7 +192,7 @@ def test_groups_that_having_hides_are_counted() -> None:
     )
     rows = [{"name": name, "v": "1"} for name in ("a", "a", "b", "c")]
     value = json.dumps({"type": "INSERT", "data": rows}).encode()
-    found = run_trial(spec, plan_of(spec), [Sample("t", 0, 0, None, None, value)])
+    found = run_trial(spec, plan_of(spec), [Sample("t", 0, 0, None, None, value)], Connections({}))
     assert [op for op, _ in found.changelog] == ["+I"]
     assert found.hidden == "HAVING COUNT(*) > 1 hides 2 groups."
     assert found.messages[0].line == "+(name=a) +(name=a) and 2 more"

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ from jobs.table.epoch_rows import epoch_rows
 from jobs.table.files import live_files, open_table
 from jobs.table.parts import CHANGELOG, LATE, QUARANTINE
 from jobs.table.version import TableVersion
-from schemas.spec.connections import load_connections
+from schemas.spec.connections import Registry, load_connections
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
@@ -69,6 +70,7 @@ class EpochsByHand:
     spec: JobSpec
     now_ms: int | None = None  # where a test says what time it is
     view: str = ""  # which of several views is looked at
+    registries: Mapping[str, Registry] = field(default_factory=dict)
     plan: Plan = field(init=False)
     layout: TableLayout = field(init=False)
     pipeline: Pipeline = field(init=False)
@@ -125,6 +127,7 @@ class EpochsByHand:
             newest,
             spark=self.spark,
             connections={"default": {"bootstrap.servers": self.brokers}},
+            registries=self.registries,
             cores=2,
             on_commit=lambda _row, _files: None,
             clock=ClockByHand(self, newest, topics),
@@ -198,7 +201,7 @@ class EpochsByHand:
 
     def audit(self, view: str = "", place: JobDirectory | None = None) -> AuditReport:
         """Audit a view of this job, or of another job with the same topics."""
-        connections = load_connections(None, self.brokers)
+        connections = replace(load_connections(None, self.brokers), registries=self.registries)
         reader = TableReader.open((place or self.place).at_view(view))
         source = SourceRows(lambda: self.spark, connections, [reader])
         with KafkaAdmin({"bootstrap_servers": [self.brokers]}) as admin:
@@ -313,6 +316,7 @@ class ByHand:
         partitions: int = 1,
         at: str = "",
         now_ms: int | None = None,
+        registries: Mapping[str, Registry] = MappingProxyType({}),
     ) -> EpochsByHand:
         """A job of this spec, over the test's topic if it names no other; create the topic."""
         source = document.get("source", {})
@@ -320,7 +324,8 @@ class ByHand:
             source = {"topic": self.topic, **source}
             create_topic(self.brokers, source["topic"], partitions)
         spec = spec_of({**document, "source": source}, BUCKETS if "query" in document else None)
-        return EpochsByHand(self.spark, self.brokers, self.home / at, spec, now_ms)
+        home = self.home / at
+        return EpochsByHand(self.spark, self.brokers, home, spec, now_ms, registries=registries)
 
     def views(
         self, views: dict[str, Any], *, partitions: int = 1, at: str = "", **keys: Any

@@ -1,0 +1,89 @@
+"""A schema registry of the tests: Confluent's REST API, as far as its documents describe a reader.
+
+register ──► ids, subjects   ──► GET /schemas/ids/N, GET /subjects/NAME/versions/N
+answers  ──► what it answers instead, once each: a status, or a body
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote
+
+from pydantic import SecretStr
+
+from schemas.spec.connections import Registry, Tls
+
+_UNKNOWN = {"error_code": 40403, "message": "Schema not found"}
+_TYPE = "application/vnd.schemaregistry.v1+json"
+
+
+class FakeRegistry:
+    """Schemas by id and by subject, and what was requested."""
+
+    def __init__(self) -> None:
+        self.documents: dict[str, dict[str, Any]] = {}
+        self.answers: list[int | bytes] = []
+        self.requests: list[tuple[str, str | None]] = []  # path and Authorization
+        self.url = ""
+
+    def register(
+        self, number: int, schema: Any, subject: str = "", references: Sequence[Any] = ()
+    ) -> None:
+        document: dict[str, Any] = {"schema": json.dumps(schema)}
+        if references:
+            document["references"] = list(references)
+        self.documents[f"/schemas/ids/{number}"] = document
+        if subject:
+            self.documents[f"/subjects/{subject}/versions/1"] = document
+
+    def connection(self, username: str | None = None, secret: str | None = None) -> Registry:
+        own = None if secret is None else SecretStr(secret)
+        return Registry("schemas", self.url, username, own, Tls())
+
+
+@contextmanager
+def open_registry(context: ssl.SSLContext | None = None) -> Iterator[FakeRegistry]:
+    """Serve a registry of its own on a free port, until the end of the block."""
+    registry = FakeRegistry()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            registry.requests.append((self.path, self.headers.get("Authorization")))
+            answer = registry.answers.pop(0) if registry.answers else None
+            document = registry.documents.get(unquote(self.path))
+            status, body = 200, json.dumps(document or _UNKNOWN).encode()
+            if isinstance(answer, bytes):
+                body = answer
+            elif answer is not None:
+                status, body = answer, b"busy"
+            elif document is None:
+                status = 404
+            self.send_response(status)
+            if 300 <= status < 400:
+                self.send_header("Location", f"{registry.url}/schemas/ids/1")
+            self.send_header("Content-Type", _TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    registry.url = f"{'http' if context is None else 'https'}://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield registry
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
