@@ -419,3 +419,52 @@ def test_java_reads_back_every_password_and_the_pem_files(tmp_path: Path, pems: 
 def test_options_that_only_librdkafka_has_are_left_out() -> None:
     options = {"bootstrap.servers": "a:1,b:2", "socket.keepalive.enable": "true"}
     assert kafka_python_options(options) == {"bootstrap_servers": ["a:1", "b:2"]}
+
+
+REGISTRY = """\
+registry:
+  url: https://registry.example:8081/
+  basic: {username: us, password_env: SECRET}
+  ssl: {ca: ca.pem}
+token: {url: "http://localhost:8081/apis/ccompat/v7", bearer: {token: c4nary-in-the-mine}}
+kafka: {bootstrap: "a.example:9092"}
+"""
+
+
+def test_an_entry_with_a_url_is_a_schema_registry(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").touch()
+    (tmp_path / "connections.yaml").write_text(REGISTRY)
+    found = load_connections(tmp_path / "connections.yaml", environment={"SECRET": CANARY})
+    assert set(found.by_name) == {"kafka", "default"}
+    registry, token = found.lookup_registry("registry"), found.lookup_registry("token")
+    assert (registry.url, registry.username) == ("https://registry.example:8081", "us")
+    assert registry.tls.ca == tmp_path / "ca.pem"
+    for each in (registry, token):
+        assert each.secret is not None
+        assert each.secret.get_secret_value() == CANARY
+        assert CANARY not in repr(each)
+        assert pickle.loads(pickle.dumps(each)) == each
+    assert token.username is None
+    assert found.registries_of(["token", None]) == {"token": token}
+    with pytest.raises(UnknownConnectionError, match="no schema registry is called 'kafka'"):
+        found.lookup_registry("kafka")
+
+
+@pytest.mark.parametrize(
+    ("entry", "path", "reason"),
+    [
+        ("url: ftp://r", "url", "must be like https://registry:8081"),
+        ("url: https://us:c4nary-in-the-mine@r", "url", "without a user"),
+        ("url: http://r, ssl: {}", "ssl", "has no effect with http"),
+        ("url: http://r, bearer: {}", "bearer.token_file", "exactly one of token"),
+        ("url: http://r, bearer: {token: a}, basic: {username: u, password: p}", "bearer", "basic"),
+    ],
+)
+def test_an_invalid_registry_is_named(tmp_path: Path, entry: str, path: str, reason: str) -> None:
+    file = tmp_path / "connections.yaml"
+    file.write_text(f"r: {{{entry}}}\n")
+    with pytest.raises(SpecError) as refused:
+        load_connections(file, environment={})
+    assert [problem.path for problem in refused.value.problems] == [f"r.{path}"]
+    assert reason in refused.value.problems[0].reason
+    assert CANARY not in str(refused.value)

@@ -617,3 +617,14 @@ def test_a_topic_named_twice_is_refused_however_it_is_written() -> None:
     listed = ["a", {"topic": "a", "watermark": {"delay": "1s"}}]
     problems = problems_of({**SMALLEST, "source": {"topics": listed}})
     assert problems == {"source.topics": "'a' is named twice; keep one"}
+
+
+def test_a_schema_registry_belongs_to_avro() -> None:
+    source = {"topic": "t", "format": "debezium-avro", "schema_registry": "registry"}
+    assert load_spec({**SMALLEST, "source": source}).source.schema_registry == "registry"
+    del source["schema_registry"]
+    needed = problems_of({**SMALLEST, "source": source})["source.schema_registry"]
+    assert "is required by format: debezium-avro" in needed
+    source = {"topic": "t", "format": "json", "schema_registry": "registry"}
+    excess = problems_of({**SMALLEST, "source": source})["source.schema_registry"]
+    assert "has no effect with format: json" in excess
