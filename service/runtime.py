@@ -18,8 +18,8 @@ from fastapi.concurrency import run_in_threadpool
 
 from jobs.core.job.job_plan import plan_of
 from jobs.core.suggestion.spec_text import Suggestion, suggest_spec
-from jobs.table.files import UNREADABLE
-from jobs.table.version import TableVersion
+from jobs.reading.files import UNREADABLE
+from jobs.reading.version import TableVersion
 from schemas.directory.documents import read_document
 from schemas.directory.reports import MirrorReport
 from schemas.limits import (

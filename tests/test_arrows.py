@@ -1,7 +1,7 @@
 """The repository holds itself to its own rules: who may import whom, and what is nowhere at all.
 
-    schemas ◄── jobs.core ◄── jobs.table, jobs.topics ◄── jobs.edge ◄── jobs (running, cli, ...)
-    schemas, jobs.core, jobs.table, jobs.topics ◄── service
+    schemas ◄── jobs.core ◄── jobs.reading, jobs.topics ◄── jobs.edge ◄── jobs (running, cli, ...)
+    schemas, jobs.core, jobs.reading, jobs.topics ◄── service
     retally (in client/) ◄── jobs.cli, jobs.demo
 
 LAYERS has the packages in order: each imports itself and those before it.
@@ -48,7 +48,7 @@ LAYERS = [
         "schemas": "limits failures types table directory spec process",
         "jobs.core": """kernels values plan evaluate aggregates sql rows join fold formats time
             publish explain job suggestion generators homes""",
-        "jobs.table": """parts json_columns files scan epoch_rows savepoints version row_shape
+        "jobs.reading": """parts json_columns files scan epoch_rows savepoints version row_shape
             history results difference listing group_key multisets joined_rows group
             quarantine""",
         "jobs.topics": "consumer samples schema_registry",
@@ -176,7 +176,7 @@ def unit_of(module: str) -> str | None:
 
 def may_import(importer: str, imported: str) -> bool:
     if below(imported, "jobs") and below(importer, "service"):
-        return below(imported, "jobs.core", "jobs.table", "jobs.topics")
+        return below(imported, "jobs.core", "jobs.reading", "jobs.topics")
     if below(imported, "retally") and not below(importer, "retally"):
         return below(importer, "jobs.cli", "jobs.demo")
     return LAYERS.index(imported) <= LAYERS.index(importer)

@@ -15,7 +15,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 # What the service runs on messages, specs and queries.
-FOLDERS = ("service", "jobs/core/suggestion", "jobs/table", "jobs/topics")
+FOLDERS = ("service", "jobs/core/suggestion", "jobs/reading", "jobs/topics")
 REQUEST = "a part of a request, which is short, and no part repeats what another one matches"
 # How often each file calls `re`, and why it may.
 ALLOWED = {
@@ -34,10 +34,10 @@ ALLOWED = {
     "service/routes/results.py": (1, REQUEST),
     "service/supervision/job_log.py": (1, "lines of our own log: one pass"),
     "service/supervision/jobs.py": (1, REQUEST),
-    "jobs/table/files.py": (2, "names of our own files, and errors of delta-rs: one pass"),
-    "jobs/table/listing.py": (3, REQUEST),
-    "jobs/table/quarantine.py": (2, "reasons, which have at most REASON_CHARACTERS_MAX"),
-    "jobs/table/savepoints.py": (1, REQUEST),
+    "jobs/reading/files.py": (2, "names of our own files, and errors of delta-rs: one pass"),
+    "jobs/reading/listing.py": (3, REQUEST),
+    "jobs/reading/quarantine.py": (2, "reasons, which have at most REASON_CHARACTERS_MAX"),
+    "jobs/reading/savepoints.py": (1, REQUEST),
 }
 
 

@@ -22,7 +22,7 @@ from bench.product import RetallyJob
 from bench.topic import fill
 from bench.workloads.epoch import wait_until_processed
 from jobs.core.join.stages import JOIN_PREFIX
-from jobs.table.files import live_files, open_table
+from jobs.reading.files import live_files, open_table
 
 TITLE = "joins"
 ORDERS_MAX = 1_000_000

@@ -21,8 +21,8 @@ from bench.generator import Shape, ShopTable
 from bench.workloads.aggregates import ROWS
 from jobs.edge.table.compaction import due_merge, merge_files
 from jobs.edge.table.delta_epochs import EpochTable, write_checkpoint
-from jobs.table.epoch_rows import newest_epoch
-from jobs.table.files import live_files, open_table
+from jobs.reading.epoch_rows import newest_epoch
+from jobs.reading.files import live_files, open_table
 from schemas.limits import CHECKPOINT_EVERY_COMMITS, LIVE_FILES_MAX
 
 TITLE = "commits"

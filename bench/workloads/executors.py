@@ -24,8 +24,8 @@ from bench.joins.orders import OrdersShape
 from bench.outcome import BenchFailed
 from bench.process_tree import command_line, cpu_ticks_with_ended, descendants
 from bench.product import RetallyJob
-from jobs.table.epoch_rows import epoch_rows
-from jobs.table.files import live_files, open_table
+from jobs.reading.epoch_rows import epoch_rows
+from jobs.reading.files import live_files, open_table
 from schemas.table.epoch import EpochRow
 
 TITLE = "executors"

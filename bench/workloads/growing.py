@@ -23,7 +23,7 @@ from bench.topic import fill
 from bench.workloads.epoch import EPOCH_CHANGES, epoch_seconds, gap_seconds, wait_until_processed
 from bench.written import newest_version, written_since
 from jobs.edge.table.compaction import due_merge
-from jobs.table.files import live_files, open_table
+from jobs.reading.files import live_files, open_table
 
 TITLE = "growing state"
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)

@@ -37,11 +37,11 @@ from jobs.edge.table.file_writer import AddedFile, FileWriter, by_part, file_nam
 from jobs.edge.table.job_specs import write_specs
 from jobs.edge.table.reading import TableReader, open_views
 from jobs.edge.table.table_location import prepare_new_table
+from jobs.reading.epoch_rows import counted_rows, describe_missing_start, sum_audited
+from jobs.reading.files import LiveFile, files_of_view, own_files
+from jobs.reading.parts import CHANGELOG, STATE
+from jobs.reading.savepoints import RESTORED, Savepoint, write_savepoint
 from jobs.running.job_table import list_layouts, make_start_row, unite_schemas
-from jobs.table.epoch_rows import counted_rows, describe_missing_start, sum_audited
-from jobs.table.files import LiveFile, files_of_view, own_files
-from jobs.table.parts import CHANGELOG, STATE
-from jobs.table.savepoints import RESTORED, Savepoint, write_savepoint
 from schemas.directory.paths import JobDirectory
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec

@@ -56,12 +56,12 @@ from jobs.edge.table.job_specs import (
 )
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.table_location import prepare_new_table
+from jobs.reading.epoch_rows import describe_missing_start, newest_of_job
+from jobs.reading.files import LiveFile, open_table
+from jobs.reading.parts import QUARANTINE, ROWS
+from jobs.reading.version import TableVersion
 from jobs.running.job_table import list_layouts, make_start_row, unite_schemas
 from jobs.running.shadow_job import discard_hot_state, discard_shadow, read_newest_of_shadow
-from jobs.table.epoch_rows import describe_missing_start, newest_of_job
-from jobs.table.files import LiveFile, open_table
-from jobs.table.parts import QUARANTINE, ROWS
-from jobs.table.version import TableVersion
 from schemas.directory.paths import JobDirectory
 from schemas.spec.file import load_spec, write_spec
 from schemas.spec.job import JobSpec, source_sections

@@ -35,9 +35,9 @@ from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table.epoch_files import TableLayout, layout_of
 from jobs.edge.table.file_writer import AddedFile, FileWriter, file_name, write_file
 from jobs.edge.table.reading import TableReader
-from jobs.table.epoch_rows import sum_audited
-from jobs.table.files import LiveFile, own_files, place_file
-from jobs.table.parts import (
+from jobs.reading.epoch_rows import sum_audited
+from jobs.reading.files import LiveFile, own_files, place_file
+from jobs.reading.parts import (
     ACCUMULATORS,
     CHANGELOG,
     GROUP_STATE,
@@ -47,8 +47,8 @@ from jobs.table.parts import (
     ROWS,
     TIMERS,
 )
-from jobs.table.savepoints import RESTORED
-from jobs.table.version import TableVersion
+from jobs.reading.savepoints import RESTORED
+from jobs.reading.version import TableVersion
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import DUE_WORK, REFUSED, REFUSED_BEFORE, DueWorkSnapshot, EpochRow
 from schemas.table.object_path import TablePath

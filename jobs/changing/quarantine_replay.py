@@ -33,7 +33,7 @@ from jobs.edge.kafka.single_records import find_replayed, read_record, send_reco
 from jobs.edge.kafka.source import require_same_topics
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.table.reading import TableReader, read_with_retries
-from jobs.table.parts import QUARANTINE
+from jobs.reading.parts import QUARANTINE
 from jobs.topics.schema_registry import find_by
 from schemas.directory.paths import JobDirectory
 from schemas.directory.quarantine import (

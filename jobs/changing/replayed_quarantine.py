@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from jobs.core.values.change import RejectCode
 from jobs.edge.table.reading import TableReader
-from jobs.table.epoch_rows import counted_rows
-from jobs.table.files import LiveFile
-from jobs.table.parts import QUARANTINE
-from jobs.table.version import TableVersion
+from jobs.reading.epoch_rows import counted_rows
+from jobs.reading.files import LiveFile
+from jobs.reading.parts import QUARANTINE
+from jobs.reading.version import TableVersion
 from schemas.table.epoch import Offsets
 from schemas.table.parquet_file import rows_in
 from schemas.types.arrow_values import to_list

@@ -45,11 +45,11 @@ from jobs.edge.table.file_writer import (
     file_name,
     write_file,
 )
-from jobs.table.epoch_rows import newest_of_job
-from jobs.table.files import LiveFile, files_of_view, live_files, open_table
-from jobs.table.parts import CHANGELOG
-from jobs.table.savepoints import RESTORED, Savepoint, savepoints
-from jobs.table.version import TableVersion
+from jobs.reading.epoch_rows import newest_of_job
+from jobs.reading.files import LiveFile, files_of_view, live_files, open_table
+from jobs.reading.parts import CHANGELOG
+from jobs.reading.savepoints import RESTORED, Savepoint, savepoints
+from jobs.reading.version import TableVersion
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import rows_in, table_file

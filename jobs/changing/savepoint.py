@@ -7,9 +7,9 @@ The job may run. This only reads its table and writes one small file beside it.
 from __future__ import annotations
 
 from jobs.edge.process.job_directory import JobDirectory
-from jobs.table.epoch_rows import newest_of_job
-from jobs.table.files import live_files, open_table
-from jobs.table.savepoints import RESTORED, Savepoint, delete_savepoint, write_savepoint
+from jobs.reading.epoch_rows import newest_of_job
+from jobs.reading.files import live_files, open_table
+from jobs.reading.savepoints import RESTORED, Savepoint, delete_savepoint, write_savepoint
 from schemas.limits import SAVEPOINT_TRIES_MAX
 from schemas.table.view_path import split_part
 

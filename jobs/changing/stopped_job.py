@@ -8,10 +8,10 @@ from typing import Any
 
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.reading import TableReader, open_views
+from jobs.reading.files import files_of_view
+from jobs.reading.history import HistoryGone
+from jobs.reading.savepoints import Savepoint
 from jobs.running.views import sum_views
-from jobs.table.files import files_of_view
-from jobs.table.history import HistoryGone
-from jobs.table.savepoints import Savepoint
 from schemas.directory.paths import JobDirectory
 from schemas.table.epoch import VIEWS, EpochRow
 

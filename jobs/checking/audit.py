@@ -46,7 +46,7 @@ from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.spark.column_types import spark_type
 from jobs.edge.spark.session import session
 from jobs.edge.table.reading import TableReader
-from jobs.table.epoch_rows import describe_missing_start
+from jobs.reading.epoch_rows import describe_missing_start
 from schemas.limits import DIFFERENCES_SHOWN_MAX
 from schemas.spec.connections import Connections
 from schemas.table.epoch import EpochRow, Offsets

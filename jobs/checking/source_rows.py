@@ -47,7 +47,7 @@ from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.spark.column_types import spark_type
 from jobs.edge.table.reading import TableReader
-from jobs.table.parts import QUARANTINE
+from jobs.reading.parts import QUARANTINE
 from jobs.topics.schema_registry import find_by
 from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX
 from schemas.spec.connections import Connections, spark_options

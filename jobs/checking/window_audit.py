@@ -21,7 +21,7 @@ from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan, WindowBound
 from jobs.core.values.change import Row
 from jobs.edge.table.reading import TableReader
-from jobs.table.parts import LATE
+from jobs.reading.parts import LATE
 from schemas.types.arrow_values import to_arrow, to_list
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jobs.cli.errors import UsageError
-from jobs.table.listing import (
+from jobs.reading.listing import (
     Columns,
     Condition,
     ListingRefused,

@@ -18,10 +18,10 @@ from jobs.cli.group_key import parse_group_key
 from jobs.cli.spec_reading import load_job
 from jobs.edge.process.job_directory import JobDirectory, find_job, find_view
 from jobs.edge.table.reading import TableReader, read_with_retries
-from jobs.table.difference import compare_epochs
-from jobs.table.listing import select_items
-from jobs.table.quarantine import list_messages
-from jobs.table.savepoints import delete_savepoint, savepoints
+from jobs.reading.difference import compare_epochs
+from jobs.reading.listing import select_items
+from jobs.reading.quarantine import list_messages
+from jobs.reading.savepoints import delete_savepoint, savepoints
 from schemas.spec.connections import Connections, load_connections
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow, Offsets

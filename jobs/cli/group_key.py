@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs.cli.errors import UsageError
 from jobs.core.fold.state import Key
 from jobs.core.plan.tree import Plan
-from jobs.table.group_key import load_json, make_key_example, parse_key_field, parse_key_object
+from jobs.reading.group_key import load_json, make_key_example, parse_key_field, parse_key_object
 from schemas.types.sql_types import Kind, SqlType
 
 

@@ -39,7 +39,7 @@ from jobs.core.values.json_values import renderer
 from jobs.edge.rows.join_inputs import JoinInputs
 from jobs.offline.replay_time import ReplayTime, has_strategy
 from jobs.offline.steps import Lines, Output, print_run, read_steps, read_whole, require_true
-from jobs.table.row_shape import RowShape
+from jobs.reading.row_shape import RowShape
 from schemas.spec.file import Problem, SpecError, load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import TopicPartition

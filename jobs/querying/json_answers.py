@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.core.values.json_values import Json
-from jobs.table.json_columns import safe_renderer
+from jobs.reading.json_columns import safe_renderer
 from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import from_arrow, one_chunk
 from schemas.types.sql_types import Kind, SqlType, timestamp

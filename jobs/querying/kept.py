@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from jobs.edge.table.reading import TableReader
-from jobs.table.files import log_entry
+from jobs.reading.files import log_entry
 from schemas import limits
 from schemas.directory.paths import JobDirectory
 from schemas.table.object_path import TablePath

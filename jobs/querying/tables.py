@@ -29,9 +29,9 @@ from jobs.edge.process.job_directory import (
 from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.querying.kept import JobResults, KeptResults
 from jobs.querying.statement import Moment, StatementRefused, quote_name
-from jobs.table.epoch_rows import newest_epoch
-from jobs.table.history import HistoryGone
-from jobs.table.row_shape import RowShape
+from jobs.reading.epoch_rows import newest_epoch
+from jobs.reading.history import HistoryGone
+from jobs.reading.row_shape import RowShape
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec
 from schemas.types.arrow_types import arrow_type

@@ -24,8 +24,8 @@ from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout, layout_of
 from jobs.edge.table.job_specs import resolve_next_spec
+from jobs.reading.version import TableVersion
 from jobs.running.failure import SpecMisfit
-from jobs.table.version import TableVersion
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import VIEWS, EpochRow, Offsets, TopicIdentity

@@ -32,12 +32,12 @@ from jobs.edge.table.delta_epochs import CommitUnknown, Fenced, last_checkpoint,
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.table.pins import delete_dead_pins
 from jobs.edge.table.retention import expire_history
+from jobs.reading.epoch_rows import epoch_rows
+from jobs.reading.files import LiveFile, own_files, place_file
+from jobs.reading.parts import MULTISETS, PARTS
+from jobs.reading.savepoints import keep_sums, pinned_files
 from jobs.running.pipeline import Pipeline
 from jobs.running.views import Subtable
-from jobs.table.epoch_rows import epoch_rows
-from jobs.table.files import LiveFile, own_files, place_file
-from jobs.table.parts import MULTISETS, PARTS
-from jobs.table.savepoints import keep_sums, pinned_files
 from schemas import limits
 from schemas.table.view_path import list_roots, place_name, split_part
 from schemas.types.moments import now_ms

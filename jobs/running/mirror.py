@@ -30,10 +30,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from jobs.reading.files import LiveFile, files_of_view, live_files
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG
 from jobs.running.pipeline import Pipeline
 from jobs.running.views import Subtable
-from jobs.table.files import LiveFile, files_of_view, live_files
-from jobs.table.parts import ACCUMULATORS, CHANGELOG
 from schemas import limits
 from schemas.directory.documents import write_document
 from schemas.directory.paths import JobDirectory

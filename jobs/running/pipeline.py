@@ -54,13 +54,13 @@ from jobs.edge.tasks.dedupe import DedupeTask
 from jobs.edge.tasks.fold import FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.stage_functions import ParcelTask, ViewsFold
+from jobs.reading.parts import CHANGELOG
 from jobs.running.clock import JobClock
 from jobs.running.epoch_size import EpochSize, run_in_halves
 from jobs.running.outcome import EpochTooLarge, InputLimits, Outcome, Phases
 from jobs.running.sources import RunningInputs, RunningSource
 from jobs.running.stages import Stages
 from jobs.running.views import VIEWS, KeptState, RunningView, Subtable, sum_views
-from jobs.table.parts import CHANGELOG
 from schemas.limits import TASK_BYTES_MAX
 from schemas.spec.connections import Registry
 from schemas.spec.job import JobSpec

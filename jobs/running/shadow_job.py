@@ -19,9 +19,9 @@ from deltalake.exceptions import DeltaError
 
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
 from jobs.edge.state.bucket_states import hot_state_of
-from jobs.table.epoch_rows import newest_of_job
-from jobs.table.files import UNREADABLE, FormatUnknown, live_files, open_table
-from jobs.table.version import TableVersion
+from jobs.reading.epoch_rows import newest_of_job
+from jobs.reading.files import UNREADABLE, FormatUnknown, live_files, open_table
+from jobs.reading.version import TableVersion
 from schemas.directory.paths import JobDirectory, discard
 from schemas.limits import SHADOW_UNUSED_SECONDS_MAX
 from schemas.table.epoch import EpochRow

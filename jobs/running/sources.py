@@ -30,8 +30,8 @@ from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks.decode_inputs import SourceRules, ViewInputs
 from jobs.edge.tasks.join import JoinTask, SideState
 from jobs.edge.tasks.stage_functions import ParcelTask
+from jobs.reading.files import LiveFile
 from jobs.running.views import KeptState, RunningView, recent_epochs_of
-from jobs.table.files import LiveFile
 from schemas.spec.connections import Connections
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity

@@ -17,8 +17,8 @@ from jobs.core.plan.tree import Plan
 from jobs.core.time.due_work import DueWork
 from jobs.edge.state.bucket_states import CommittedEpoch, CommittedState, find_recent_epochs
 from jobs.edge.table.file_writer import AddedFile
+from jobs.reading.files import LiveFile, files_of_view
 from jobs.running.outcome import Outcome
-from jobs.table.files import LiveFile, files_of_view
 from schemas.limits import RECENT_EPOCHS_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import DUE_WORK, REFUSED, VIEWS, EpochRow

@@ -17,8 +17,8 @@ import re
 from dataclasses import dataclass
 from itertools import takewhile
 
-from jobs.table.history import list_later_epochs, read_changes, require_known_epoch
-from jobs.table.version import TABLE_TAG_CHARACTERS, TableVersion, at_newest
+from jobs.reading.history import list_later_epochs, read_changes, require_known_epoch
+from jobs.reading.version import TABLE_TAG_CHARACTERS, TableVersion, at_newest
 from schemas.limits import PAGE_ROWS_MAX
 from service.answers.history import raise_problems, require_same_table
 from service.answers.results import TableReads

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from jobs.table.difference import compare_epochs
-from jobs.table.row_shape import RowShape
-from jobs.table.version import TableVersion
+from jobs.reading.difference import compare_epochs
+from jobs.reading.row_shape import RowShape
+from jobs.reading.version import TableVersion
 from schemas.limits import DIFFERENCE_ROWS_MAX
 from service.answers.listing import decode_cursor, encode_cursor
 from service.documents import Difference

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from jobs.core.explain.extreme_changes import MultisetHistory
-from jobs.table.group import GroupReader, ReadFiles
-from jobs.table.row_shape import RowShape
-from jobs.table.version import Key, TableVersion
+from jobs.reading.group import GroupReader, ReadFiles
+from jobs.reading.row_shape import RowShape
+from jobs.reading.version import Key, TableVersion
 from schemas.directory.paths import JobDirectory
 from schemas.limits import GROUP_SNAPSHOTS_KEPT
 from schemas.table.epoch import EpochRow

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from jobs.table.difference import DifferenceTooLarge
-from jobs.table.files import NoTable
-from jobs.table.group import UnknownGroup
-from jobs.table.history import EpochUnknown, HistoryGone, find_complete_since
-from jobs.table.version import at_newest
+from jobs.reading.difference import DifferenceTooLarge
+from jobs.reading.files import NoTable
+from jobs.reading.group import UnknownGroup
+from jobs.reading.history import EpochUnknown, HistoryGone, find_complete_since
+from jobs.reading.version import at_newest
 from schemas.directory.quarantine import UnknownMessage
 from schemas.types.json_types import JsonObject
 from service.live.recent_changes import END_OF_EPOCH

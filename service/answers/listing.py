@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from jobs.table.listing import (
+from jobs.reading.listing import (
     NULL,
     ColumnUnknown,
     Condition,
@@ -25,7 +25,7 @@ from jobs.table.listing import (
     parse_conditions,
     parse_order,
 )
-from jobs.table.row_shape import RowShape
+from jobs.reading.row_shape import RowShape
 from schemas.limits import REASON_CHARACTERS_MAX
 from service.live.select import Select
 from service.live.table import LiveTable

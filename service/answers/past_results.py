@@ -1,6 +1,6 @@
 """Past results: a job's results as of an epoch that the index no longer has, from the table.
 
-    state, later changes ──► results of epoch N (jobs.table.results)
+    state, later changes ──► results of epoch N (jobs.reading.results)
                               └─ cached for the next pages
 
 They are in a temporary row store of SQLite, so that conditions, orders and pages work as for
@@ -15,9 +15,9 @@ import time
 from collections import OrderedDict
 from typing import Any
 
-from jobs.table.history import list_later_epochs
-from jobs.table.row_shape import RowShape
-from jobs.table.version import TableVersion, at_newest
+from jobs.reading.history import list_later_epochs
+from jobs.reading.row_shape import RowShape
+from jobs.reading.version import TableVersion, at_newest
 from schemas import limits
 from service.answers.history import require_same_table
 from service.live.results_index import make_slow_query_problem

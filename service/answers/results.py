@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from jobs.table.history import require_known_epoch
-from jobs.table.version import TableVersion, at_newest
+from jobs.reading.history import require_known_epoch
+from jobs.reading.version import TableVersion, at_newest
 from schemas.limits import TABLE_READS_MAX
 from schemas.types.moments import parse_instant
 from service.answers.history import raise_problems

@@ -14,7 +14,7 @@ import msgspec
 from fastapi import Request
 
 from jobs.core.plan.tree import Plan
-from jobs.table.parts import QUARANTINE
+from jobs.reading.parts import QUARANTINE
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow

@@ -15,8 +15,8 @@ from urllib.parse import quote
 from jobs.core.explain.extreme_changes import source_text
 from jobs.core.values.json_values import Json
 from jobs.core.values.order_key import value_encoder
-from jobs.table.listing import parse_text
-from jobs.table.row_shape import RowShape
+from jobs.reading.listing import parse_text
+from jobs.reading.row_shape import RowShape
 from schemas.types.json_types import JsonObject
 
 _DOT_SEGMENTS = (".", "..")  # browsers resolve them as steps in a path

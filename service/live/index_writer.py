@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from jobs.table.row_shape import RowShape
-from jobs.table.version import TableVersion
+from jobs.reading.row_shape import RowShape
+from jobs.reading.version import TableVersion
 from schemas import limits
 from schemas.table.epoch import EpochRow
 from service.live.recent_changes import EpochChanges

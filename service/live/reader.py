@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.core.job.job_plan import plan_of
-from jobs.table.files import FormatUnknown, NoTable
-from jobs.table.history import read_changes
-from jobs.table.row_shape import RowShape
-from jobs.table.version import TableVersion
+from jobs.reading.files import FormatUnknown, NoTable
+from jobs.reading.history import read_changes
+from jobs.reading.row_shape import RowShape
+from jobs.reading.version import TableVersion
 from schemas import limits
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow

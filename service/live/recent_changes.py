@@ -19,8 +19,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.table.json_columns import encode_texts, join_texts
-from jobs.table.row_shape import RowShape
+from jobs.reading.json_columns import encode_texts, join_texts
+from jobs.reading.row_shape import RowShape
 from schemas.limits import RECENT_CHANGES_ROWS_MAX
 from schemas.table.epoch import EpochRow
 from schemas.types.arrow_values import to_list

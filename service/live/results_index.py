@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from jobs.table.row_shape import RowShape
+from jobs.reading.row_shape import RowShape
 from schemas.limits import QUERY_SECONDS_MAX, SQLITE_CHECK_STEPS
 from schemas.process.kernel import BOOT_ID
 from service.live.recent_changes import EpochChanges

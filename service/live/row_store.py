@@ -1,6 +1,6 @@
 """The row store: a job's results as rows of SQLite, with their old versions for some time.
 
-    table      ──fill──► rows of one epoch (jobs.table.results)
+    table      ──fill──► rows of one epoch (jobs.reading.results)
     changelog  ──apply─► replaces rows, and moves the old versions to `ended`; one epoch at a time
 
     rows as of an earlier epoch: rows older than it, and rows in `ended` that ended after it
@@ -19,10 +19,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.table.json_columns import encode_texts
-from jobs.table.results import RankedRows, rank_rows
-from jobs.table.row_shape import RowShape
-from jobs.table.version import TableVersion
+from jobs.reading.json_columns import encode_texts
+from jobs.reading.results import RankedRows, rank_rows
+from jobs.reading.row_shape import RowShape
+from jobs.reading.version import TableVersion
 from service.live.recent_changes import EpochChanges
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from jobs.core.job.job_plan import plan_of
-from jobs.table.row_shape import RowShape
+from jobs.reading.row_shape import RowShape
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.documents import Rates

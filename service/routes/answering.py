@@ -11,8 +11,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
-from jobs.table.group_key import parse_key_text
-from jobs.table.version import Key
+from jobs.reading.group_key import parse_key_text
+from jobs.reading.version import Key
 from schemas.directory.quarantine import MessagePosition, parse_message_id
 from schemas.table.epoch import EpochRow
 from service.answers.history import raise_problems

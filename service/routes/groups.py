@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from jobs.table.group import GroupReader
-from jobs.table.quarantine import list_messages, read_message
-from jobs.table.version import TableVersion
+from jobs.reading.group import GroupReader
+from jobs.reading.quarantine import list_messages, read_message
+from jobs.reading.version import TableVersion
 from schemas.directory.quarantine import Quarantined
 from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX
 from schemas.table.explanation import Explained

@@ -17,8 +17,8 @@ from fastapi.responses import Response
 
 from jobs.core.job.cloning import clone_problems, clone_spec
 from jobs.core.job.refused_message import job_decoders
-from jobs.table import savepoints
-from jobs.table.quarantine import read_message
+from jobs.reading import savepoints
+from jobs.reading.quarantine import read_message
 from jobs.topics.schema_registry import find_by, find_refusal
 from schemas.directory.quarantine import read_replay
 from schemas.limits import JOB_NAME_CHARACTERS_MAX, REQUEST_KEY_CHARACTERS_MAX, RESENT_AT_ONCE_MAX

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from jobs.table.savepoints import NAME, savepoints
+from jobs.reading.savepoints import NAME, savepoints
 from schemas.types.json_types import JsonObject
 from schemas.types.moments import format_instant
 from service.access.requirements import ADMIN, OPERATOR, VIEWER

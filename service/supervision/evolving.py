@@ -20,8 +20,8 @@ from deltalake.exceptions import DeltaError
 
 from jobs.core.job.job_evolution import JobEvolution
 from jobs.core.job.views import has_state_of
-from jobs.table.files import UNREADABLE, NoTable
-from jobs.table.version import at_newest, newest_whole_row
+from jobs.reading.files import UNREADABLE, NoTable
+from jobs.reading.version import at_newest, newest_whole_row
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets
 from service.documents import Evolution, ReplayFrom

@@ -24,9 +24,9 @@ import msgspec
 from jobs.core.job.evolution import describe_other_topics, drops_topics
 from jobs.core.job.job_evolution import JobEvolution, compare_specs
 from jobs.core.job.views import fingerprints_of, has_state_of
-from jobs.table.epoch_rows import newest_of_job
-from jobs.table.files import UNREADABLE, NoTable
-from jobs.table.version import TableVersion, at_newest, newest_whole_row
+from jobs.reading.epoch_rows import newest_of_job
+from jobs.reading.files import UNREADABLE, NoTable
+from jobs.reading.version import TableVersion, at_newest, newest_whole_row
 from schemas import limits
 from schemas.directory.documents import replace_file
 from schemas.failures.catalogue import failure_kinds

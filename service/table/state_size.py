@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from deltalake.exceptions import DeltaError
 
-from jobs.table.files import FormatUnknown, NoTable
-from jobs.table.version import PartSize, TableVersion
+from jobs.reading.files import FormatUnknown, NoTable
+from jobs.reading.version import PartSize, TableVersion
 from schemas.table.object_path import TablePath
 
 

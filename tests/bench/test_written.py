@@ -7,7 +7,7 @@ from pathlib import Path
 from bench.written import newest_version, written_since
 from jobs.edge.table.compaction import Merge
 from jobs.edge.table.delta_epochs import write_checkpoint
-from jobs.table.parts import ACCUMULATORS
+from jobs.reading.parts import ACCUMULATORS
 from tests.support.tables.folded_table import FoldedTable, insert
 
 

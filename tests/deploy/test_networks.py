@@ -28,7 +28,7 @@ from typing import Any
 import pytest
 
 from jobs.edge.process.broker import Broker
-from jobs.table.version import TableVersion
+from jobs.reading.version import TableVersion
 from schemas.directory.documents import read_document
 from schemas.directory.failure import Failure
 from schemas.directory.paths import JobDirectory

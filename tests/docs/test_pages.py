@@ -28,7 +28,7 @@ from jobs.demo.run import build_parser
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import Reject, TableLayout
 from jobs.edge.table.file_writer import file_name, write_file
-from jobs.table.parts import ACCUMULATORS, PARTS, QUARANTINE
+from jobs.reading.parts import ACCUMULATORS, PARTS, QUARANTINE
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import SqlType

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from jobs.edge.process.broker import Broker
-from jobs.table.files import live_files, open_table
+from jobs.reading.files import live_files, open_table
 from tests.support.command.shop import Shop, ordered
 from tests.support.faults.load import spec
 from tests.support.faults.tally import FaultTally

@@ -20,7 +20,7 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.table.files import live_files, open_table
+from jobs.reading.files import live_files, open_table
 from retally import Client
 from schemas.directory.documents import read_document
 from schemas.directory.failure import Failure

@@ -25,7 +25,7 @@ import pytest
 
 from bench.process_tree import anonymous_bytes, descendants
 from jobs.edge.process.broker import Broker
-from jobs.table.files import live_files, open_table
+from jobs.reading.files import live_files, open_table
 from tests.support.command.shop import Shop
 from tests.support.faults.load import BACK_SECONDS_MAX, check_job, served_job, spec, under_load
 from tests.support.faults.single_faults import (

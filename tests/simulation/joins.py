@@ -29,7 +29,7 @@ from jobs.edge.state.bucket_states import BucketStates
 from jobs.edge.table.file_writer import AddedFile, file_name
 from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.join import JoinReport, JoinTask, SideState
-from jobs.table.parts import ACCUMULATORS
+from jobs.reading.parts import ACCUMULATORS
 from schemas.table.view_path import place_name
 from schemas.types.arrow_values import from_arrow
 from tests.simulation.jobs import SimulatedReader, Weighted

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from jobs.core.publish.protocol import Progress
-from jobs.table.parts import CHANGELOG, QUARANTINE
+from jobs.reading.parts import CHANGELOG, QUARANTINE
 from schemas.table.changelog import progress_topic
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.table.view_path import place_part

@@ -27,8 +27,8 @@ from jobs.edge.kafka.admin import TopicMissing
 from jobs.edge.state.errors import StampMoved
 from jobs.edge.table.delta_epochs import APPLICATION
 from jobs.edge.table.file_writer import AddedFile
-from jobs.table.files import LiveFile
-from jobs.table.parts import EPOCHS
+from jobs.reading.files import LiveFile
+from jobs.reading.parts import EPOCHS
 from schemas.table.epoch import EpochRow, TopicIdentity
 from schemas.table.view_path import place_part
 from tests.support.histories.products import Message

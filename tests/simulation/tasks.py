@@ -25,10 +25,10 @@ from jobs.edge.table.file_writer import AddedFile, EpochAttempt, file_name
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.range_report import RangeReport
+from jobs.reading.files import LiveFile, files_of_view
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, QUARANTINE
 from jobs.running.outcome import Outcome
 from jobs.running.pipeline import Pipeline
-from jobs.table.files import LiveFile, files_of_view
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, QUARANTINE
 from schemas.table.epoch import EpochRow
 from schemas.table.view_path import place_name, split_root
 from tests.simulation.jobs import SimulatedView, Weighted

@@ -53,10 +53,10 @@ from jobs.edge.state.errors import HotStateError
 from jobs.edge.table import delta_epochs
 from jobs.edge.table.delta_epochs import CommitFailed, EpochTable, Fenced
 from jobs.edge.table.file_writer import AddedFile, file_name
+from jobs.reading import epoch_rows
+from jobs.reading.parts import ACCUMULATORS
 from jobs.running.clock import JobClock
 from jobs.running.outcome import InputRefused
-from jobs.table import epoch_rows
-from jobs.table.parts import ACCUMULATORS
 from schemas.spec.connections import load_connections
 from schemas.table.epoch import VIEWS, EpochRow, Offsets
 from schemas.table.view_path import place_name, place_part

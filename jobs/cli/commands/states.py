@@ -34,7 +34,7 @@ def savepoint(options: argparse.Namespace) -> None:
 
 
 def _check_name(name: str) -> None:
-    from jobs.table.savepoints import NAME
+    from jobs.reading.savepoints import NAME
 
     if NAME.fullmatch(name) is None:
         raise UsageError(f"{name!r} is not a savepoint name; use letters, digits, . _ -")

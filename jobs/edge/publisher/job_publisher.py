@@ -26,9 +26,9 @@ from jobs.edge.process.failpoints import failpoint
 from jobs.edge.publisher.handle import Publisher
 from jobs.edge.table.delta_epochs import EpochTable, Fenced
 from jobs.edge.table.file_writer import AddedFile
-from jobs.table.epoch_rows import epoch_rows, newest_of_job
-from jobs.table.files import LiveFile, live_files, open_table
-from jobs.table.parts import CHANGELOG
+from jobs.reading.epoch_rows import epoch_rows, newest_of_job
+from jobs.reading.files import LiveFile, live_files, open_table
+from jobs.reading.parts import CHANGELOG
 from schemas.failures.catalogue import CodedError
 from schemas.spec.connections import Connection, librdkafka_options
 from schemas.spec.job import JobSpec

@@ -5,7 +5,7 @@
         keys, values, seqs, partitions (lists of bytes) ◄── join into the format's template
 
 Hot path: a record costs about a microsecond, against 2.6 for a loop that encodes a dict per row.
-`jobs.table.json_columns` renders the values.
+`jobs.reading.json_columns` renders the values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from jobs.core.publish.formats import EpochFacts, PublishFormat, Slot, member, object_template
 from jobs.core.values.change import Op
-from jobs.table.json_columns import PUBLISHED, PUBLISHED_STRINGS, JsonStyle, render_column
+from jobs.reading.json_columns import PUBLISHED, PUBLISHED_STRINGS, JsonStyle, render_column
 from schemas import limits
 from schemas.table.object_path import table_path
 from schemas.table.parquet_file import rows_in

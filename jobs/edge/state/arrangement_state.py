@@ -38,7 +38,7 @@ from jobs.edge.state.errors import HotStateError, StampMoved
 from jobs.edge.state.open_states import OpenStates
 from jobs.edge.state.redo_files import find_checked, find_redo, store_checked, store_redo
 from jobs.edge.table.epoch_files import layout_of
-from jobs.table.parts import ACCUMULATORS
+from jobs.reading.parts import ACCUMULATORS
 from schemas import limits
 from schemas.process.kernel import BOOT_ID
 

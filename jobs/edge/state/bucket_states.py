@@ -27,9 +27,9 @@ from jobs.edge.state.catch_up import BucketState, catch_up
 from jobs.edge.state.hot_records import Layout
 from jobs.edge.state.hot_state import HotState, open_shared
 from jobs.edge.table.epoch_files import TableLayout
-from jobs.table.epoch_rows import epoch_rows
-from jobs.table.files import LiveFile, live_files, open_table
-from jobs.table.parts import GROUP_STATE, STATE
+from jobs.reading.epoch_rows import epoch_rows
+from jobs.reading.files import LiveFile, live_files, open_table
+from jobs.reading.parts import GROUP_STATE, STATE
 from schemas.directory.paths import JobDirectory, on_this_host
 from schemas.limits import RECENT_EPOCHS_MAX
 from schemas.table.epoch import EpochRow

@@ -17,7 +17,7 @@ from jobs.core.kernels.apply_records import RecordArrays
 from jobs.core.kernels.compiled import Array
 from jobs.edge.rows.word_columns import PackedKeys, cells_to_words, pack_keys, to_words
 from jobs.edge.table.epoch_files import TableLayout
-from jobs.table.parts import ACCUMULATORS, MULTISETS
+from jobs.reading.parts import ACCUMULATORS, MULTISETS
 from schemas.types.arrow_values import to_list
 
 ENTRY_WORDS = 4

@@ -32,7 +32,7 @@ from jobs.edge.state.hot_records import Keys, Layout, Records, decode_group, pac
 from jobs.edge.state.hot_state import HotState, open_shared
 from jobs.edge.state.multiset_records import KEY_BYTES_MAX
 from jobs.edge.table.epoch_files import TableLayout
-from jobs.table.parts import ROWS
+from jobs.reading.parts import ROWS
 from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import from_arrow, to_arrow
 from schemas.types.sql_types import Kind, SqlType

@@ -31,8 +31,8 @@ from jobs.edge.rows.image_rows import CHANGES
 from jobs.edge.rows.long_texts import narrow_rows, widen
 from jobs.edge.table.epoch_files import TableLayout, layout_of
 from jobs.edge.table.file_writer import AddedFile, FileWriter, file_name
-from jobs.table.files import LiveFile, writer_of_tier
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, PARTS, ROWS, STATE, TIMERS
+from jobs.reading.files import LiveFile, writer_of_tier
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, MULTISETS, PARTS, ROWS, STATE, TIMERS
 from schemas import limits
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, table_file

@@ -34,8 +34,8 @@ from deltalake.transaction import AddAction, RemoveAction
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.file_writer import AddedFile, file_name, write_file
-from jobs.table.epoch_rows import newest_of_job
-from jobs.table.files import (
+from jobs.reading.epoch_rows import newest_of_job
+from jobs.reading.files import (
     VERSION_PROPERTY,
     LiveFile,
     TableHandle,
@@ -43,7 +43,7 @@ from jobs.table.files import (
     log_entry,
     open_table,
 )
-from jobs.table.parts import EPOCHS
+from jobs.reading.parts import EPOCHS
 from schemas import limits
 from schemas.failures.catalogue import CodedError
 from schemas.table.epoch import FORMAT_VERSION, EpochRow

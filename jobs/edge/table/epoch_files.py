@@ -48,7 +48,7 @@ from jobs.edge.rows.time_columns import (
     time_columns,
     timer_columns,
 )
-from jobs.table.parts import (
+from jobs.reading.parts import (
     ACCUMULATORS,
     CHANGELOG,
     EPOCHS,

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 
 from jobs.core.job.views import has_state_of
 from jobs.edge.process.job_directory import JobDirectory
-from jobs.table.epoch_rows import newest_of_job
-from jobs.table.files import live_files
+from jobs.reading.epoch_rows import newest_of_job
+from jobs.reading.files import live_files
 from schemas.spec.file import load_spec, write_spec
 from schemas.spec.job import JobSpec
 from schemas.table.object_path import TablePath

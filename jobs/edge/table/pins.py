@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jobs.edge.process.fence import WriterLock
-from jobs.table.savepoints import delete_savepoint
+from jobs.reading.savepoints import delete_savepoint
 from schemas.limits import OPERATION_SECONDS_MAX
 
 _NAME = re.compile(r"clone-[0-9a-f]{12}")

@@ -1,6 +1,6 @@
 """Read results, changes and groups from a job's table at one version.
 
-    accumulators ──┬──► results, current or as of epoch N (jobs.table.results)
+    accumulators ──┬──► results, current or as of epoch N (jobs.reading.results)
     changelog ─────┴──► changes since an epoch
 
 One reader reads one version of the table, so all it returns belongs to one epoch. It reads the
@@ -29,14 +29,14 @@ from jobs.core.values.change import Row
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.job_specs import resolve_next_spec
-from jobs.table.epoch_rows import drop_undone
-from jobs.table.files import LiveFile, open_table
-from jobs.table.group import GroupReader, searchable_values
-from jobs.table.history import HistoryGone, list_later_epochs
-from jobs.table.parts import ACCUMULATORS
-from jobs.table.results import read_results
-from jobs.table.row_shape import ChangeRow, RowShape
-from jobs.table.version import TableVersion, read_again
+from jobs.reading.epoch_rows import drop_undone
+from jobs.reading.files import LiveFile, open_table
+from jobs.reading.group import GroupReader, searchable_values
+from jobs.reading.history import HistoryGone, list_later_epochs
+from jobs.reading.parts import ACCUMULATORS
+from jobs.reading.results import read_results
+from jobs.reading.row_shape import ChangeRow, RowShape
+from jobs.reading.version import TableVersion, read_again
 from schemas.limits import CHANGES_SLICE_ROWS, OBJECT_POLL_SECONDS
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec

@@ -19,9 +19,9 @@ import pyarrow as pa
 from jobs.edge.table.compaction import TOP_TIER
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.file_writer import AddedFile, file_name, write_file
-from jobs.table.epoch_rows import read_epoch_rows, sum_audited
-from jobs.table.files import LiveFile, writer_of_tier
-from jobs.table.parts import CHANGELOG, EPOCHS, LATE, QUARANTINE
+from jobs.reading.epoch_rows import read_epoch_rows, sum_audited
+from jobs.reading.files import LiveFile, writer_of_tier
+from jobs.reading.parts import CHANGELOG, EPOCHS, LATE, QUARANTINE
 from schemas.table.epoch import VIEWS, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import rows_in

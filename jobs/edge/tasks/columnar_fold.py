@@ -37,7 +37,7 @@ from jobs.edge.state.columnar_records import read_part, records_of
 from jobs.edge.state.columnar_state import ColumnarState, open_columns
 from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS, TableLayout
 from jobs.edge.tasks.fold_inputs import FoldInputs, FoldReport
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS
 from schemas.limits import KEYS_BELOW_ZERO_NAMED_MAX, PAGE_READERS
 from schemas.types.arrow_values import from_arrow, one_chunk
 

@@ -77,7 +77,7 @@ from jobs.edge.tasks.deduped_rows import (
     find_changed,
     find_truncations,
 )
-from jobs.table.parts import ROWS
+from jobs.reading.parts import ROWS
 from schemas.limits import (
     DOUBTFUL_KEYS_NAMED_MAX,
     HOT_STATE_CHUNK_RECORDS,

@@ -41,8 +41,8 @@ from jobs.edge.table.due_changes import add_sort_columns
 from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS, TableLayout, layout_of
 from jobs.edge.tasks.body import name_writer, task_body
 from jobs.edge.tasks.fold_inputs import FoldInputs, FoldReport
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, TIMERS
-from jobs.table.parts import LATE as LATE_PART
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, MULTISETS, TIMERS
+from jobs.reading.parts import LATE as LATE_PART
 from schemas.types.arrow_values import from_arrow, to_list
 from schemas.types.sql_types import SqlType
 

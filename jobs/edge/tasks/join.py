@@ -45,7 +45,7 @@ from jobs.edge.state.bucket_states import CommittedState
 from jobs.edge.table.file_writer import AddedFile, EpochAttempt
 from jobs.edge.tasks.body import TaskReport, name_writer
 from jobs.edge.tasks.decode_inputs import ViewInputs
-from jobs.table.parts import ACCUMULATORS
+from jobs.reading.parts import ACCUMULATORS
 from schemas.limits import HOT_STATE_CHUNK_RECORDS, JOIN_BATCH_ROWS, REASON_CHARACTERS_MAX
 from schemas.types.arrow_types import arrow_type
 

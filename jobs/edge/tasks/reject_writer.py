@@ -11,7 +11,7 @@ from jobs.edge.kafka.records import Record
 from jobs.edge.table.epoch_files import Reject, layout_of
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.decode_inputs import DecodeInputs
-from jobs.table.parts import QUARANTINE
+from jobs.reading.parts import QUARANTINE
 from schemas.limits import QUARANTINE_BYTES_MAX, QUARANTINE_FILE_BYTES, REASON_CHARACTERS_MAX
 from schemas.table.epoch import TopicPartition
 

@@ -35,7 +35,7 @@ from jobs.core.values.change import (
     Truncated,
 )
 from jobs.core.values.json_values import renderer
-from jobs.table.row_shape import RowShape
+from jobs.reading.row_shape import RowShape
 from jobs.topics.samples import Sample
 from jobs.topics.schema_registry import RegistryUnavailable, find_by
 from schemas.limits import SAMPLE_BYTES_MAX

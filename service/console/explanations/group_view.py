@@ -24,8 +24,8 @@ from jobs.core.explain.extreme_changes import (
 from jobs.core.fold.state import rank
 from jobs.core.values.change import Value
 from jobs.core.values.json_values import Json
-from jobs.table.json_columns import safe_renderer
-from jobs.table.row_shape import RowShape
+from jobs.reading.json_columns import safe_renderer
+from jobs.reading.row_shape import RowShape
 from schemas.limits import CONSOLE_ENTRIES, CONSOLE_EPOCHS_DETAILED, CONSOLE_HISTORY_EPOCHS
 from schemas.table.explanation import GroupEpoch, JoinedRow, LateRow, SideRow
 from service.answers.group_snapshots import GroupSnapshot

@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.table.parts import ACCUMULATORS
-from jobs.table.row_shape import RowShape
+from jobs.reading.parts import ACCUMULATORS
+from jobs.reading.row_shape import RowShape
 
 _SELECT = """\
 SELECT {columns} FROM (

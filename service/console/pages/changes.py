@@ -12,9 +12,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.core.explain.extreme_changes import extreme_columns
-from jobs.table.files import NoTable
-from jobs.table.history import EpochUnknown, find_complete_since
-from jobs.table.version import at_newest
+from jobs.reading.files import NoTable
+from jobs.reading.history import EpochUnknown, find_complete_since
+from jobs.reading.version import at_newest
 from schemas.limits import CONSOLE_CHANGES_BEFORE
 from schemas.table.parquet_file import TableDamaged
 from schemas.types.json_types import JsonObject

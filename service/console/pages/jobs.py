@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.core.job.window_rules import window_notes
-from jobs.table.parts import ACCUMULATORS
+from jobs.reading.parts import ACCUMULATORS
 from schemas.directory.documents import read_document
 from schemas.directory.reports import PHASES, READY, StartProgress
 from schemas.failures.catalogue import failure_kinds

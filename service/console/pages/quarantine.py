@@ -17,13 +17,13 @@ from fastapi.responses import Response
 from jobs.core.formats.registry import MessageDecoder
 from jobs.core.job.refused_message import groups_of, job_decoders
 from jobs.core.plan.tree import Plan
-from jobs.table.quarantine import (
+from jobs.reading.quarantine import (
     count_reasons,
     list_messages,
     read_message,
     summarize_reason,
 )
-from jobs.table.version import TableVersion, at_newest
+from jobs.reading.version import TableVersion, at_newest
 from jobs.topics.schema_registry import find_by, find_refusal
 from schemas.directory.quarantine import Quarantined, QuarantineRow, Resent, read_binary
 from schemas.limits import CONSOLE_AFFECTED_GROUPS, CONSOLE_QUARANTINE_ROWS, CONSOLE_RAW_BYTES

@@ -16,8 +16,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response, StreamingResponse
 
-from jobs.table.row_shape import RowShape
-from jobs.table.version import TableVersion
+from jobs.reading.row_shape import RowShape
+from jobs.reading.version import TableVersion
 from schemas.limits import CONDITIONS_MAX, CONSOLE_RESULT_ROWS, CONSOLE_SQL_ROWS, PAGE_ROWS_MAX
 from schemas.table.explanation import DifferingGroup
 from schemas.types.json_types import JsonObject

@@ -22,7 +22,7 @@ from jobs.edge.publisher.session import read_progress
 from jobs.edge.table.compaction import Merge
 from jobs.edge.table.delta_epochs import Fenced
 from jobs.edge.table.retention import expire_history
-from jobs.table.parts import CHANGELOG, EPOCHS
+from jobs.reading.parts import CHANGELOG, EPOCHS
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.table.changelog import progress_topic

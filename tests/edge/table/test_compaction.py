@@ -31,8 +31,8 @@ from jobs.edge.table import compaction
 from jobs.edge.table.compaction import BASE_TIER, Merge, due_merge, merge_files
 from jobs.edge.table.epoch_files import Reject
 from jobs.edge.table.file_writer import file_name, write_file
-from jobs.table.files import LiveFile
-from jobs.table.parts import (
+from jobs.reading.files import LiveFile
+from jobs.reading.parts import (
     ACCUMULATORS,
     CHANGELOG,
     EPOCHS,

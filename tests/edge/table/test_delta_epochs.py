@@ -21,9 +21,9 @@ from jobs.edge.process import failpoints
 from jobs.edge.table.delta_epochs import CommitFailed, EpochTable, Fenced
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.file_writer import file_name, write_file
-from jobs.table.epoch_rows import epoch_rows, newest_epoch
-from jobs.table.files import live_files, log_entry, open_table
-from jobs.table.parts import ACCUMULATORS, EPOCHS
+from jobs.reading.epoch_rows import epoch_rows, newest_epoch
+from jobs.reading.files import live_files, log_entry, open_table
+from jobs.reading.parts import ACCUMULATORS, EPOCHS
 from schemas.limits import CLAIM_TRIES_MAX
 from schemas.table.epoch import EpochRow
 from tests.support.epoch_rows import epoch_row

@@ -14,8 +14,8 @@ from jobs.cli.main import describe_error
 from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table.compaction import Merge
 from jobs.edge.table.delta_epochs import APPLICATION, EpochTable, Fenced, write_checkpoint
-from jobs.table.epoch_rows import epoch_rows, start_row
-from jobs.table.files import (
+from jobs.reading.epoch_rows import epoch_rows, start_row
+from jobs.reading.files import (
     VERSION_PROPERTY,
     FormatTooNew,
     FormatTooOld,
@@ -23,7 +23,7 @@ from jobs.table.files import (
     log_entry,
     open_table,
 )
-from jobs.table.parts import ACCUMULATORS, EPOCHS
+from jobs.reading.parts import ACCUMULATORS, EPOCHS
 from schemas import limits
 from schemas.table.epoch import FORMAT_VERSION
 from schemas.table.parquet_file import TableDamaged

@@ -26,8 +26,8 @@ from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import Reject, TableLayout
 from jobs.edge.table.file_writer import STATISTICS, FileWriter, file_name, write_file
-from jobs.table.epoch_rows import read_epoch_rows
-from jobs.table.parts import (
+from jobs.reading.epoch_rows import read_epoch_rows
+from jobs.reading.parts import (
     ACCUMULATORS,
     CHANGELOG,
     EPOCHS,

@@ -9,10 +9,10 @@ import pytest
 from jobs.changing.evolve import evolve
 from jobs.core.explain.extreme_changes import ValueChange
 from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
-from jobs.table.group import GroupReader, ReadFiles
-from jobs.table.parts import MULTISETS
-from jobs.table.row_shape import RowShape
-from jobs.table.version import TableVersion
+from jobs.reading.group import GroupReader, ReadFiles
+from jobs.reading.parts import MULTISETS
+from jobs.reading.row_shape import RowShape
+from jobs.reading.version import TableVersion
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import INT, STRING
 from tests.support.tables.written_table import BUCKETS, WrittenTable

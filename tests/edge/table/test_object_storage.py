@@ -26,10 +26,10 @@ from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.file_writer import file_name, write_file
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.table_location import choose_location, prepare_new_table
-from jobs.table.epoch_rows import epoch_rows
-from jobs.table.files import live_files, open_table
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, PARTS
-from jobs.table.version import TableVersion, at_newest
+from jobs.reading.epoch_rows import epoch_rows
+from jobs.reading.files import live_files, open_table
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, PARTS
+from jobs.reading.version import TableVersion, at_newest
 from schemas import limits
 from schemas.directory.paths import JobDirectory, discard
 from schemas.spec.file import load_spec

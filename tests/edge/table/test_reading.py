@@ -22,9 +22,9 @@ from jobs.edge.process.job_directory import UnknownJob, find_job
 from jobs.edge.table.compaction import BASE_TIER
 from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.edge.table.retention import expire_history
-from jobs.table.history import HistoryGone
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, TIMERS
-from jobs.table.row_shape import ChangeRow
+from jobs.reading.history import HistoryGone
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, TIMERS
+from jobs.reading.row_shape import ChangeRow
 from schemas.types.sql_types import BIGINT, INT
 from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.tables.folded_table import insert

@@ -13,8 +13,8 @@ from jobs.core.sql.select import parse_query
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.retention import expire_history
-from jobs.table.epoch_rows import read_epoch_rows
-from jobs.table.version import TableVersion
+from jobs.reading.epoch_rows import read_epoch_rows
+from jobs.reading.version import TableVersion
 from schemas.table.epoch import VIEWS, EpochRow
 from schemas.types.sql_types import SqlType
 from tests.support.epoch_rows import epoch_row

@@ -41,7 +41,7 @@ from jobs.edge.tasks import columnar_fold
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.stage_functions import ViewsFold
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, STATE
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, MULTISETS, STATE
 from schemas.types.arrow_values import to_arrow
 from schemas.types.sql_types import SqlType
 from tests.support.histories.change_scripts import Script, scripts

@@ -23,7 +23,7 @@ from jobs.edge.table.compaction import BASE_TIER, Merge
 from jobs.edge.table.file_writer import EpochAttempt
 from jobs.edge.tasks.fold import FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, STATE, TIMERS
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, STATE, TIMERS
 from schemas.table.epoch import EpochRow
 from tests.support.tables.folded_table import BUCKETS, FoldedTable, delete, insert
 

@@ -37,7 +37,7 @@ from jobs.edge.table.file_writer import EpochAttempt, by_part
 from jobs.edge.tasks import join
 from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.join import JoinReport, JoinTask, SideState
-from jobs.table.parts import ACCUMULATORS
+from jobs.reading.parts import ACCUMULATORS
 from schemas import limits
 from schemas.types.arrow_values import from_arrow, rows_to_arrow
 from schemas.types.sql_types import SqlType

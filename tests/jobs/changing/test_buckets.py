@@ -15,10 +15,10 @@ from jobs.core.job.cloning import clone_spec
 from jobs.core.job.views import plans_of
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.reading import TableReader
+from jobs.reading.version import newest_whole_row
 from jobs.running.failure import SpecMisfit
 from jobs.running.job_table import open_table
 from jobs.running.views import RunningView
-from jobs.table.version import newest_whole_row
 from schemas.spec.file import load_spec, spec_text
 from schemas.types.sql_types import INT, STRING
 from tests.support.tables.written_table import BUCKETS, WrittenTable

@@ -22,8 +22,8 @@ from jobs.edge.table import pins
 from jobs.edge.table.compaction import BASE_TIER
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.retention import expire_history
-from jobs.table.parts import ACCUMULATORS, MULTISETS
-from jobs.table.savepoints import savepoints
+from jobs.reading.parts import ACCUMULATORS, MULTISETS
+from jobs.reading.savepoints import savepoints
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import INT, STRING
 from tests.support.command.warm_command import warm_commands

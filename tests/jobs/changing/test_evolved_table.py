@@ -9,9 +9,9 @@ import pytest
 from jobs.changing.evolve import CannotEvolve, activate_replay, evolve
 from jobs.edge.process import failpoints
 from jobs.edge.process.failpoints import FailpointError
+from jobs.reading.history import HistoryGone
 from jobs.running.failure import SpecMisfit
 from jobs.running.job_table import load_last_spec, require_same_buckets
-from jobs.table.history import HistoryGone
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.types.sql_types import INT, STRING

@@ -25,8 +25,8 @@ from jobs.changing.evolve import (
 from jobs.edge.process import failpoints
 from jobs.edge.process.failpoints import FailpointError
 from jobs.edge.table.reading import TableReader
+from jobs.reading.history import HistoryGone
 from jobs.running.failure import SpecMisfit
-from jobs.table.history import HistoryGone
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from tests.support.jobs.canal_messages import delete, insert, row

@@ -15,8 +15,8 @@ from jobs.core.job.cloning import clone_spec
 from jobs.edge.kafka.source import SourceChanged
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.reading import TableReader
+from jobs.reading.savepoints import Savepoint
 from jobs.running.maintenance import Maintenance
-from jobs.table.savepoints import Savepoint
 from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand
 from tests.support.jobs.windowed_views import KEYS, WINDOWS, at
 from tests.support.sampling import quick

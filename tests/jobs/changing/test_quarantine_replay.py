@@ -19,7 +19,7 @@ from jobs.edge.process.broker import Broker
 from jobs.edge.table.epoch_files import Reject
 from jobs.edge.table.file_writer import file_name, write_file
 from jobs.edge.table.job_specs import write_specs
-from jobs.table.parts import QUARANTINE
+from jobs.reading.parts import QUARANTINE
 from schemas.spec.file import load_spec, spec_text
 from schemas.types.sql_types import INT, STRING
 from tests.support.command.warm_command import warm_commands

@@ -16,8 +16,8 @@ from jobs.changing.quarantine_replay import replay as send_again
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.retention import expire_history
-from jobs.table.parts import QUARANTINE
-from jobs.table.version import TableVersion
+from jobs.reading.parts import QUARANTINE
+from jobs.reading.version import TableVersion
 from schemas.directory.paths import JobDirectory
 from schemas.directory.quarantine import QuarantineRow, identity_of
 from schemas.spec.connections import load_connections

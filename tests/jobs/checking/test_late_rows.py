@@ -7,7 +7,7 @@ import pytest
 from jobs.changing.clone import clone
 from jobs.core.job.cloning import clone_spec
 from jobs.edge.process.job_directory import JobDirectory
-from jobs.table.version import TableVersion
+from jobs.reading.version import TableVersion
 from tests.support.jobs.epochs_by_hand import ByHand
 from tests.support.jobs.windowed_views import KEYS, WINDOWS, at
 from tests.support.sampling import quick

@@ -17,7 +17,7 @@ from jobs.edge.process.broker import Broker
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.epoch_files import Reject
 from jobs.edge.table.file_writer import file_name, write_file
-from jobs.table.parts import QUARANTINE
+from jobs.reading.parts import QUARANTINE
 from schemas.directory.quarantine import Replay, write_replay
 from schemas.spec.file import load_spec, spec_text
 from schemas.types.sql_types import BIGINT, STRING

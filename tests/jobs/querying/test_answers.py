@@ -21,8 +21,8 @@ from jobs.querying.answers import Answer, AnswerForm, answer_statement, distinct
 from jobs.querying.engine import answer
 from jobs.querying.statement import StatementRefused
 from jobs.querying.tables import make_column
-from jobs.table.json_columns import safe_renderer
-from jobs.table.row_shape import RowShape
+from jobs.reading.json_columns import safe_renderer
+from jobs.reading.row_shape import RowShape
 from schemas import limits
 from schemas.types.sql_types import SqlType, array_of
 from tests.support.examples import examples

@@ -13,7 +13,7 @@ from jobs.querying import tables
 from jobs.querying.kept import JobResults, KeptResults
 from jobs.querying.statement import Moment, StatementRefused
 from jobs.querying.tables import read_job
-from jobs.table.files import log_entry
+from jobs.reading.files import log_entry
 from schemas import limits
 from schemas.types.sql_types import INT, STRING
 from tests.support.tables.written_table import WrittenTable

@@ -25,8 +25,8 @@ from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.reading import TableReader
-from jobs.table.files import live_files, open_table
-from jobs.table.parts import ROWS
+from jobs.reading.files import live_files, open_table
+from jobs.reading.parts import ROWS
 from schemas.spec.file import load_spec
 from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand
 from tests.support.jobs.running_job import producer_for

@@ -17,8 +17,8 @@ from msgspec import structs
 
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.delta_epochs import EpochTable, Fenced
-from jobs.table.epoch_rows import epoch_rows
-from jobs.table.files import live_files, open_table
+from jobs.reading.epoch_rows import epoch_rows
+from jobs.reading.files import live_files, open_table
 from tests.support.histories.judge import QUERIES
 from tests.support.histories.products import history
 from tests.support.jobs.exact_job import must_be_exact, product_job

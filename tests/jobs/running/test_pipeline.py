@@ -21,8 +21,8 @@ from jobs.edge.process.broker import Broker
 from jobs.edge.process.failpoints import FailpointError
 from jobs.edge.state.catch_up import ZombieTask
 from jobs.edge.table.delta_epochs import Fenced
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, MULTISETS, QUARANTINE
 from jobs.running.outcome import InputRefused
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, QUARANTINE
 from schemas.limits import BAD_FRACTION_MESSAGES_MIN, QUARANTINE_BYTES_MAX
 from schemas.table.parquet_file import TableFileGone
 from tests.support.histories.products import COLUMNS, DATABASE, TABLE, Message, history

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.table.files import LiveFile, files_of_view, own_files, place_file
+from jobs.reading.files import LiveFile, files_of_view, own_files, place_file
 from schemas.table.epoch import VIEWS
 from schemas.table.object_path import ObjectPath
 from schemas.table.view_path import name_from, place_name, split_root, view_root

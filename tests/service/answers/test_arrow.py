@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from jobs.table.json_columns import safe_renderer
+from jobs.reading.json_columns import safe_renderer
 from schemas.types.arrow_types import arrow_type
 from schemas.types.sql_types import DATE, DOUBLE, INT, Kind, SqlType
 from service.answers.arrow import encode_results, make_column

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.table.difference import DifferenceTooLarge, compare_epochs
-from jobs.table.row_shape import RowShape
-from jobs.table.version import TableVersion
+from jobs.reading.difference import DifferenceTooLarge, compare_epochs
+from jobs.reading.row_shape import RowShape
+from jobs.reading.version import TableVersion
 from service.answers.difference import read_difference_page
 from service.answers.results import TableReads
 from service.problems import Problem

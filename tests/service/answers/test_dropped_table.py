@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from jobs.table.version import TableVersion
+from jobs.reading.version import TableVersion
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import INT, STRING
 from service.answers.changes import find_newest_position, parse_position

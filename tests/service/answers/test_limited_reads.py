@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from jobs.table.version import TableVersion
+from jobs.reading.version import TableVersion
 from schemas.limits import TABLE_READS_MAX
 from schemas.spec.file import load_spec
 from service.answers.changes import ChangePosition, check_position, read_epochs

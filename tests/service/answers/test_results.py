@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from jobs.table.version import TableVersion
+from jobs.reading.version import TableVersion
 from schemas.types.sql_types import INT, STRING, SqlType
 from tests.support.service.served import Served, eventually, problem
 from tests.support.service.tables import WatchedTable, shown

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from jobs.core.explain.extreme_changes import Cause, ExtremeChange, find_cause, find_extreme_changes
-from jobs.table.parts import MULTISETS
-from jobs.table.row_shape import RowShape
-from jobs.table.version import TableVersion
+from jobs.reading.parts import MULTISETS
+from jobs.reading.row_shape import RowShape
+from jobs.reading.version import TableVersion
 from schemas.types.sql_types import INT, STRING
 from service.answers.group_snapshots import GroupSnapshot, take_snapshot
 from service.console.explanations.group_view import GroupView, describe_source

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 import pytest
 
 from jobs.core.sql.select import parse_query
-from jobs.table.group_key import parse_key_text
-from jobs.table.row_shape import RowShape
+from jobs.reading.group_key import parse_key_text
+from jobs.reading.row_shape import RowShape
 from schemas.types.sql_types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, decimal, timestamp
 from service.console.pages.quarantine import dump_hex
 from service.console.pictures.value_chart import draw_value

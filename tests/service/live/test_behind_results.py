@@ -15,7 +15,7 @@ import pytest
 from jobs.edge.rows.late_rows import LateRow
 from jobs.edge.table.epoch_files import Reject
 from jobs.edge.table.file_writer import file_name, write_file
-from jobs.table.parts import LATE, QUARANTINE
+from jobs.reading.parts import LATE, QUARANTINE
 from tests.support.service.followers import Event, folded
 from tests.support.service.served import Served, eventually, problem
 from tests.support.service.tables import WatchedTable

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from jobs.core.sql.select import parse_query
-from jobs.table.row_shape import RowShape
+from jobs.reading.row_shape import RowShape
 from schemas.types.sql_types import STRING
 from service.live.results_index import locate_index
 from tests.support.service.served import Served, eventually

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.table.row_shape import RowShape
-from jobs.table.version import TableVersion
+from jobs.reading.row_shape import RowShape
+from jobs.reading.version import TableVersion
 from schemas.types.sql_types import INT, STRING
 from service.live.index_writer import IndexWriter
 from service.live.recent_changes import render_epoch

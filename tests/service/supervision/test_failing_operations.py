@@ -174,7 +174,7 @@ def test_an_unreadable_table_is_a_problem_without_a_place_of_the_machine(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = desk.add_job("items")
-    monkeypatch.setattr("jobs.table.files.FORMAT_VERSION", 0)  # as if a newer retally wrote it
+    monkeypatch.setattr("jobs.reading.files.FORMAT_VERSION", 0)  # as if a newer retally wrote it
     catalog = JobCatalog(desk.settings, desk.register)
     with pytest.raises(Problem) as refused:
         catalog.compare(catalog.find_record("items"), load_spec(written.place.spec))

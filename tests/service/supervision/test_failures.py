@@ -18,10 +18,10 @@ from jobs.edge.process.broker import Broker
 from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.state.catch_up import ZombieTask
 from jobs.edge.table.delta_epochs import CommitFailed, CommitUnknown, Fenced
+from jobs.reading.files import FormatTooNew
 from jobs.running.failure import Overtaken, SpecMisfit, classify, report_failure
 from jobs.running.job import JobFailed
 from jobs.running.outcome import InputRefused
-from jobs.table.files import FormatTooNew
 from schemas.directory.documents import read_document
 from schemas.directory.failure import Failure
 from schemas.spec.broker_address import AddressRefused

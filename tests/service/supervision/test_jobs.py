@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from jobs.table.version import TableVersion
+from jobs.reading.version import TableVersion
 from schemas.spec.connections import load_connections
 from service.settings import Settings
 from tests.support.service.served import SPEC, Served, problem

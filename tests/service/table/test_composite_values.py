@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from jobs.core.sql.select import parse_query
-from jobs.table.listing import ListingRefused, parse_conditions
-from jobs.table.row_shape import RowShape
+from jobs.reading.listing import ListingRefused, parse_conditions
+from jobs.reading.row_shape import RowShape
 from schemas.types.arrow_values import from_arrow, to_arrow
 from schemas.types.sql_types import BIGINT, DOUBLE, STRING, SqlType, array_of, decimal, row_of
 

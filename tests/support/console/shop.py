@@ -13,7 +13,7 @@ import msgspec
 
 from jobs.edge.table.epoch_files import Reject
 from jobs.edge.table.file_writer import AddedFile, by_part, file_name, write_file
-from jobs.table.parts import QUARANTINE
+from jobs.reading.parts import QUARANTINE
 from schemas import limits
 from schemas.spec.file import load_spec
 from schemas.types.moments import now_ms

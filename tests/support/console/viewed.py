@@ -17,7 +17,7 @@ from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import Reject, TableLayout
 from jobs.edge.table.file_writer import by_part, file_name, write_file
-from jobs.table.parts import QUARANTINE
+from jobs.reading.parts import QUARANTINE
 from schemas.directory.quarantine import identity_of
 from schemas.spec.file import load_spec
 from tests.support.console.shop import TOPIC, Shop, put

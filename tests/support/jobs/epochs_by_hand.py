@@ -39,13 +39,13 @@ from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.job_specs import write_specs
 from jobs.edge.table.reading import TableReader
+from jobs.reading.epoch_rows import epoch_rows
+from jobs.reading.files import live_files, open_table
+from jobs.reading.parts import CHANGELOG, LATE, QUARANTINE
+from jobs.reading.version import TableVersion
 from jobs.running.clock import JobClock
 from jobs.running.job_table import open_table as open_job_table
 from jobs.running.pipeline import Pipeline, make_pipeline
-from jobs.table.epoch_rows import epoch_rows
-from jobs.table.files import live_files, open_table
-from jobs.table.parts import CHANGELOG, LATE, QUARANTINE
-from jobs.table.version import TableVersion
 from schemas.spec.connections import Registry, load_connections
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.table.files import live_files, open_table
+from jobs.reading.files import live_files, open_table
 from schemas.spec.job import JobSpec
 from schemas.table.view_path import split_part
 from tests.support.jobs.epochs_by_hand import of_view, spec_of

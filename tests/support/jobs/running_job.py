@@ -21,8 +21,8 @@ from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.table.epoch_files import TableLayout
-from jobs.table.epoch_rows import epoch_rows
-from jobs.table.files import live_files, open_table
+from jobs.reading.epoch_rows import epoch_rows
+from jobs.reading.files import live_files, open_table
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import SqlType
 from tests.support.topics import committed_records

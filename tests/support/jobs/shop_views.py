@@ -15,8 +15,8 @@ from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Op
 from jobs.edge.publisher.session import read_progress
-from jobs.table.files import live_files, open_table
-from jobs.table.parts import ACCUMULATORS
+from jobs.reading.files import live_files, open_table
+from jobs.reading.parts import ACCUMULATORS
 from schemas.directory.paths import JobDirectory
 from schemas.table.changelog import progress_topic
 from tests.support.histories.folded_changelog import fold_changelog

@@ -13,7 +13,7 @@ import psutil
 import yaml
 
 from jobs.edge.process.broker import Broker
-from jobs.table.files import NoTable
+from jobs.reading.files import NoTable
 from schemas.directory.paths import JobDirectory
 from schemas.limits import DRIVER_IDLE_SECONDS_MAX
 from service.supervision import job_process

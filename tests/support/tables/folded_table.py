@@ -27,7 +27,7 @@ from jobs.edge.table.compaction import Merge, merge_files
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS, TableLayout
 from jobs.edge.table.file_writer import AddedFile, file_name, write_file
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, TIMERS
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, MULTISETS, TIMERS
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.types.sql_types import BIGINT, STRING, SqlType

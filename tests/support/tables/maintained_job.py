@@ -13,10 +13,10 @@ from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.reading import TableReader
+from jobs.reading.files import LiveFile, live_files, open_table
 from jobs.running.clock import JobClock
 from jobs.running.maintenance import Maintenance
 from jobs.running.pipeline import Pipeline
-from jobs.table.files import LiveFile, live_files, open_table
 from schemas.spec.file import load_spec, spec_text
 from schemas.types.moments import now_ms
 from tests.support.tables.folded_table import BUCKETS, COLUMNS, QUERY, FoldedTable, a_plan, insert

@@ -21,7 +21,7 @@ from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.file_writer import AddedFile, by_part, file_name, write_file
 from jobs.edge.table.reading import TableReader
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, MULTISETS
 from schemas.spec.file import load_spec, spec_text
 from schemas.spec.job import JobSpec
 from schemas.types.sql_types import INT, STRING

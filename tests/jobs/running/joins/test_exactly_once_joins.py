@@ -12,7 +12,7 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.reading import TableReader
-from jobs.table.files import live_files, open_table
+from jobs.reading.files import live_files, open_table
 from schemas.directory.paths import JobDirectory
 from tests.support.jobs.joined_tables import Tables
 from tests.support.jobs.published_records import fold_topic

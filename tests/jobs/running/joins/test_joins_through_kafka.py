@@ -13,9 +13,9 @@ from jobs.core.job.cloning import clone_spec
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
+from jobs.reading.files import own_files, place_file
+from jobs.reading.parts import STATE
 from jobs.running.outcome import InputRefused
-from jobs.table.files import own_files, place_file
-from jobs.table.parts import STATE
 from tests.support.jobs.epochs_by_hand import ByHand
 from tests.support.jobs.joined_tables import QUERIES, JoinedTables
 

@@ -24,12 +24,12 @@ from jobs.edge.table.delta_epochs import EpochTable, Fenced, last_checkpoint
 from jobs.edge.table.epoch_files import Reject
 from jobs.edge.table.file_writer import file_name, write_file
 from jobs.edge.table.reading import TableReader
+from jobs.reading.epoch_rows import epoch_rows, start_row
+from jobs.reading.files import live_files, open_table
+from jobs.reading.history import HistoryGone
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, EPOCHS, MULTISETS, QUARANTINE
 from jobs.running import maintenance
 from jobs.running.maintenance import Merger
-from jobs.table.epoch_rows import epoch_rows, start_row
-from jobs.table.files import live_files, open_table
-from jobs.table.history import HistoryGone
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, EPOCHS, MULTISETS, QUARANTINE
 from schemas import limits
 from tests.support.epoch_rows import epoch_row
 from tests.support.sampling import quick
@@ -201,7 +201,7 @@ PARENT = """
     import sys, time
     from pathlib import Path
     from jobs.edge.table.compaction import Merge
-    from jobs.table.files import live_files, open_table
+    from jobs.reading.files import live_files, open_table
     from jobs.running.maintenance import Merger
     from jobs.running.views import Subtable
     from tests.support.tables.folded_table import a_plan

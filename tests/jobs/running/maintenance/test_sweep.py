@@ -16,7 +16,7 @@ from jobs.edge.state.bucket_states import CommittedEpoch
 from jobs.edge.table.compaction import Merge
 from jobs.edge.table.delta_epochs import EpochTable, Fenced
 from jobs.edge.table.file_writer import file_name, write_file
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, MULTISETS
 from schemas import limits
 from schemas.types.moments import now_ms
 from tests.support.epoch_rows import epoch_row

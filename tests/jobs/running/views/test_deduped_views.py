@@ -26,8 +26,8 @@ from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
 from jobs.edge.table.reading import TableReader
-from jobs.table.files import own_files
-from jobs.table.parts import ROWS
+from jobs.reading.files import own_files
+from jobs.reading.parts import ROWS
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec

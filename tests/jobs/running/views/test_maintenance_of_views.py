@@ -18,13 +18,13 @@ from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.file_writer import by_part, file_name, write_file
 from jobs.edge.table.job_specs import write_specs
+from jobs.reading.files import live_files, open_table
+from jobs.reading.parts import CHANGELOG, EPOCHS
+from jobs.reading.version import TableVersion
 from jobs.running.clock import JobClock
 from jobs.running.job_table import unite_schemas
 from jobs.running.maintenance import Maintenance
 from jobs.running.pipeline import make_pipeline
-from jobs.table.files import live_files, open_table
-from jobs.table.parts import CHANGELOG, EPOCHS
-from jobs.table.version import TableVersion
 from schemas.limits import COMPACTION_FAN_IN, ORPHAN_AGE_SECONDS_MIN
 from schemas.spec.file import load_spec
 from schemas.table.epoch import VIEWS

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.retention import expire_history
-from jobs.table.history import HistoryGone
+from jobs.reading.history import HistoryGone
 from tests.support.jobs.canal_messages import insert, row, timed_messages
 from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand
 

@@ -19,8 +19,8 @@ from jobs.edge.process.failpoints import FailpointError
 from jobs.edge.table.reading import TableReader
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.edge.tasks.reject_writer import ViewRejects
+from jobs.reading.parts import CHANGELOG, QUARANTINE
 from jobs.running.outcome import InputLimits, InputRefused
-from jobs.table.parts import CHANGELOG, QUARANTINE
 from schemas.limits import BAD_FRACTION_MESSAGES_MIN
 from tests.support.histories.judge import QUERIES, Judge
 from tests.support.histories.products import COLUMNS, history, live_rows

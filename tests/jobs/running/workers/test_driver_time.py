@@ -25,11 +25,11 @@ from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.outbox import Outbox, Unpack
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.edge.tasks.stage_functions import EpochTask, ParcelTask, TaskChain, ViewsFold
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, MULTISETS
 from jobs.running import pipeline as of_pipeline
 from jobs.running.clock import JobClock
 from jobs.running.pipeline import Pipeline
 from jobs.running.stages import Stages
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS
 from schemas.spec.file import load_spec
 from schemas.table.epoch import TopicIdentity
 from tests.support.epoch_rows import epoch_row

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import sqlglot
 
-from jobs.table.row_shape import RowShape
+from jobs.reading.row_shape import RowShape
 from schemas.types.sql_types import INT, STRING
 from service.console.explanations.ready_statements import Statement, write_statements
 from tests.support.tables.written_table import WrittenTable

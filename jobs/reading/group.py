@@ -26,13 +26,13 @@ from jobs.core.fold.program import Program
 from jobs.core.fold.state import rank
 from jobs.core.plan.bucket import bucket_of_group
 from jobs.core.values.change import Row, Value
-from jobs.table.files import LiveFile, open_table
-from jobs.table.joined_rows import JoinedGroup, find_tree
-from jobs.table.multisets import find_known_multisets
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, LATE, MULTISETS
-from jobs.table.row_shape import RowShape
-from jobs.table.scan import Wanted, scan_files, some_at_once
-from jobs.table.version import Key, TableVersion
+from jobs.reading.files import LiveFile, open_table
+from jobs.reading.joined_rows import JoinedGroup, find_tree
+from jobs.reading.multisets import find_known_multisets
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, LATE, MULTISETS
+from jobs.reading.row_shape import RowShape
+from jobs.reading.scan import Wanted, scan_files, some_at_once
+from jobs.reading.version import Key, TableVersion
 from schemas.directory.paths import JobDirectory
 from schemas.table.epoch import EpochRow
 from schemas.table.explanation import Change, Explained, JoinedRow, SideRow

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import pyarrow as pa
 
-from jobs.table.files import LiveFile
-from jobs.table.parts import EPOCHS
-from jobs.table.scan import scan_files, some_at_once
+from jobs.reading.files import LiveFile
+from jobs.reading.parts import EPOCHS
+from jobs.reading.scan import scan_files, some_at_once
 from schemas.table.epoch import AUDITED_COUNTERS, JSON_FIELDS, RETRACTION_ERRORS, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import TableDamaged, rows_in

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from jobs.core.values.change import Row, Value
-from jobs.table.listing import exact_parser, parse_text
+from jobs.reading.listing import exact_parser, parse_text
 from schemas.types.sql_types import SqlType
 
 GroupColumns = Sequence[tuple[str, SqlType]]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from jobs.core.aggregates.cell_json import JSON_INTEGER_MAX
 from jobs.core.values.json_values import renderer
-from jobs.table.json_columns import (
+from jobs.reading.json_columns import (
     PUBLISHED,
     PUBLISHED_STRINGS,
     SAFE,

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from jobs.table.files import LiveFile
-from jobs.table.parts import MULTISETS
+from jobs.reading.files import LiveFile
+from jobs.reading.parts import MULTISETS
 from schemas.limits import EXPLAINED_EPOCHS_MAX
 from schemas.table.epoch import RESTART_KINDS, EpochRow
 from schemas.table.object_path import TablePath

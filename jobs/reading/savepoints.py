@@ -15,9 +15,9 @@ from uuid import uuid4
 
 import msgspec
 
-from jobs.table.epoch_rows import sum_audited
-from jobs.table.files import LiveFile
-from jobs.table.parts import LATE, QUARANTINE, STATE
+from jobs.reading.epoch_rows import sum_audited
+from jobs.reading.files import LiveFile
+from jobs.reading.parts import LATE, QUARANTINE, STATE
 from schemas.table.epoch import EpochRow
 from schemas.types.json_types import JsonObject
 from schemas.types.moments import format_instant

@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 
 from jobs.core.values.change import Row, Value
 from jobs.edge.table.reading import TableReader
-from jobs.table.difference import compare_epochs
-from jobs.table.parts import ACCUMULATORS, CHANGELOG
-from jobs.table.results import read_results
+from jobs.reading.difference import compare_epochs
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG
+from jobs.reading.results import read_results
 from schemas.table.object_path import TablePath
 from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import DOUBLE, INT

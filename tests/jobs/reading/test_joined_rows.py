@@ -15,7 +15,7 @@ from jobs.core.sql.select import parse_joins
 from jobs.core.values.change import Row
 from jobs.core.values.json_values import renderer
 from jobs.edge.table.epoch_files import TableLayout
-from jobs.table.joined_rows import JoinedGroup
+from jobs.reading.joined_rows import JoinedGroup
 from schemas.limits import EXPLAINED_ROWS_MAX
 from schemas.types.sql_types import INT, STRING
 
@@ -76,5 +76,5 @@ def test_a_group_has_the_newest_rows_of_both_sides(query: str, key: Row, rows: l
 def test_of_many_joined_rows_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
     many: list[Stored] = [(1, 1, (1, value), 1) for value in range(2 * EXPLAINED_ROWS_MAX)]
     assert len(read(INNER, ("x",), many, B)) == EXPLAINED_ROWS_MAX
-    monkeypatch.setattr("jobs.table.joined_rows.EXPLAINED_STORED_ROWS_MAX", len(many))
+    monkeypatch.setattr("jobs.reading.joined_rows.EXPLAINED_STORED_ROWS_MAX", len(many))
     assert read(INNER, ("x",), many, B) == []

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from jobs.table.files import LiveFile
-from jobs.table.parts import QUARANTINE
-from jobs.table.version import TableVersion
+from jobs.reading.files import LiveFile
+from jobs.reading.parts import QUARANTINE
+from jobs.reading.version import TableVersion
 from schemas.directory.quarantine import (
     MessagePosition,
     Quarantined,

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.table import scan
-from jobs.table.scan import Wanted, scan_files
+from jobs.reading import scan
+from jobs.reading.scan import Wanted, scan_files
 from schemas.table.parquet_file import WRITTEN, TableDamaged, TableFileGone, rows_in
 
 FILES = 40

@@ -26,10 +26,10 @@ from jobs.core.join.stages import JoinTree, Side, trees_of
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.values.change import Row, Value
 from jobs.core.values.json_values import Json
-from jobs.table.files import LiveFile
-from jobs.table.parts import ACCUMULATORS
-from jobs.table.row_shape import Writers
-from jobs.table.version import TableVersion
+from jobs.reading.files import LiveFile
+from jobs.reading.parts import ACCUMULATORS
+from jobs.reading.row_shape import Writers
+from jobs.reading.version import TableVersion
 from schemas.directory.paths import JobDirectory
 from schemas.limits import (
     EXPLAINED_KEYS_MAX,

@@ -18,7 +18,7 @@ from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Op, Row, Value
 from jobs.core.values.json_values import Json, renderer
 from jobs.core.values.order_key import encoder, value_encoder
-from jobs.table.json_columns import SAFE, render_column, render_rows, safe_renderer
+from jobs.reading.json_columns import SAFE, render_column, render_rows, safe_renderer
 from schemas.types.arrow_values import from_arrow, to_list, to_tuples
 from schemas.types.sql_types import SqlType
 

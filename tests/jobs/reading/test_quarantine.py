@@ -12,10 +12,10 @@ import pytest
 from jobs.core.values.change import RejectCode
 from jobs.edge.table.epoch_files import Reject
 from jobs.edge.table.file_writer import file_name, write_file
-from jobs.table.files import LiveFile
-from jobs.table.parts import QUARANTINE
-from jobs.table.quarantine import count_reasons, list_messages, read_message
-from jobs.table.version import TableVersion
+from jobs.reading.files import LiveFile
+from jobs.reading.parts import QUARANTINE
+from jobs.reading.quarantine import count_reasons, list_messages, read_message
+from jobs.reading.version import TableVersion
 from schemas.directory.quarantine import Quarantined, QuarantineRow, UnknownMessage
 from schemas.table.object_path import TablePath
 from schemas.types.sql_types import INT, STRING
@@ -27,8 +27,8 @@ RAW_ROWS = 2
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WrittenTable:
-    monkeypatch.setattr("jobs.table.quarantine.QUARANTINE_RAW_ROWS", RAW_ROWS)
-    monkeypatch.setattr("jobs.table.quarantine.QUARANTINE_SCAN_ROWS", 3)
+    monkeypatch.setattr("jobs.reading.quarantine.QUARANTINE_RAW_ROWS", RAW_ROWS)
+    monkeypatch.setattr("jobs.reading.quarantine.QUARANTINE_SCAN_ROWS", 3)
     return WrittenTable(tmp_path, QUERY, {"name": STRING, "v": INT})
 
 

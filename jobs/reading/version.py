@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from jobs.core.values.change import RejectCode, Row
-from jobs.table.epoch_rows import counted_rows, epoch_rows, newest_epoch, newest_of_job, start_row
-from jobs.table.files import LiveFile, NoTable, live_files, log_entry, open_table
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, QUARANTINE
+from jobs.reading.epoch_rows import counted_rows, epoch_rows, newest_epoch, newest_of_job, start_row
+from jobs.reading.files import LiveFile, NoTable, live_files, log_entry, open_table
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG, QUARANTINE
 from schemas.limits import TABLE_READ_TRIES_MAX
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath

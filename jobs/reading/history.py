@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.table.version import TableVersion
+from jobs.reading.version import TableVersion
 from schemas.table.epoch import EpochRow
 
 

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.core.values.change import Row
-from jobs.table.files import LiveFile
-from jobs.table.parts import ACCUMULATORS, CHANGELOG
-from jobs.table.row_shape import RowShape
-from jobs.table.scan import Wanted, scan_files
-from jobs.table.version import Key, TableVersion
+from jobs.reading.files import LiveFile
+from jobs.reading.parts import ACCUMULATORS, CHANGELOG
+from jobs.reading.row_shape import RowShape
+from jobs.reading.scan import Wanted, scan_files
+from jobs.reading.version import Key, TableVersion
 from schemas.limits import TABLE_BATCH_ROWS
 from schemas.types.arrow_values import to_list, to_tuples
 from schemas.types.sql_types import COMPOSITE, FLOATING

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from jobs.core.fold.state import Key
-from jobs.table import group as module
-from jobs.table import scan
-from jobs.table.group import GroupReader, UnknownGroup
-from jobs.table.row_shape import RowShape
-from jobs.table.scan import Wanted
-from jobs.table.version import TableVersion
+from jobs.reading import group as module
+from jobs.reading import scan
+from jobs.reading.group import GroupReader, UnknownGroup
+from jobs.reading.row_shape import RowShape
+from jobs.reading.scan import Wanted
+from jobs.reading.version import TableVersion
 from schemas.table.explanation import Explained
 from schemas.table.object_path import TablePath
 from schemas.types.sql_types import INT, STRING

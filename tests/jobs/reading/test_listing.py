@@ -6,7 +6,7 @@ import pytest
 
 from jobs.core.values.json_text import JsonNumber
 from jobs.core.values.json_values import parser
-from jobs.table.listing import exact_parser
+from jobs.reading.listing import exact_parser
 from schemas.types.sql_types import SqlType
 
 number = JsonNumber

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.table.epoch_rows import drop_undone, read_epoch_rows, sum_audited
-from jobs.table.files import live_files, open_table
-from jobs.table.parts import EPOCHS
+from jobs.reading.epoch_rows import drop_undone, read_epoch_rows, sum_audited
+from jobs.reading.files import live_files, open_table
+from jobs.reading.parts import EPOCHS
 from schemas.table.epoch import EpochRow
 from schemas.table.parquet_file import TableDamaged
 from tests.support.epoch_rows import epoch_row

@@ -7,9 +7,9 @@ rows are left out.
 from __future__ import annotations
 
 from jobs.core.values.change import Row
-from jobs.table.history import list_later_epochs, require_known_epoch
-from jobs.table.row_shape import RowShape
-from jobs.table.version import Key, TableVersion
+from jobs.reading.history import list_later_epochs, require_known_epoch
+from jobs.reading.row_shape import RowShape
+from jobs.reading.version import Key, TableVersion
 from schemas.table.explanation import DifferingGroup
 from schemas.types.json_types import JsonObject
 
