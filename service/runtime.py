@@ -19,6 +19,7 @@ from fastapi.concurrency import run_in_threadpool
 from jobs.core.job.job_plan import plan_of
 from jobs.core.suggestion.spec_text import Suggestion, suggest_spec
 from jobs.reading.files import UNREADABLE
+from jobs.reading.state_size import read_state_size
 from jobs.reading.version import TableVersion
 from schemas.directory.documents import read_document
 from schemas.directory.reports import MirrorReport
@@ -48,6 +49,7 @@ from service.live.reader_process import ReaderSpawner
 from service.live.table import LiveTable
 from service.paths import try_discard
 from service.problems import Problem
+from service.recent_values import RecentValues
 from service.request_counts import PostgresCounts, RequestCounts
 from service.settings import Settings
 from service.sql.answering import SqlAnswers
@@ -58,8 +60,6 @@ from service.supervision.operations import Operations
 from service.supervision.register import Desired, JobRecord, OperationRecord, Register
 from service.supervision.spec_body import CheckedSpec, read_spec
 from service.supervision.supervisor import Supervisor
-from service.table.recent_values import RecentValues
-from service.table.state_size import read_state_size
 
 log = logging.getLogger(__name__)
 

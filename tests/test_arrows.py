@@ -50,14 +50,14 @@ LAYERS = [
             publish explain job suggestion generators homes""",
         "jobs.reading": """parts json_columns files scan epoch_rows savepoints version row_shape
             history results difference listing group_key multisets joined_rows group
-            quarantine""",
+            quarantine state_size""",
         "jobs.topics": "consumer samples schema_registry",
         "jobs.edge": "machine process rows kafka table state spark tasks publisher",
         "jobs": """setup running changing checking offline replay querying migrating cli
             cli.commands demo""",
         "service": """documents request_ids problems paths transaction log_lines probe histogram
-            request_counts attempts access limits sql settings table supervision live answers
-            runtime routes middleware console.formatting console.rows console.asset_files
+            request_counts attempts access limits sql settings recent_values supervision live
+            answers runtime routes middleware console.formatting console.rows console.asset_files
             console.visitor console.page console.job_view console.pictures console.explanations
             console.editor console.pages console.routes app postgres serving""",
     }.items()
@@ -339,21 +339,21 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (arrows_point_down, "jobs/edge/rows/x.py", "from jobs.running import pipeline"),
     (
         arrows_point_down,
-        "service/table/x.py",
+        "service/live/x.py",
         "def f():\n    from jobs.edge.spark.session import session",
     ),
-    (arrows_point_down, "service/table/x.py", "import pyspark.sql"),
+    (arrows_point_down, "service/live/x.py", "import pyspark.sql"),
     (arrows_point_down, "jobs/running/x.py", "import service.app"),
     (arrows_point_down, "jobs/core/plan/x.py", "from jobs.core.fold.state import State"),
     (arrows_point_down, "jobs/edge/state/x.py", "from jobs.edge.spark import session"),
     (arrows_point_down, "service/live/x.py", "from service.runtime import Runtime"),
-    (arrows_point_down, "service/table/x.py", "from jobs.running.pipeline import Pipeline"),
+    (arrows_point_down, "service/live/x.py", "from jobs.running.pipeline import Pipeline"),
     (arrows_point_down, "jobs/new/x.py", ""),
     (arrows_point_down, "jobs/cli/x.py", "from setup import lock"),
     (arrows_point_down, "client/retally/x.py", ""),
     (arrows_point_down, "client/retally/http.py", "import retally.client"),
     (arrows_point_down, "client/retally/http.py", "from schemas.spec.job import JobSpec"),
-    (arrows_point_down, "service/table/x.py", "import retally.client"),
+    (arrows_point_down, "service/live/x.py", "import retally.client"),
     (the_client_needs_httpx_only, "client/retally/x.py", "import msgspec"),
     (shared_helpers_are_in_support, "tests/core/test_x.py", "from tests.core.test_y import row"),
     (no_text_becomes_sql, "jobs/x.py", "F.expr('a + b')"),

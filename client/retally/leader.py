@@ -21,7 +21,7 @@ import httpx
 from retally.errors import Refused, Unreachable
 from retally.http import READ_METHODS, Connection, Request
 
-TAKEOVER_SECONDS = 15.0  # within which another service leads; later the caller has the error
+TAKEOVER_SECONDS = 15.0  # a takeover takes at most this long; after it the error is raised
 _PAUSE_SECONDS = 0.5
 LEADERS_MAX = 64  # addresses that the token of one client is sent to
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout)

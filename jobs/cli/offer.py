@@ -23,7 +23,10 @@ def read_answer(question: str, default: str | None = None) -> str:
 
 
 def confirm(question: str) -> bool:
-    return read_answer(question, "y").lower() in ("y", "yes")
+    """Return whether the person agrees; the end of the terminal is no agreement."""
+    print(question, end=" [Y/n] ", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    return line != "" and line.strip().lower() in ("", "y", "yes")
 
 
 def offer_setup(missing: Exception) -> bool:

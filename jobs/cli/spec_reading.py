@@ -24,7 +24,7 @@ def load_job(path: Path) -> tuple[JobSpec, Mapping[str, Plan]]:
 
 
 def load_document(path: Path) -> tuple[JobSpec, Mapping[str, Plan], Document]:
-    """Return the same, and the document with its positions; `-` is standard input."""
+    """Return spec, plans and the positions of the document; `-` is standard input."""
     text = sys.stdin.read(SPEC_BYTES_MAX + 1) if str(path) == "-" else None
     try:
         document = read_file(path) if text is None else read_text(text, "-")

@@ -84,4 +84,4 @@ def _identify(path: TablePath) -> _File | None:
         found = path.stat()
     except FileNotFoundError:
         return None
-    return _File(found.st_dev, found.st_ino, found.st_mtime_ns)
+    return _File(found.st_dev, found.st_ino, found.st_ctime_ns)  # a rename changes it as well

@@ -17,6 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from functools import lru_cache, partial
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
 
@@ -83,7 +84,8 @@ def _read_schema(registry: Registry, number: int) -> tuple[str, ...]:
         if kind != "AVRO":
             raise UnknownSchemaError(f"schema {number} of registry {registry.name!r} is {kind}")
         for each in document.get("references") or ():
-            inner = f"/subjects/{quote(each['subject'], safe='')}/versions/{each['version']}"
+            subject, version = str(each.get("subject")), each.get("version")
+            inner = f"/subjects/{quote(subject, safe='')}/versions/{version}"
             if inner not in found:
                 read(inner)
         found[path] = document["schema"]
@@ -104,7 +106,7 @@ def _get(registry: Registry, path: str) -> dict[str, Any]:
     place = f"{registry.url}{path}"  # http or https, as the connections file is read
     request = urllib.request.Request(place, headers=_headers(registry))  # noqa: S310
     while True:
-        patience = limits.REGISTRY_SECONDS_MAX
+        patience, unknown = limits.REGISTRY_SECONDS_MAX, False
         try:
             with opener.open(request, timeout=limits.REGISTRY_REQUEST_SECONDS_MAX) as answer:
                 content = answer.read(limits.REGISTRY_BYTES_MAX + 1)
@@ -114,16 +116,16 @@ def _get(registry: Registry, path: str) -> dict[str, Any]:
             problem = "the answer has no schema"
         except urllib.error.HTTPError as error:
             problem = f"HTTP {error.code}"
-            if _is_unknown(error):
+            unknown = _is_unknown(error)
+            if unknown:
                 patience = limits.REGISTRY_FOLLOW_SECONDS_MAX
-                problem = UnknownSchemaError.__name__
-        except (OSError, ValueError) as error:  # a ValueError is no JSON
+        except (OSError, ValueError, HTTPException) as error:  # a ValueError is no JSON
             problem = str(getattr(error, "reason", error)) or type(error).__name__
         if time.monotonic() - started + pause > patience:
             break
         time.sleep(pause)
         pause = min(2 * pause, 2.0)
-    if problem == UnknownSchemaError.__name__:
+    if unknown:
         raise UnknownSchemaError(
             f"the schema registry has no {path.removeprefix('/')} ({registry.name})"
         )

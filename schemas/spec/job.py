@@ -54,7 +54,7 @@ from schemas.spec.values import (
     ViewName,
 )
 from schemas.spec.watermark import Watermark
-from schemas.table.changelog import SinkFormat, progress_topic, shares_topic
+from schemas.table.changelog import SinkFormat, topics_of_sink
 from schemas.types.json_types import JsonObject
 
 MINIBATCH_SIZE_DEFAULT = 5_000
@@ -319,7 +319,7 @@ class JobSpec(RowRules):
     @classmethod
     def _sink_is_not_source(cls, sink: Sink | None, info: ValidationInfo) -> Sink | None:
         topics = _topics_read(info)
-        for topic in () if sink is None else _topics_of(sink):
+        for topic in () if sink is None else topics_of_sink(sink.topic):
             if topic in topics:
                 raise MisplacedError(
                     f"{topic!r} is a source topic too; use another, so that the job does not read "
@@ -354,9 +354,9 @@ class JobSpec(RowRules):
                 raise ElsewhereError("belongs to the query; move it into a view", name)
         topics, taken = _topics_read(info), set[str]()
         if info.data.get("sink") is not None:
-            taken |= set(_topics_of(info.data["sink"]))
+            taken |= set(topics_of_sink(info.data["sink"].topic))
         for name, view in views.items():
-            own = set() if view.sink is None else set(_topics_of(view.sink))
+            own = set() if view.sink is None else set(topics_of_sink(view.sink.topic))
             if own & topics:
                 raise MisplacedError(_READS_OWN_OUTPUT, name, "sink", "topic")
             if own & taken:
@@ -480,11 +480,6 @@ def source_sections(document: JsonObject) -> list[JsonObject]:
     """Return the section of each source in the document of a spec."""
     sources = document.get("sources")
     return [document["source"]] if sources is None else list(sources.values())
-
-
-def _topics_of(sink: Sink) -> list[str]:
-    """Return the topics that a sink writes."""
-    return [sink.topic, progress_topic(sink.topic), shares_topic(sink.topic)]
 
 
 def _topics_read(info: ValidationInfo) -> set[str]:

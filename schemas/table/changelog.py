@@ -63,3 +63,8 @@ def progress_topic(topic: str) -> str:
 def shares_topic(topic: str) -> str:
     """Return the name of the compacted topic with the progress of further publishers."""
     return topic + SHARES_SUFFIX
+
+
+def topics_of_sink(topic: str) -> list[str]:
+    """Return the topics that a sink writes; the last one only with several publishers."""
+    return [topic, progress_topic(topic), shares_topic(topic)]

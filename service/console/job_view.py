@@ -15,6 +15,7 @@ from fastapi import Request
 
 from jobs.core.plan.tree import Plan
 from jobs.reading.parts import QUARANTINE
+from jobs.reading.state_size import StateSize
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
@@ -27,7 +28,6 @@ from service.problems import Problem
 from service.runtime import Runtime, runtime_of, view_name
 from service.supervision.conditions import make_etag
 from service.supervision.register import Actual, Desired, JobRecord
-from service.table.state_size import StateSize
 
 _LAG_MS_MAX = 30_000
 

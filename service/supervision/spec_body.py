@@ -92,7 +92,8 @@ def _check_connections(document: Document, spec: JobSpec, known: Connections) ->
     problems = []
     for name, alone in spec.source_specs.items():
         try:
-            known.registries_of((alone.source.schema_registry,))
+            if alone.source.schema_registry is not None:
+                known.lookup_registry(alone.source.schema_registry)
         except UnknownConnectionError as error:
             path = locate_key(("source", "schema_registry"), name)
             problems.append(document.problem(path, str(error)))

@@ -270,6 +270,7 @@ def test_light_commands_run_anywhere_and_name_the_set_up(installed: Installed) -
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 def test_a_command_on_a_terminal_offers_the_set_up(installed: Installed) -> None:
     ours, terminal = pty.openpty()
     process = subprocess.Popen(

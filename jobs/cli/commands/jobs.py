@@ -16,7 +16,7 @@ from jobs.cli.output import escape_controls, print_json, print_note, print_table
 from jobs.cli.service import name_places, service_client
 from schemas.limits import LOG_LINES_MAX
 from schemas.spec.file import load_spec
-from schemas.table.changelog import progress_topic
+from schemas.table.changelog import topics_of_sink
 
 _POLL_SECONDS = 1.0
 _SAME_LINES = 100  # so many equal lines are the same lines
@@ -51,7 +51,8 @@ def _run_action(client: retally.Client, options: argparse.Namespace) -> None:
         _print(client.jobs(), options.json)
         return
     if name is None:
-        raise UsageError(f"write the job's name: retally jobs {action} NAME")
+        what, word = ("spec's file", "SPEC") if action == "put" else ("job's name", "NAME")
+        raise UsageError(f"write the {what}: retally jobs {action} {word}")
     if action == "put":
         file = options.spec or Path(name)
         if not file.is_file():
@@ -147,12 +148,12 @@ def describe_pending(job: retally.Job) -> str:
         if names
     ]
     if found.continues:
-        way = f"the state can answer it: {approve} --state keep"
+        next_step = f"the state can answer it: {approve} --state keep"
     elif found.replays:
-        way = f"the job reads its topic again while it runs: {approve} --state replay"
+        next_step = f"the job reads its topic again while it runs: {approve} --state replay"
     else:
-        way = f"it needs a new state: retally stop {job.name}, and {approve} --state drop"
-    return "; ".join([head, *changes, *map(escape_controls, found.reasons), way])
+        next_step = f"it needs a new state: retally stop {job.name}, and {approve} --state drop"
+    return "; ".join([head, *changes, *map(escape_controls, found.reasons), next_step])
 
 
 def describe_deletion(job: retally.Job, *, dropped: bool) -> Iterator[str]:
@@ -161,10 +162,10 @@ def describe_deletion(job: retally.Job, *, dropped: bool) -> Iterator[str]:
     table = "its table and its savepoints are gone" if dropped else table
     yield f"deleted {job.name}; {table}"
     if dropped and job.spec is not None:
-        sinks = [view.sink.topic for view in load_spec(job.spec).view_specs.values() if view.sink]
-        for topic in sinks:
+        sinks = [view.sink for view in load_spec(job.spec).view_specs.values() if view.sink]
+        for sink in sinks:
+            topics = topics_of_sink(sink.topic)[: 2 if sink.publishers == 1 else 3]
             yield (
-                f"topics {topic} and {progress_topic(topic)} stay, and a job with another table "
-                "does not write to them; to use them again, delete both: "
-                f"retally topics delete {topic} {progress_topic(topic)}"
+                f"topics {', '.join(topics)} stay, and a job with another table does not write to "
+                f"them; to use them again, delete them: retally topics delete {' '.join(topics)}"
             )

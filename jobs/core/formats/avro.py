@@ -179,8 +179,23 @@ class _Readers(dict[bytes, Callable[[bytes], Decoded]]):
     def __missing__(self, header: bytes) -> Callable[[bytes], Decoded]:
         if len(self) >= limits.MESSAGE_SCHEMAS_MAX:
             self.clear()
-        reader = self[header] = self._make(header)
+        try:
+            reader = self._make(header)
+        except UnknownSchemaError:  # perhaps it is known later
+            raise
+        except AvroError as error:
+            reader = _refuse(str(error))
+        self[header] = reader
         return reader
+
+
+def _refuse(reason: str) -> Callable[[bytes], Decoded]:
+    """Return a reader that leaves every message to the exact path."""
+
+    def read(_: bytes) -> Decoded:
+        raise ValueError(reason)
+
+    return read
 
 
 def _changes(*rows: str) -> str:

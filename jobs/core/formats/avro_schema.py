@@ -24,10 +24,9 @@ from schemas import limits
 WHOLE = ("int", "long")
 _PRIMITIVES = ("null", "boolean", *WHOLE, "float", "double", "bytes", "string")
 _LONG_BYTES_MAX = 10
-DECIMAL = "org.apache.kafka.connect.data.Decimal"
 # Logical types in the words of Kafka Connect, which are in a schema that Connect has written.
 _MEANINGS = {
-    "decimal": DECIMAL,
+    "decimal": "org.apache.kafka.connect.data.Decimal",
     "date": "org.apache.kafka.connect.data.Date",
     "time-millis": "org.apache.kafka.connect.data.Time",
     "time-micros": "io.debezium.time.MicroTime",

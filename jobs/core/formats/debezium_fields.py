@@ -54,7 +54,7 @@ class Encoding(NamedTuple):
 NO_ENCODING = Encoding()
 
 UNITS_US = {"ms": 1_000, "us": 1}
-_UNITS_NS = {"ms": 1_000_000, "us": 1_000, "ns": 1}
+UNITS_NS = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 _FORM_OF_SCHEMA: Mapping[str, str] = {
     "io.debezium.time.Date": "days",
     "io.debezium.time.Time": "ms",
@@ -294,7 +294,7 @@ def _text_converter(sql_type: SqlType, form: str) -> Callable[[str], Value]:
 
 def _number_converter(sql_type: SqlType, encoding: Encoding) -> Callable[[int], Value]:
     kind, form = sql_type.kind, encoding.form
-    unit = _UNITS_NS.get(form)
+    unit = UNITS_NS.get(form)
 
     def to_date(number: int) -> Value:
         if form not in ("days", "iso"):

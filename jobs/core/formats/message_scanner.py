@@ -15,7 +15,7 @@ from functools import cache
 
 import numpy as np
 
-from jobs.core.formats.debezium_fields import DAYS, MICROSECONDS, Encoding
+from jobs.core.formats.debezium_fields import DAYS, MICROSECONDS, UNITS_NS, UNITS_US, Encoding
 from jobs.core.formats.mysql_values import Labels
 from jobs.core.formats.row_fields import UNEXPECTED
 from jobs.core.formats.scanned import KINDS, Scanned, ScannedColumn, is_scannable
@@ -42,8 +42,7 @@ from schemas.types.sql_types import Kind, SqlType, integer_range
 _INSTANTS = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
 _ENCODINGS = {"number": codes.AS_NUMBER, "base64": codes.AS_BASE64, "auto": codes.AS_EITHER}
 # Microseconds, and nanoseconds for times with more digits; below 0 so many are one.
-_UNITS = {"ms": 1_000, "us": 1, "ns": -1_000}
-_NANO_UNITS = {"ms": 1_000_000, "us": 1_000, "ns": 1}
+_UNITS = UNITS_US | {"ns": -1_000}
 _NANOSECONDS = (-(2**63) + 1, 2**63 - 1)
 _IMAGES_AT_FIRST = 2_048
 # Powers of ten of numbers that neither overflow nor become zero.
@@ -385,7 +384,7 @@ def _declare_debezium(declared: Array, sql_type: SqlType, encoding: Encoding) ->
     elif sql_type.kind is Kind.DATE:
         declared["unit"] = 1
     elif sql_type.kind in _INSTANTS:
-        units = _NANO_UNITS if sql_type.textual_time else _UNITS
+        units = UNITS_NS if sql_type.textual_time else _UNITS
         declared["unit"] = units.get(encoding.form, 0)
         as_text = sql_type.kind is Kind.TIMESTAMP_LTZ or encoding.form == "iso"
         declared["separator"], declared["scale"] = ord("T") if as_text else 0, 1

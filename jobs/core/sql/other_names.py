@@ -36,8 +36,10 @@ def rewrite_names(select: exp.Select) -> exp.Select:
             _rewrite_count_if(call)
         elif name in _ENDS:
             _rewrite_end(call, _ENDS[name])
-        elif SYNONYMS.get(name, name) in ("ARG_MIN", "ARG_MAX") and len(call.expressions) == 3:
-            call.set("this", f"{SYNONYMS.get(name, name)}_N")
+        elif (known := SYNONYMS.get(name, name)) in ("ARG_MIN", "ARG_MAX") and len(
+            call.expressions
+        ) == 3:
+            call.set("this", f"{known}_N")
         elif name == "ANY_VALUE" and isinstance(next(iter(call.expressions), None), exp.Order):
             call.set("this", "FIRST_VALUE")
     for each in list(select.find_all(exp.Select)):

@@ -54,7 +54,9 @@ def read_window(call: exp.Expr, read: Read) -> Window:
     lengths = [_read_interval_ms(each) for each in call.expressions[1 : 1 + count]]
     offsets = [_read_interval_ms(each, offset=True) for each in call.expressions[1 + count :]]
     if len(lengths) < count or len(offsets) > (function != "SESSION"):
-        raise TypeProblem(f"{call.name.upper()} has {count + 1} arguments", EXAMPLES[function])
+        more = "" if function == "SESSION" else ", and an offset may follow"
+        message = f"{call.name.upper()} has {count + 1} arguments{more}"
+        raise TypeProblem(message, EXAMPLES[function])
     slide, size = lengths[0], lengths[-1]
     if size % slide:
         raise TypeProblem(
@@ -133,7 +135,8 @@ def _read_interval_ms(node: exp.Expr, *, offset: bool = False) -> int:
         raise TypeProblem(f"the unit of an interval is one of {units}", example)
     milliseconds = Decimal(length.name) * INTERVAL_UNITS_MS[name]
     if milliseconds != int(milliseconds) or (milliseconds <= 0 and not offset):
-        message = "the length of a window must be a whole number of milliseconds above 0"
+        what, least = ("offset", "") if offset else ("length", " above 0")
+        message = f"the {what} of a window must be a whole number of milliseconds{least}"
         raise TypeProblem(message, example)
     if milliseconds > DURATION_MS_MAX:
         raise TypeProblem(f"a window can be at most {duration_text(DURATION_MS_MAX)} long")

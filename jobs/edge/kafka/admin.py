@@ -15,6 +15,7 @@ from kafka.admin import OffsetSpec, OffsetTimestamp
 from kafka.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    InvalidReplicationFactorError,
     KafkaError,
     KafkaTimeoutError,
     NotCoordinatorError,
@@ -142,10 +143,18 @@ class KafkaAdmin:
             "replication_factor": _BROKERS_DEFAULT,
             "configs": dict(configuration),
         }
-        try:
-            self._client.create_topics({name: wanted}, wait_for_metadata=True)
-        except TopicAlreadyExistsError:  # another client has just created it
-            self._client.wait_for_topics([name], int(self._seconds_max * 1_000))
+        deadline = time.monotonic() + self._seconds_max
+        while True:
+            try:
+                self._client.create_topics({name: wanted}, wait_for_metadata=True)
+            except TopicAlreadyExistsError:  # another client has just created it
+                self._client.wait_for_topics([name], int(self._seconds_max * 1_000))
+            except InvalidReplicationFactorError:  # also while brokers are late with heartbeats
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            break
         found = self.topic(name)
         if found is None:
             raise TopicMissing(f"topic {name!r} disappeared while it was created")

@@ -21,8 +21,8 @@ _PROGRESS_CONFIGURATION = {"cleanup.policy": "compact", "segment.bytes": str(16 
 class SinkTopicWriter:
     """One topic: its identity, and the records of its changelog.
 
-    A job with one query has one topic. All topics of a job have one producer, so that the records
-    of an epoch are in one transaction.
+    A job with one query has one topic. All topics of a publisher have one producer, so that its
+    records of an epoch are in one transaction.
     """
 
     def __init__(self, job: str, sink: SinkTopic) -> None:

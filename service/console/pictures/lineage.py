@@ -15,7 +15,7 @@ import msgspec
 
 from schemas.spec.file import SpecError, load_spec
 from schemas.spec.job import JobSpec
-from schemas.table.changelog import progress_topic, shares_topic
+from schemas.table.changelog import topics_of_sink
 from service.supervision.register import JobRecord
 
 _WIDTH, _HEIGHT = 168, 40
@@ -40,9 +40,7 @@ class JobTopics:
     @property
     def written(self) -> set[ConnectedTopic]:
         """Its sinks, and the topics of its progress beside them."""
-        names = (progress_topic, shares_topic)
-        beside = {(connection, name(topic)) for connection, topic in self.sinks for name in names}
-        return {*self.sinks, *beside}
+        return {(at, name) for at, topic in self.sinks for name in topics_of_sink(topic)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,10 +76,10 @@ SPECS: dict[str, tuple[str, str, str, str]] = {
         "addresses come from --brokers",
     ),
     "an unknown format": (
-        HEAD.replace("shop}", "shop, format: avro}") + QUERY,
+        HEAD.replace("shop}", "shop, format: orc}") + QUERY,
         "2:23",
-        "not 'avro'",
-        "must be one of canal-json",
+        "not 'orc'",
+        "canal-json, changelog-json",
     ),
     "a job's name": (
         HEAD.replace("items", "My_Items") + QUERY,

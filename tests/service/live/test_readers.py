@@ -135,7 +135,8 @@ def test_a_service_that_stops_takes_its_readers_along(data: Path) -> None:
     eventually(lambda: forked(running)[1])
     nursery, readers = forked(running)
     assert running.stop() == 0
-    assert not any(each.is_running() for each in (nursery, *readers))
+    _, alive = psutil.wait_procs([nursery, *readers], 10)
+    assert alive == []
 
 
 @pytest.mark.slow

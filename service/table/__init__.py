@@ -1,1 +1,0 @@
-"""A job's Delta table as the service reads it."""
