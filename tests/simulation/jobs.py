@@ -167,16 +167,19 @@ def _views(**queries: str) -> dict[str, Any]:
     }
 
 
-_SINGLE = load_spec(
-    {
-        **_COMMON,
-        "query": _NAMES,
-        "sink": {"topic": "changes", "partitions": 2},
-        "state": _BUCKETS,
-    }
+_SINGLE, _SHARED = (
+    load_spec(
+        {
+            **_COMMON,
+            "query": _NAMES,
+            "sink": {"topic": "changes", "partitions": partitions},
+            "state": _BUCKETS,
+        }
+    )
+    for partitions in (2, 3)
 )
 SINGLE = SimulatedJob(_SINGLE, {"": _by_name})
-SHARED = SimulatedJob(_SINGLE, {"": _by_name}, publishers=(1, 2))
+SHARED = SimulatedJob(_SHARED, {"": _by_name}, publishers=(1, 2, 3))
 SEVERAL = SimulatedJob(
     load_spec(
         {

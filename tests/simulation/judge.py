@@ -28,16 +28,17 @@ class TopicJudge:
     """What has been seen of one topic so far."""
 
     topic: str
-    at: list[int] = field(default_factory=lambda: [0, 0])  # in each partition
-    last: list[tuple[int, int]] = field(default_factory=lambda: [(-1, -1), (-1, -1)])
+    at: dict[int, int] = field(default_factory=dict)  # in each partition
+    last: dict[int, tuple[int, int]] = field(default_factory=dict)
     seen: set[tuple[int, int]] = field(default_factory=set)
     table: Results = field(default_factory=dict)  # the topic, folded
 
     def observe(self, world: World, epochs: dict[int, str]) -> None:
         if self.topic not in world.broker.sinks:
             return
-        for partition in range(2):
-            for record in world.broker.committed(self.topic, partition, self.at[partition]):
+        for partition in range(len(world.broker.sinks[self.topic].partitions)):
+            at = self.at.setdefault(partition, 0)
+            for record in world.broker.committed(self.topic, partition, at):
                 self.at[partition] += 1
                 if record is None or record.value is None:
                     continue
@@ -50,7 +51,7 @@ class TopicJudge:
         if place in self.seen:
             raise Violation(f"duplicates: {place} is in {self.topic} twice")
         self.seen.add(place)
-        if place <= self.last[partition]:
+        if place <= self.last.get(partition, (-1, -1)):
             raise Violation(f"out_of_order: {place} comes after {self.last[partition]}")
         self.last[partition] = place
         if op in ("+I", "+U"):

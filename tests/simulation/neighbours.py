@@ -325,11 +325,11 @@ class Consumer:
 
     def get_watermark_offsets(self, place: Any, _seconds: float) -> tuple[int, int]:
         self.broker.point("read_progress")
-        return 0, len(self.broker.sinks[place.topic].partitions[0])
+        return 0, len(self.broker.sinks[place.topic].partitions[place.partition])
 
     def assign(self, places: list[Any]) -> None:
         (place,) = places
-        seen = self.broker.committed(place.topic, 0, place.offset)
+        seen = self.broker.committed(place.topic, place.partition, place.offset)
         self.polled = iter([*(Polled(record) for record in seen if record), Polled(None)])
 
     def poll(self, _seconds: float) -> Polled:

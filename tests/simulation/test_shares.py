@@ -1,4 +1,4 @@
-"""Whole jobs whose starts have one publisher or two, each with its faults.
+"""Whole jobs whose starts have one to three publishers, each with its faults.
 
 Share 0 and its helpers die, stall and are fenced one by one: a helper goes on after its share 0 is
 dead, as a process may for a moment. After every turn the progress covers whole epochs only.

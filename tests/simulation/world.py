@@ -323,7 +323,8 @@ class World:
         elif fault.kind == "recreate_source":
             self._recreate_source()
         elif fault.kind == "recreate_sink":
-            self.broker.make("changes", 2)
+            before = self.broker.sinks.get("changes")
+            self.broker.make("changes", 2 if before is None else len(before.partitions))
             self.produce(10)
         return fault.kind
 

@@ -2,7 +2,7 @@
 
     partition p ──► share p % N      0: the job's publisher, 1..N-1: its helpers
     share 0     ──► <topic>-progress  its progress; it covers an epoch only after all shares do
-    share k     ──► <topic>-shares    its progress, key <job>/<k>, in its own transactions
+    share k     ──► <topic>-shares    its progress in partition k, in its own transactions
 
 A helper may be ahead of share 0: after a crash it has published what share 0 has not. So every
 share continues at its own progress. If N changes, partitions get other owners; a partition that is
@@ -22,7 +22,10 @@ EVERYTHING = 2**63 - 1  # a floor that no seq is above
 
 
 def place_progress(job: str, topic: str, share: int) -> tuple[str, str]:
-    """Return the topic and the key of a share's progress."""
+    """Return the topic and the key of a share's progress, which is in the partition `share`.
+
+    In one partition, an open transaction of a share would hide newer progress of the others.
+    """
     return (shares_topic(topic), f"{job}/{share}") if share else (progress_topic(topic), job)
 
 

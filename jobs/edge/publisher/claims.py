@@ -1,7 +1,7 @@
 """Claim the topics of a publisher: each is of one job, one table and its newest publisher.
 
     <topic>-progress  key <job>      the claim, and the progress of share 0
-    <topic>-shares    key <job>/<k>  the progress of helper k
+    <topic>-shares    key <job>/<k>  the progress of helper k, in partition k
 
 A claim is the progress with our generation and writer id. A publisher that starts commits it, and
 one that finds a newer one stops.
@@ -70,9 +70,11 @@ class Claims:
             count = own.publishers or 1
             if max(count, configuration.publishers) > 1:
                 topic.require_shares_topic(admin)
-            shares = [own, *(self.read_share(topic, share) for share in range(1, count))]
             if count > 1 and configuration.delivery == "at_least_once":
-                shares = [forget_share_positions(own)]  # what they repeat can be recognised
+                # What they repeat can be recognised. A crash may have left their records unwritten.
+                shares = [forget_share_positions(own)]
+            else:
+                shares = [own, *(self.read_share(topic, share) for share in range(1, count))]
             found.append(shares)
         return found
 
@@ -80,7 +82,7 @@ class Claims:
         """Return the progress of a helper."""
         configuration = self._configuration
         name, key = place_progress(configuration.job, topic.topic, share)
-        own, _ = read_progress(configuration.connection, name, key)
+        own, _ = read_progress(configuration.connection, name, key, share)
         if own is None:
             raise PublishFailed(
                 "publisher-sink-changed",

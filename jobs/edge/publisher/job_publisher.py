@@ -244,14 +244,15 @@ def find_last_published(topic: str, position: TopicPosition, rows: Sequence[Epoc
     if not rows:
         return after
     starts = [row.epoch for row in rows if row.begins]
-    inside = not position.complete and starts[-1:] == [position.epoch]
-    if starts and (
-        (after == -1 and not position.ahead) or inside
-    ):  # the topic starts with the history of these columns
-        return starts[-1] - 1
+    first = max(starts, default=-1)
+    inside = not position.complete and position.epoch == first
+    # A helper may have published of a new topic what share 0 has not.
+    new = after == -1 and all(at - (seq < 0) >= first for at, seq, _ in position.ahead)
+    if starts and (new or inside):  # the topic starts with the history of these columns
+        return first - 1
     if starts:
         raise HistoryMissing(
-            f"the history of these results starts with epoch {starts[-1]}, and topic "
+            f"the history of these results starts with epoch {first}, and topic "
             f"{topic!r} has an older changelog; give sink.topic another name"
         )
     if rows[0].epoch > after + 1:

@@ -135,7 +135,7 @@ class Session:
                 for sink, position in zip(of.sinks, positions, strict=True):
                     topic, key = place_progress(of.job, sink.topic, share)
                     value = msgspec.json.encode(position)
-                    self._produce_when_room(topic, value, key.encode(), 0, [])
+                    self._produce_when_room(topic, value, key.encode(), share, [])
         except KafkaException as error:
             raise self._classify_error(error) from None
         if self._transactional:
@@ -238,11 +238,12 @@ def awake_seconds() -> float:
 
 
 def read_progress(
-    connection: dict[str, str], topic: str, job: str
+    connection: dict[str, str], topic: str, job: str, share: int = 0
 ) -> tuple[Progress | None, dict[str, Progress]]:
     """Return the newest committed progress of the job, and that of other jobs by name.
 
-    It reads the end of the topic, and more of it until it finds the job. Raises OutcomeUnknown.
+    It reads the end of the share's partition, and more until it finds the job. Raises
+    OutcomeUnknown.
     """
     options = {
         **connection,
@@ -255,12 +256,12 @@ def read_progress(
     }
     consumer = Consumer(options)
     try:
-        partition = TopicPartition(topic, 0)
+        partition = TopicPartition(topic, share)
         low, high = consumer.get_watermark_offsets(partition, limits.PUBLISH_CALL_SECONDS_MAX)
         tail = limits.PROGRESS_TAIL_RECORDS
         while True:
             start = max(low, high - tail)
-            values = _last_values(consumer, TopicPartition(topic, 0, start))
+            values = _last_values(consumer, TopicPartition(topic, share, start))
             progresses = {
                 key.decode(errors="replace"): msgspec.json.decode(value, type=Progress)
                 for key, value in values.items()

@@ -11,6 +11,7 @@ from jobs.core.publish.shares import find_positions
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.publisher.records import RecordWriter
 from jobs.edge.publisher.session import PublishFailed
+from schemas import limits
 from schemas.table.changelog import progress_topic, shares_topic
 from schemas.table.epoch import TopicIdentity
 from schemas.types.sql_types import SqlType
@@ -56,7 +57,8 @@ class SinkTopicWriter:
 
     def require_shares_topic(self, admin: KafkaAdmin) -> None:
         """Create the topic with the progress of helpers, unless it exists."""
-        admin.ensure_topic(shares_topic(self.topic), 1, _PROGRESS_CONFIGURATION)
+        name, partitions = shares_topic(self.topic), limits.PUBLISHERS_MAX
+        admin.ensure_topic(name, partitions, _PROGRESS_CONFIGURATION)
 
     def require_same_topic(self, admin: KafkaAdmin) -> None:
         """Raise PublishFailed if the topic was deleted, recreated, or has other partitions."""

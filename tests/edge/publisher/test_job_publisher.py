@@ -159,5 +159,9 @@ def test_a_table_that_differs_from_what_a_helper_has_published_is_refused() -> N
         find_last_published("t", position(3, ahead=[(5, -1, "other")]), rows)
     begun = [epoch_row(3, counters={"begins": 1})]
     assert find_last_published("t", TopicPosition("id", 2), begun) == 2
+    for own in [(4, -1, begun[0].uuid)], [(3, 5, ""), (4, -1, begun[0].uuid)]:  # share 0 has none
+        assert find_last_published("t", TopicPosition("id", 2, ahead=own), begun) == 2
+    of_new_job = TopicPosition("id", 2, ahead=[(1, -1, "")])
+    assert find_last_published("t", of_new_job, [epoch_row(0), epoch_row(1)]) == -1
     with pytest.raises(HistoryMissing, match="has an older changelog"):
         find_last_published("t", TopicPosition("id", 2, ahead=[(2, -1, "")]), begun)

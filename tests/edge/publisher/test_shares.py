@@ -6,6 +6,7 @@ share 0 or in its helper by a failpoint, and the mark that it leaves is looked a
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 from contextlib import suppress
@@ -14,11 +15,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 from kafka import KafkaAdminClient
 
 from jobs.core.publish.protocol import Progress
 from jobs.edge.kafka.admin import KafkaAdmin
-from jobs.edge.publisher.handle import PublisherFailed
+from jobs.edge.process.broker import Broker
+from jobs.edge.publisher.claims import Claims
+from jobs.edge.publisher.handle import Publisher, PublisherFailed
+from jobs.edge.publisher.pipes import Inbox
+from jobs.edge.publisher.session import Session
+from jobs.edge.publisher.topic_writer import SinkTopicWriter
 from schemas.table.changelog import progress_topic, shares_topic
 from tests.support.published_changelog import (
     HELPER,
@@ -30,7 +37,7 @@ from tests.support.published_changelog import (
     records,
     wait_until,
 )
-from tests.support.publisher_configuration import sink_topic
+from tests.support.publisher_configuration import configuration, sink_topic
 from tests.support.sampling import quick
 
 FORMATS = ("changelog-json", "canal-json", "debezium-json", "upsert-json")
@@ -125,6 +132,60 @@ def test_several_publishers_at_least_once_repeat_only_what_can_be_recognised(
     once = {(each.epoch, each.seq): each.value for each in found}
     rows = [(*place, value["op"], value["row"]) for place, value in sorted(once.items())]
     assert rows == made.table.expected()
+
+
+def test_at_least_once_does_not_need_the_progress_of_helpers(made: Publishing) -> None:
+    """A kill while the hand-over is flushed has left the record of share 0 alone."""
+    publisher = made.start(delivery="at_least_once")
+    publish(publisher, made.table.commit(50))
+    publisher.stop()
+    half = msgspec.structs.replace(made.progress()[-1], publishers=2)
+    producer = Producer({"bootstrap.servers": made.address})
+    producer.produce(progress_topic(made.topic), key="items", value=msgspec.json.encode(half))
+    producer.flush()
+    publisher = made.start(delivery="at_least_once", publishers=2, generation=2)
+    assert publisher.published == 1
+    publish(publisher, made.table.commit(50))
+    made.must_be_exact()
+
+
+def test_the_progress_inside_an_epoch_has_the_uuid_of_the_epoch_before(made: Publishing) -> None:
+    """Epochs wait together, and share 0 has most of their rows: two partitions of three."""
+    epochs = [
+        msgspec.structs.replace(made.table.commit(50), uuid=f"uuid {number}")
+        for number in range(1, 5)
+    ]
+    half = sum(epoch.rows for epoch in epochs) // 2
+    of = configuration(made.address, made.topic, publishers=2, transaction_records=half)
+    made.started.append(publisher := Publisher(of))
+    publisher.launch()
+    publish(publisher, *epochs)
+    uuids = {0: ""} | {epoch.epoch: epoch.uuid for epoch in epochs}
+    for each in made.progress():
+        if each.epoch is not None:
+            assert each.uuid == uuids[each.epoch - (not each.complete)]
+    assert sorted(publisher.take_latencies()) == [1, 2, 3, 4]
+    made.must_be_exact()
+
+
+def test_an_open_transaction_of_a_helper_hides_no_progress_of_another(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = configuration(broker.address, topic, publishers=3)
+    inbox = Inbox(io.BytesIO(msgspec.json.encode(of) + b"\n"))
+    writer = SinkTopicWriter(of.job, of.sinks[0])
+    with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
+        writer.require_shares_topic(admin)
+    one, other = (Session(of.of_share(share), inbox) for share in (1, 2))
+    one.commit([Progress(epoch=1)])
+    monkeypatch.setattr(other, "_commit", other._flush)
+    other.commit([Progress(epoch=1)])  # written, and its transaction stays open
+    one.commit([Progress(epoch=2)])
+    one.abandon()
+    again = Session(of.of_share(1), inbox)  # after the end of its last transaction
+    assert Claims(of, [writer], inbox).read_share(writer, 1).epoch == 2
+    again.abandon()
+    other.abandon()
 
 
 # --- kills ------------------------------------------------------------------------------------
