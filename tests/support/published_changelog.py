@@ -210,9 +210,9 @@ def place_fault(monkeypatch: pytest.MonkeyPatch, where: str, fault: str) -> None
     """Let the failpoint fire in share 0, or in its helpers."""
     own, of_helper = (fault if where == each else "" for each in (SHARE_0, HELPER))
     helper = with_failpoints(of_helper, "-m", "jobs.edge.publisher.process")
-    program = (
-        "from jobs.edge.publisher import handle, process;"
-        f"handle.COMMAND = {helper!r}; process.main()"
+    program = (  # it exits as the product does, not while a thread reads its stdin
+        "import os; from jobs.edge.publisher import handle, process;"
+        f"handle.COMMAND = {helper!r}; os._exit(process.main())"
     )
     command = with_failpoints(own, "-c", program)
     monkeypatch.setattr(kafka_publisher, "COMMAND", command)
