@@ -110,7 +110,6 @@ class MessageRules(FormatRules):
             raise ValueError("upsert-json needs a primary key; add primary_key and dedupe: pk")
         own = without_metadata(used, self.format)
         columns = without_metadata(columns, self.format)
-        rows = _DECODERS[self.format](self, columns, own, bytes_max)
-        if isinstance(rows, AvroDecoder):
-            rows = AvroDecoder(self, columns, own, bytes_max, find_schema)
+        kind, of = _DECODERS[self.format], (self, columns, own, bytes_max)
+        rows = AvroDecoder(*of, find_schema) if kind is AvroDecoder else kind(*of)
         return rows if own == used else MetadataDecoder(rows, self.format, used)

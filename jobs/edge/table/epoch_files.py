@@ -357,9 +357,6 @@ class TableLayout:
     def keys(self, table: pa.Table) -> list[Key]:
         return to_tuples(table, self.group)
 
-    def result_rows(self, table: pa.Table) -> list[tuple[Any, ...]]:
-        return to_tuples(table, self.results)
-
     def entries(self, table: pa.Table) -> Iterator[tuple[int, Key, Any, int]]:
         """Yield (argument, group, value, multiplicity) of each row of the part multisets."""
         arguments = self.program.plan.arguments

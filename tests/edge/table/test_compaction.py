@@ -45,6 +45,7 @@ from jobs.reading.parts import (
 )
 from schemas import limits
 from schemas.limits import COMPACTED_BYTES_MAX, COMPACTION_FAN_IN, LIVE_FILES_MAX, MERGE_FILES_MAX
+from schemas.types.arrow_values import to_tuples
 from schemas.types.sql_types import BIGINT, DOUBLE, STRING, decimal
 from tests.support.examples import examples
 from tests.support.tables.folded_table import FoldedTable, Row, a_plan, insert
@@ -82,7 +83,7 @@ def contents(state: MemoryState) -> tuple[Any, ...]:
 def changelog_set(made: FoldedTable) -> Counter[Any]:
     found: Counter[Any] = Counter()
     for _, table in read(made, CHANGELOG):
-        keys, results = made.layout.keys(table), made.layout.result_rows(table)
+        keys, results = made.layout.keys(table), to_tuples(table, made.layout.results)
         ops, epochs = table["op"].to_pylist(), table["epoch"].to_pylist()
         seqs = table["seq"].to_pylist()
         found.update(map(repr, zip(epochs, seqs, ops, keys, results, strict=True)))

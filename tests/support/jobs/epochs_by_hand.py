@@ -50,6 +50,7 @@ from schemas.spec.connections import Registry, load_connections
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
+from schemas.types.arrow_values import to_tuples
 from tests.support.histories.change_scripts import shown
 from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.jobs.running_job import create_topic, produce
@@ -216,7 +217,7 @@ class EpochsByHand:
         """The changelog in the table, in its order; values as retally holds them in memory."""
         rows = []
         for table in self._tables(CHANGELOG):
-            keys, results = self.layout.keys(table), self.layout.result_rows(table)
+            keys, results = self.layout.keys(table), to_tuples(table, self.layout.results)
             places = zip(table["epoch"].to_pylist(), table["seq"].to_pylist(), strict=True)
             ops = map(Op, table["op"].to_pylist())
             rows += list(zip(places, ops, keys, results, strict=True))
