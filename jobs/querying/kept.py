@@ -21,7 +21,7 @@ from schemas import limits
 from schemas.directory.paths import JobDirectory
 from schemas.table.object_path import TablePath
 
-_CLOCK_NS = 50_000_000  # a file's time may be so much earlier than when it was written
+CLOCK_NS = 50_000_000  # a file's time may be so much earlier than when it was written
 
 
 class JobResults(NamedTuple):
@@ -64,7 +64,7 @@ class KeptResults:
     ) -> None:
         """Keep results that were read since `started_ns`, a time of the system's clock."""
         files = _scan_files(table.paths, table.version)
-        if not all(each and each.changed_ns < started_ns - _CLOCK_NS for each in files):
+        if not all(each and each.changed_ns < started_ns - CLOCK_NS for each in files):
             return
         self._kept[table.paths, moment] = _Kept(results, table.version, files)
         sizes = [each.results.rows.nbytes for each in self._kept.values()]

@@ -298,7 +298,7 @@ def test_a_helper_that_outlives_its_share_0_is_fenced(
         os.kill(first.pid, signal.SIGCONT)
         failed_with(first, "fenced")
     finally:
-        os.kill(first.pid, signal.SIGKILL)
+        first.kill()
     publish(successor, made.table.commit(50))
     assert successor.failure is None
     made.must_be_exact()

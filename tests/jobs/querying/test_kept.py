@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.querying import tables
-from jobs.querying.kept import JobResults, KeptResults
+from jobs.querying.kept import CLOCK_NS, JobResults, KeptResults
 from jobs.querying.statement import Moment, StatementRefused
 from jobs.querying.tables import read_job
 from jobs.reading.files import log_entry
@@ -37,10 +38,10 @@ def write(data: Path, value: int) -> WrittenTable:
 
 
 def age(place: JobDirectory) -> None:
-    """Let all files of a job be an hour old: what is younger is not kept."""
-    for path in place.home.rglob("*"):
-        before = path.stat().st_mtime - 3_600
-        os.utime(path, (before, before))
+    """Wait until the files of a job are old enough to be kept; no call sets the time compared."""
+    changed = max(path.stat().st_ctime_ns for path in place.home.rglob("*"))
+    while time.time_ns() <= changed + CLOCK_NS:
+        time.sleep(0.01)
 
 
 def read(data: Path, moment: Moment = NOW) -> tuple[JobResults, int]:
