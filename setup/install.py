@@ -87,7 +87,8 @@ def missing_sections(kind: Kind) -> tuple[str, ...]:
         return ()
     if kind != "all":
         return locked.RUNTIME
-    return ("dev",) if found == packages_key("user") else (*locked.RUNTIME, "dev")
+    tests = locked.TESTS
+    return tests if found == packages_key("user") else (*locked.RUNTIME, *tests)
 
 
 def packages_key(kind: Kind = "all") -> str:

@@ -24,8 +24,9 @@ from setup.packages import Package, locked_packages
 SPEC_VERSION = "1.6"
 LICENSE_CHARACTERS_MAX = 100  # a longer field is the text of a licence, not its name
 _OSI = "License :: OSI Approved :: "
-# The scope of each section in a running retally. Java is installed only if the machine has none.
-_SCOPES = {"runtime": "required", "java": "optional"}
+# The scope of each section in a running retally. Java is installed only if the machine has none,
+# `otel` only where somebody wants traces.
+_SCOPES = {"runtime": "required", "otel": "optional", "java": "optional"}
 
 
 def make_document(runtime: bool = False) -> dict[str, Any]:

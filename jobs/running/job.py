@@ -63,6 +63,7 @@ from jobs.running.pipeline import Pipeline, make_pipeline
 from jobs.running.shadow_job import discard_left_shadow
 from jobs.running.source_query import QuerySettings, SourceQuery
 from jobs.running.sources import SourceTopics, read_ends
+from jobs.running.traces import EpochTraces
 from schemas.directory.failure import forget_failure
 from schemas.directory.reports import READY, StartReport
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
@@ -229,6 +230,7 @@ class Job:
             if publisher is not None:
                 pipeline.topics |= publisher.identities()
                 pipeline.phases.take_published = publisher.take_published
+            traces = pipeline.phases.traces = EpochTraces.start(self.spec.name)
             maintenance = Maintenance(pipeline, paths.home)
             mirrors = Mirrors(spark, pipeline, paths, intervals, self.jobs_per_driver).start()
             self.progress.mirrors = mirrors
@@ -245,6 +247,8 @@ class Job:
             finally:
                 maintenance.close()
                 mirrors.close()
+                if traces is not None:
+                    traces.close()
 
     # --- set-up -------------------------------------------------------------------------------
 

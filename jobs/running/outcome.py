@@ -29,6 +29,7 @@ from jobs.edge.tasks.dedupe import DedupeReport
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.join import JoinReport
 from jobs.edge.tasks.range_report import RangeReport
+from jobs.running.traces import EpochTraces
 from schemas import limits
 from schemas.failures.catalogue import CodedError
 from schemas.limits import BAD_FRACTION_MESSAGES_MIN
@@ -316,18 +317,31 @@ class Phases:
 
     def __init__(self) -> None:
         self.take_published: Callable[[], Published] | None = None
+        self.traces: EpochTraces | None = None
         self._ms: dict[str, float] = {}
+        self._spans: dict[str, tuple[int, int]] = {}
         self._began = self._at = time.monotonic()
+        self._began_ns = time.time_ns()
 
     def begin(self) -> None:
         """Begin the next epoch."""
+        self._spans.clear()
         self._began = self._at = time.monotonic()
+        self._began_ns = time.time_ns()
 
     def lap(self, phase: str) -> None:
         """Add the time since the last lap to this phase."""
         now = time.monotonic()
         self._ms[phase] = self._ms.get(phase, 0.0) + (now - self._at) * 1_000
+        start, end = (int((at - self._began) * 1e9) for at in (self._at, now))
+        self._spans[phase] = self._began_ns + start, self._began_ns + end
         self._at = now
+
+    def finish(self, row: EpochRow) -> None:
+        """End the commit of an epoch."""
+        self.lap("commit")
+        if self.traces is not None:
+            self.traces.add_epoch(row, self._spans)
 
     def end(self, phase: str) -> dict[str, Any]:
         """End the last phase before the commit, and return the epoch's counters of time.
@@ -345,6 +359,8 @@ class Phases:
         published = self.take_published()
         if published.seconds is not None:
             phases["publish"] = round(published.seconds * 1_000, 1)
+            if self.traces is not None and published.epoch is not None:
+                self.traces.add_published(published.epoch, published.seconds)
         if published.latencies_ms:
             latencies = {str(epoch): ms for epoch, ms in published.latencies_ms.items()}
             counters["publish_latencies_ms"] = latencies

@@ -255,7 +255,7 @@ class Pipeline:
             files=by_part(files),
         )
         self.table.commit_epoch(row, files, durable=self.spec.durable)
-        self.phases.lap("commit")
+        self.phases.finish(row)
         self.newest = row
         for each in self._states:
             each.extend(row)

@@ -19,7 +19,8 @@ JARS = Path(__file__).with_name("jars.lock")
 
 # A section has the packages that earlier sections lack. An image has only these two.
 RUNTIME = ("build", "runtime")
-SECTIONS = (*RUNTIME, "dev", "java", "lock")
+TESTS = ("otel", "dev")
+SECTIONS = (*RUNTIME, *TESTS, "java", "lock")
 
 _SECTION = re.compile(r"^# --- (\w+)\n", re.MULTILINE)
 

@@ -342,10 +342,10 @@ def test_packages_come_from_the_lock_alone(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("installed", "kind", "missing"),
     [
-        ("", "all", ("build", "runtime", "dev")),
+        ("", "all", ("build", "runtime", "otel", "dev")),
         ("", "user", ("build", "runtime")),
         ("user", "user", ()),
-        ("user", "all", ("dev",)),
+        ("user", "all", ("otel", "dev")),
         ("all", "user", ()),
         ("all", "runtime", ("build", "runtime")),
         ("runtime", "user", ("build", "runtime")),
