@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
 from uuid import uuid4
 
 import msgspec
@@ -33,7 +32,7 @@ from jobs.edge.table import pins
 from jobs.edge.table.compaction import current_rows
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import layout_of
-from jobs.edge.table.file_writer import AddedFile, FileWriter, by_part, file_name, write_file
+from jobs.edge.table.file_writer import AddedFile, EpochAttempt, FileWriter, by_part
 from jobs.edge.table.job_specs import write_specs
 from jobs.edge.table.reading import TableReader, open_views
 from jobs.edge.table.table_location import prepare_new_table
@@ -48,7 +47,7 @@ from schemas.spec.job import JobSpec
 from schemas.table.epoch import REFUSED_BEFORE, EpochRow
 from schemas.table.object_path import ObjectPath, TablePath
 from schemas.table.parquet_file import rows_in
-from schemas.table.view_path import split_part, split_root, view_root
+from schemas.table.view_path import split_root, view_root
 from schemas.types.moments import now_ms
 
 _EPOCH = 1
@@ -142,34 +141,25 @@ def _commit_copy(
     durable: bool,
 ) -> EpochRow:
     """Commit epoch 1 with state, results and offsets of the target, for all views."""
-    uuid = uuid4().hex
-    shared = reading_plan({name: reader.plan for name, reader in views.items()})
-    copies = {
-        name: _ViewCopy(reader, reader.plan if name else shared, name, table.root, uuid, durable)
-        for name, reader in views.items()
-    }
-    files = [file for copy in copies.values() for file in copy.copy_state(target.files)]
+    attempt = EpochAttempt(_EPOCH, uuid4().hex, durable)
+    plans = {name: reader.plan for name, reader in views.items()}
+    # The files that belong to no view have the columns of all of them.
+    stored = {**plans, "": reading_plan(plans), **kept}
     of_job = next(iter(views.values()))
+    files = copy_files(stored, target.files, split_root(of_job.root)[0], table.root, attempt)
     counted = counted_rows(of_job.root, of_job.files)
     until = [row for row in counted if row.epoch <= target.row.epoch]
     counters = {}
-    for name, copy in copies.items():
-        counters[name], changelog = copy.write_results(target, until)
+    for name, reader in views.items():
+        root = view_root(table.root, name)
+        counters[name], changelog = _write_results(reader, name, target, until, root, attempt)
         files += changelog
     for name, count in _sum_refused(until).items():
         if name in counters:
             counters[name][REFUSED_BEFORE] = count
-    for name, plan in kept.items():
-        origin = view_root(split_root(of_job.root)[0], name)
-        root = view_root(table.root, name)
-        own = own_files(target.files, name)
-        found = copy_files(plan, own, origin, root, _EPOCH, uuid, durable=durable)
-        files += [file.of_view(name) for file in found]
-    if "" not in views:
-        files += replace(next(iter(copies.values())), plan=shared).copy_shared(target.files)
     row = EpochRow(
         epoch=_EPOCH,
-        uuid=uuid,
+        uuid=attempt.uuid,
         generation=start.generation,
         kind="clone",
         committed_at=now_ms() * 1_000,
@@ -201,81 +191,56 @@ def _sum_refused(rows: Iterable[EpochRow]) -> Counter[str]:
     return total
 
 
-@dataclass(frozen=True, slots=True)
-class _ViewCopy:
-    """Copies the files of one view from the old table into the new one at `table`."""
+def _write_results(
+    reader: TableReader,
+    view: str,
+    target: Savepoint,
+    until: Sequence[EpochRow],
+    root: TablePath,
+    attempt: EpochAttempt,
+) -> tuple[dict[str, int], list[AddedFile]]:
+    """Write all results of a view as +I; return its counters, and the file of the changelog.
 
-    reader: TableReader
-    plan: Plan  # of the files; those of all views have the columns of all
-    view: str
-    table: TablePath
-    uuid: str
-    durable: bool
-
-    def copy_state(self, files: Sequence[LiveFile]) -> list[AddedFile]:
-        """Copy the files of this view only."""
-        own = own_files(files, self.view)
-        return [file.of_view(self.view) for file in self._copy(own, self._root)]
-
-    def copy_shared(self, files: Sequence[LiveFile]) -> list[AddedFile]:
-        """Copy the files that no view of a job with only views has for itself."""
-        shared = [file for file in files if not split_part(file.part)[0]]
-        return self._copy(files_of_view(shared, self.view), self.table)
-
-    def write_results(
-        self, target: Savepoint, until: Sequence[EpochRow]
-    ) -> tuple[dict[str, int], list[AddedFile]]:
-        """Write all results as +I; return the view's counters, and the file of the changelog.
-
-        The rows are those of the job up to the target.
-        """
-        reader = self.reader
-        results = reader.results_in(files_of_view(target.files, self.view))
-        changelog, seqs = build_changelog(reader.plan, reader.spec.state.buckets, {}, results)
-        if target.sums is None:
-            sums = sum_audited([row.of_view(self.view) for row in until])
-        else:  # retention has added those of later epochs to the start row
-            sums = target.sums.get(self.view, {})
-        counters = {
-            "groups": len(results),
-            "changelog_rows": len(changelog),
-            **target.row.view_counters(self.view),
-            **sums,
-        }
-        if not changelog:
-            return counters, []
-        rows = reader.layout.changelog_table(_EPOCH, seqs, changelog)
-        name = file_name(CHANGELOG, _EPOCH, self.uuid, "clone")
-        written = write_file(self._root, name, rows, durable=self.durable)
-        return counters, [written.of_view(self.view)]
-
-    @property
-    def _root(self) -> TablePath:
-        return view_root(self.table, self.view)
-
-    def _copy(self, files: Sequence[LiveFile], root: TablePath) -> list[AddedFile]:
-        """Write the rows of these files, as the view sees them, to files below `root`."""
-        origin = self.reader.root
-        return copy_files(self.plan, files, origin, root, _EPOCH, self.uuid, durable=self.durable)
+    `until` has the rows of the job up to the target.
+    """
+    results = reader.results_in(files_of_view(target.files, view))
+    changelog, seqs = build_changelog(reader.plan, reader.spec.state.buckets, {}, results)
+    if target.sums is None:
+        sums = sum_audited([row.of_view(view) for row in until])
+    else:  # retention has added those of later epochs to the start row
+        sums = target.sums.get(view, {})
+    counters = {
+        "groups": len(results),
+        "changelog_rows": len(changelog),
+        **target.row.view_counters(view),
+        **sums,
+    }
+    if not changelog:
+        return counters, []
+    rows = reader.layout.changelog_table(_EPOCH, seqs, changelog)
+    return counters, [attempt.write(root, CHANGELOG, "clone", rows).of_view(view)]
 
 
 def copy_files(
-    plan: Plan,
+    plans: Mapping[str, Plan],
     files: Sequence[LiveFile],
     origin: TablePath,
-    root: TablePath,
-    epoch: int,
-    uuid: str,
-    *,
-    durable: bool,
+    table: TablePath,
+    attempt: EpochAttempt,
 ) -> list[AddedFile]:
-    """Write the rows of these files, which are below `origin`, to files below `root`."""
+    """Write the rows of a table's files to another table, as those of one epoch.
+
+    `plans` are of the views and of what is kept beside them; "" has what belongs to none.
+    """
     added: list[AddedFile] = []
-    for part in RESTORED:
-        mine = [file for file in files if file.part == part]
-        name = file_name(part, epoch, uuid, "clone")
-        tables = read_part(plan, origin, part, mine)
-        added += write_part(epoch, root, name, layout_of(plan).schema(part), tables, durable)
+    for view, plan in plans.items():
+        own, layout = own_files(files, view), layout_of(plan)
+        for part in RESTORED:
+            mine = [file for file in own if file.part == part]
+            rows = read_part(plan, view_root(origin, view), part, mine)
+            root, schema = view_root(table, view), layout.schema(part)
+            written = write_part(attempt, root, part, "clone", schema, rows)
+            added += [file.of_view(view) for file in written]
     return added
 
 
@@ -291,25 +256,22 @@ def read_part(
 
 
 def write_part(
-    epoch: int,
+    attempt: EpochAttempt,
     root: TablePath,
-    name: str,
+    part: str,
+    writer: str,
     schema: pa.Schema,
     tables: Iterable[pa.Table],
-    durable: bool,
 ) -> list[AddedFile]:
     """Write the rows as rows of one epoch to a file; return it, or nothing for no rows."""
-    writer: FileWriter | None = None
+    file: FileWriter | None = None
     at = schema.get_field_index("epoch")
-    try:
+    with ExitStack() as opened:
         for table in tables:
             if not table.num_rows:
                 continue
-            if writer is None:
-                writer = FileWriter(root, name, schema, durable=durable)
-            epochs = pa.repeat(pa.scalar(epoch, pa.int64()), table.num_rows)
-            writer.write(conform(table.set_column(at, schema.field(at), epochs), schema))
-    finally:
-        if writer is not None:
-            writer.__exit__(None)
-    return [] if writer is None else [writer.added]
+            if file is None:
+                file = opened.enter_context(attempt.open(root, part, writer, schema))
+            epochs = pa.repeat(pa.scalar(attempt.epoch, pa.int64()), table.num_rows)
+            file.write(conform(table.set_column(at, schema.field(at), epochs), schema))
+    return [] if file is None else [file.added]

@@ -30,14 +30,13 @@ import msgspec
 import pyarrow as pa
 from deltalake import Schema
 
+from jobs.changing.clone import copy_files
 from jobs.changing.evolved_view import (
-    EpochFiles,
     KeptState,
     ReplayedState,
     State,
     ViewWriter,
     WrittenView,
-    copy_kept,
     make_share,
     write_shared,
 )
@@ -47,7 +46,7 @@ from jobs.core.job.views import JobInputs, fingerprints_of, plans_of, reading_pl
 from jobs.edge.process.fence import WriterLock
 from jobs.edge.table.delta_epochs import QUIET, EpochTable
 from jobs.edge.table.epoch_files import TableLayout, layout_of
-from jobs.edge.table.file_writer import by_part
+from jobs.edge.table.file_writer import EpochAttempt, by_part
 from jobs.edge.table.job_specs import (
     remove_dropped_mirrors,
     resolve_next_spec,
@@ -66,7 +65,7 @@ from schemas.directory.paths import JobDirectory
 from schemas.spec.file import load_spec, write_spec
 from schemas.spec.job import JobSpec, source_sections
 from schemas.table.epoch import DUE_WORK, VIEWS, EpochRow, Offsets
-from schemas.table.view_path import SHARED, split_part
+from schemas.table.view_path import SHARED, split_part, view_root
 from schemas.types.json_types import JsonObject
 from schemas.types.moments import now_ms
 
@@ -315,7 +314,7 @@ class _Commit:
         self._kept = {name: plan for name, plan in states.items() if name}
         self._changed = changed
         newest = job.newest
-        self._to = EpochFiles(job.table.root, newest.epoch + 1, uuid4().hex, spec.durable)
+        self._attempt = EpochAttempt(newest.epoch + 1, uuid4().hex, spec.durable)
 
     def write(
         self, states: Mapping[str, State], at: EpochRow, shadow: TableReader | None = None
@@ -337,11 +336,14 @@ class _Commit:
         added = [file for view in written.values() for file in view.added]
         if shadow is not None and job.has_views(spec):
             removed += [file for file in job.table.files if file.part in (QUARANTINE, ROWS)]
-            added += write_shared(shadow, reading_plan(self._plans), self._to)
+            plan = reading_plan(self._plans)
+            added += write_shared(shadow, plan, job.table.root, self._attempt)
         if shadow is not None:
-            added += copy_kept(shadow, self._kept, self._to)
+            of_all = TableVersion(shadow.paths.at_view("").table)
+            root, attempt = job.table.root, self._attempt
+            added += copy_files(self._kept, of_all.files, of_all.root, root, attempt)
         row = msgspec.structs.replace(row, files=by_part(added))
-        table = EpochTable.open(self._to.table, next(iter(self._layouts.values())))
+        table = EpochTable.open(job.table.root, next(iter(self._layouts.values())))
         write_spec(paths.next_spec, spec)
         table.commit_epoch(row, added, removed, durable=spec.durable)
         take_next_spec(paths)
@@ -360,7 +362,8 @@ class _Commit:
     def _write_view(self, view: ViewEvolution, state: State) -> WrittenView:
         job, name = self._job, view.name
         writer = ViewWriter(
-            self._to,
+            view_root(job.table.root, name),
+            self._attempt,
             name,
             self._specs[name],
             self._plans[name],
@@ -390,8 +393,8 @@ class _Commit:
         if newest.counts.sources or spec.topics_by_source != self._job.spec.topics_by_source:
             counters["sources"] = spec.topics_by_source
         return EpochRow(
-            epoch=self._to.epoch,
-            uuid=self._to.uuid,
+            epoch=self._attempt.epoch,
+            uuid=self._attempt.uuid,
             generation=newest.generation + 1,
             kind="evolve",
             committed_at=now_ms() * 1_000,

@@ -9,15 +9,16 @@ those of the view's root, so a job with one query is written alike.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
+import pyarrow as pa
 
-from jobs.changing.clone import copy_files, read_part, write_part
+from jobs.changing.clone import read_part, write_part
 from jobs.changing.replayed_quarantine import SharedQuarantine, count_own, shared_tables
 from jobs.changing.rewind import build_changelog
 from jobs.core.fold.fold import ChangelogRow, FoldContext, fold
@@ -33,10 +34,10 @@ from jobs.core.values.order_key import encoder
 from jobs.edge.rows.columns import conform
 from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table.epoch_files import TableLayout, layout_of
-from jobs.edge.table.file_writer import AddedFile, FileWriter, file_name, write_file
+from jobs.edge.table.file_writer import AddedFile, EpochAttempt, FileWriter
 from jobs.edge.table.reading import TableReader
 from jobs.reading.epoch_rows import sum_audited
-from jobs.reading.files import LiveFile, own_files, place_file
+from jobs.reading.files import LiveFile, place_file
 from jobs.reading.parts import (
     ACCUMULATORS,
     CHANGELOG,
@@ -48,22 +49,13 @@ from jobs.reading.parts import (
     TIMERS,
 )
 from jobs.reading.savepoints import RESTORED
-from jobs.reading.version import TableVersion
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import DUE_WORK, REFUSED, REFUSED_BEFORE, DueWorkSnapshot, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, table_file
-from schemas.table.view_path import SHARED, view_root
+from schemas.table.view_path import SHARED
 
-
-@dataclass(frozen=True, slots=True)
-class EpochFiles:
-    """Where the files of an evolve's epoch go, and their names."""
-
-    table: TablePath
-    epoch: int
-    uuid: str
-    durable: bool
+_WRITER = "evolve"  # in the names of files
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +97,7 @@ class KeptState:
         self._sources = sources
 
     def write(self, view: ViewWriter) -> list[AddedFile]:
-        reader, layout, epoch = self._reader, view.layout, view.to.epoch
+        reader, layout, epoch = self._reader, view.layout, view.attempt.epoch
         carried = GroupConverter(reader.layout.program, layout.program, self._sources)
         order = encoder(tuple(named.type for named in self._plan.group))
         context = FoldContext(order, Rules(drop_early=reader.spec.drops_early))
@@ -175,30 +167,19 @@ class ReplayedState:
                 tables = chain(tables, self._shared.list_new(name_of_view, shadow))
                 if unknown := self._shared.count_unknown(shadow):
                     self.carried = {**self.carried, REFUSED_BEFORE: unknown}
-            schema, name = view.layout.schema(part), view.name_of(part)
-            files += write_part(view.to.epoch, view.root, name, schema, tables, view.to.durable)
+            files += view.write_part(part, tables)
         return files
 
 
-def write_shared(shadow: TableReader, plan: Plan, to: EpochFiles) -> list[AddedFile]:
+def write_shared(
+    shadow: TableReader, plan: Plan, root: TablePath, attempt: EpochAttempt
+) -> list[AddedFile]:
     """Write the quarantine and images that views of a shadow job share; `plan` is of all views."""
     images = read_part(plan, shadow.root, ROWS, shadow.of_part(ROWS))
     added: list[AddedFile] = []
     for part, tables in ((QUARANTINE, shared_tables(shadow)), (ROWS, images)):
-        name, schema = file_name(part, to.epoch, to.uuid, "evolve"), layout_of(plan).schema(part)
-        added += write_part(to.epoch, to.table, name, schema, tables, to.durable)
-    return added
-
-
-def copy_kept(shadow: TableReader, kept: Mapping[str, Plan], to: EpochFiles) -> list[AddedFile]:
-    """Copy what a shadow job keeps beside its views: sides of joins, last images of sources."""
-    table = TableVersion(shadow.paths.at_view("").table)
-    added: list[AddedFile] = []
-    for name, plan in kept.items():
-        files, origin = own_files(table.files, name), view_root(table.root, name)
-        root = view_root(to.table, name)
-        found = copy_files(plan, files, origin, root, to.epoch, to.uuid, durable=to.durable)
-        added += [file.of_view(name) for file in found]
+        schema = layout_of(plan).schema(part)
+        added += write_part(attempt, root, part, _WRITER, schema, tables)
     return added
 
 
@@ -225,7 +206,8 @@ class ViewWriter:
 
     def __init__(
         self,
-        to: EpochFiles,
+        root: TablePath,
+        attempt: EpochAttempt,
         name: str,
         spec: JobSpec,
         plan: Plan,
@@ -235,8 +217,8 @@ class ViewWriter:
         shares_parts: bool,
     ) -> None:
         """`shares_parts`: other views see the late rows and the quarantine of this one too."""
-        self.to = to
-        self.root = view_root(to.table, name)
+        self.attempt = attempt
+        self._root = root
         self.layout = TableLayout(Program(plan))
         self.shares_parts = shares_parts
         self._name = name
@@ -257,9 +239,8 @@ class ViewWriter:
         counted_as = "quarantined" if self._name or self.shares_parts else REFUSED
         changelog, seqs = self._build_changelog(old, state.results)
         if changelog:
-            rows = self.layout.changelog_table(self.to.epoch, seqs, changelog)
-            name = self.name_of(CHANGELOG)
-            files.append(write_file(self.root, name, rows, durable=self.to.durable))
+            rows = self.layout.changelog_table(self.attempt.epoch, seqs, changelog)
+            files.append(self.attempt.write(self._root, CHANGELOG, _WRITER, rows))
         left = {*state.parts, CHANGELOG} if self._begins else set(state.parts)
         if self.shares_parts:
             left -= set(SHARED)
@@ -288,13 +269,12 @@ class ViewWriter:
         closing, ttl_ms = closing_of(self._spec, self._plan), self._spec.state.ttl_ms
         return DueWork(self._spec.minibatch, ttl_ms, None, fresh=True, closing=closing).snapshot()
 
-    def name_of(self, part: str) -> str:
-        return file_name(part, self.to.epoch, self.to.uuid, "evolve")
-
     def writer(self, part: str) -> FileWriter:
-        return FileWriter(
-            self.root, self.name_of(part), self.layout.schema(part), durable=self.to.durable
-        )
+        return self.attempt.open(self._root, part, _WRITER, self.layout.schema(part))
+
+    def write_part(self, part: str, tables: Iterable[pa.Table]) -> list[AddedFile]:
+        schema = self.layout.schema(part)
+        return write_part(self.attempt, self._root, part, _WRITER, schema, tables)
 
     def _build_changelog(
         self, before: Mapping[Key, Row], after: Mapping[Key, Row]
@@ -315,10 +295,10 @@ class ViewWriter:
             return {}
         found: dict[LiveFile, AddedFile] = {}
         for number, file in enumerate(f for f in known if f.part == CHANGELOG):
-            name = file_name(CHANGELOG, self.to.epoch, self.to.uuid, f"evolve-{number}")
-            path = self.root / file.path
+            path = self._root / file.path
             rows = table_file(path)
-            with FileWriter(self.root, name, new, durable=self.to.durable) as writer:
+            name = f"{_WRITER}-{number}"
+            with self.attempt.open(self._root, CHANGELOG, name, new) as writer:
                 for group in range(rows.num_row_groups):
                     with naming(path):
                         piece = rows.read_row_group(group)

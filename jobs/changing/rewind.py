@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from jobs.changing.savepoint import create_savepoint
@@ -40,20 +39,18 @@ from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS
 from jobs.edge.table.file_writer import (
     STATISTICS,
     AddedFile,
+    EpochAttempt,
     by_part,
     compute_statistics,
-    file_name,
-    write_file,
 )
 from jobs.reading.epoch_rows import newest_of_job
 from jobs.reading.files import LiveFile, files_of_view, live_files, open_table
 from jobs.reading.parts import CHANGELOG
-from jobs.reading.savepoints import RESTORED, Savepoint, savepoints
+from jobs.reading.savepoints import Savepoint, list_restored_files, savepoints
 from jobs.reading.version import TableVersion
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import rows_in, table_file
-from schemas.table.view_path import split_part
 from schemas.types.moments import now_ms
 
 
@@ -125,7 +122,7 @@ def _find_version(root: TablePath, epoch: int) -> Savepoint | None:
             return None
         if row is None or row.epoch != epoch:
             return None
-        return Savepoint(name=f"epoch-{epoch}", row=row, files=_list_state_files(handle))
+        return Savepoint(name=f"epoch-{epoch}", row=row, files=list_restored_files(handle))
     return None
 
 
@@ -135,11 +132,6 @@ def _commits_epoch(entry: TablePath, epoch: int) -> bool:
             transaction = json.loads(line)["txn"]
             return bool(transaction["appId"] == APPLICATION and transaction["version"] == epoch)
     return False
-
-
-def _list_state_files(handle: DeltaTable) -> list[LiveFile]:
-    """Return the files of all views that a rewind restores."""
-    return [file for file in live_files(handle) if split_part(file.part)[1] in RESTORED]
 
 
 def _check(job: StoppedJob, target: Savepoint, admin: KafkaAdmin) -> None:
@@ -162,8 +154,8 @@ def _check(job: StoppedJob, target: Savepoint, admin: KafkaAdmin) -> None:
 def _commit(job: StoppedJob, target: Savepoint) -> EpochRow:
     """Commit the new epoch with the state of the target."""
     table, newest = job.table, job.newest
-    epoch, uuid, durable = newest.epoch + 1, uuid4().hex, job.reader.spec.durable
-    live = _list_state_files(table.handle)
+    attempt = EpochAttempt(newest.epoch + 1, uuid4().hex, job.reader.spec.durable)
+    live = list_restored_files(table.handle)
     wanted = {file.path for file in target.files}
     known = {file.path for file in live}
     files = [_make_added_file(table.root, file) for file in target.files if file.path not in known]
@@ -173,9 +165,8 @@ def _commit(job: StoppedJob, target: Savepoint) -> EpochRow:
         then = reader.results_in(files_of_view(target.files, name))
         changelog, seqs = build_changelog(reader.plan, reader.spec.state.buckets, now, then)
         if changelog:
-            rows = reader.layout.changelog_table(epoch, seqs, changelog)
-            path = file_name(CHANGELOG, epoch, uuid, "rewind")
-            files.append(write_file(reader.root, path, rows, durable=durable).of_view(name))
+            rows = reader.layout.changelog_table(attempt.epoch, seqs, changelog)
+            files.append(attempt.write(reader.root, CHANGELOG, "rewind", rows).of_view(name))
         sums = {} if target.sums is None else target.sums.get(name, {})
         counters[name] = {
             "groups": len(then),
@@ -185,8 +176,8 @@ def _commit(job: StoppedJob, target: Savepoint) -> EpochRow:
         }
     others = {topic: known for topic, known in newest.topics.items() if topic not in newest.offsets}
     row = EpochRow(
-        epoch=epoch,
-        uuid=uuid,
+        epoch=attempt.epoch,
+        uuid=attempt.uuid,
         generation=newest.generation + 1,
         kind="rewind",
         committed_at=now_ms() * 1_000,
@@ -202,7 +193,7 @@ def _commit(job: StoppedJob, target: Savepoint) -> EpochRow:
         files=by_part(files),
     )
     removed = [file for file in live if file.path not in wanted]
-    table.commit_epoch(row, files, removed, durable=durable)
+    table.commit_epoch(row, files, removed, durable=attempt.durable)
     return row
 
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.reading.epoch_rows import newest_of_job
 from jobs.reading.files import live_files, open_table
-from jobs.reading.savepoints import RESTORED, Savepoint, delete_savepoint, write_savepoint
+from jobs.reading.savepoints import (
+    Savepoint,
+    delete_savepoint,
+    list_restored_files,
+    write_savepoint,
+)
 from schemas.limits import SAVEPOINT_TRIES_MAX
-from schemas.table.view_path import split_part
 
 
 class SavepointExists(ValueError):
@@ -29,7 +33,7 @@ def create_savepoint(paths: JobDirectory, name: str | None = None) -> Savepoint:
         row = newest_of_job(paths.table, live_files(handle))
         if row is None:
             raise NothingToSave(f"the table of job {paths.name!r} has no epoch yet")
-        files = [file for file in live_files(handle) if split_part(file.part)[1] in RESTORED]
+        files = list_restored_files(handle)
         savepoint = Savepoint(name=name or f"epoch-{row.epoch}", row=row, files=files)
         try:
             write_savepoint(paths.home, savepoint)

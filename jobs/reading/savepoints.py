@@ -14,17 +14,24 @@ from pathlib import Path
 from uuid import uuid4
 
 import msgspec
+from deltalake import DeltaTable
 
 from jobs.reading.epoch_rows import sum_audited
-from jobs.reading.files import LiveFile
+from jobs.reading.files import LiveFile, live_files
 from jobs.reading.parts import LATE, QUARANTINE, STATE
 from schemas.table.epoch import EpochRow
+from schemas.table.view_path import split_part
 from schemas.types.json_types import JsonObject
 from schemas.types.moments import format_instant
 
 # The parts that a restore sets back: state, late rows and quarantine.
 RESTORED = (*STATE, LATE, QUARANTINE)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+
+
+def list_restored_files(handle: DeltaTable) -> list[LiveFile]:
+    """Return the files of all views that a restore of this version sets back."""
+    return [file for file in live_files(handle) if split_part(file.part)[1] in RESTORED]
 
 
 class Savepoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -68,7 +68,6 @@ from schemas.types.arrow_values import from_arrow, rows_to_arrow, to_arrow, to_l
 SEQ_BUCKET_BITS = 32
 
 _UTC = pa.timestamp("us", "UTC")
-_COMPRESSION = "zstd"
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,11 @@ class EpochAttempt:
         name = file_name(part, self.epoch, self.uuid, writer)
         return write_file(root, name, table, durable=self.durable)
 
+    def open(self, root: TablePath, part: str, writer: str, schema: pa.Schema) -> FileWriter:
+        """Begin a file of a part, which is written by row groups."""
+        name = file_name(part, self.epoch, self.uuid, writer)
+        return FileWriter(root, name, schema, durable=self.durable)
+
 
 def write_file(root: TablePath, name: str, table: pa.Table, *, durable: bool = False) -> AddedFile:
     """Write one file of the table and return its description for the commit."""
