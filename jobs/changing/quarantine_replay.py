@@ -23,7 +23,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import msgspec
-import pyarrow.compute as pc
 
 from jobs.core.job.refused_message import find_taker, job_decoders, why_refused
 from jobs.core.values.change import RejectCode
@@ -32,12 +31,11 @@ from jobs.edge.kafka.records import Record
 from jobs.edge.kafka.single_records import find_replayed, read_record, send_record
 from jobs.edge.kafka.source import require_same_topics
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.table.reading import TableReader, read_with_retries
-from jobs.reading.parts import QUARANTINE
+from jobs.edge.table.reading import read_with_retries
+from jobs.reading.quarantine import find_row
 from jobs.topics.schema_registry import find_by
 from schemas.directory.paths import JobDirectory
 from schemas.directory.quarantine import (
-    MessagePosition,
     QuarantineRow,
     Replay,
     UnknownMessage,
@@ -47,7 +45,6 @@ from schemas.directory.quarantine import (
 )
 from schemas.spec.connections import Connections, librdkafka_options
 from schemas.spec.file import load_spec
-from schemas.table.parquet_file import rows_in
 from schemas.types.moments import now_ms
 
 
@@ -67,7 +64,7 @@ def replay(
     """Send a message of the quarantine again, with the bytes of `fixed` if given."""
     try:
         wanted = parse_message_id(identity)
-        table, row, own = read_with_retries(paths, lambda table: _find_message(table, wanted))
+        table, row, file = read_with_retries(paths, lambda table: (table, *find_row(table, wanted)))
     except UnknownMessage:
         raise CannotReplay(
             f"job {paths.name!r} has no message {identity!r} in quarantine; retally quarantine "
@@ -75,6 +72,7 @@ def replay(
         ) from None
     whole = load_spec(paths.at_view("").spec)
     expression = row.quarantine_code == RejectCode.EXPRESSION
+    own = paths.view and not file.is_shared
     if own or (expression and (paths.view or whole.views)):
         raise CannotReplay(
             "only one view refused this message; sent again, it would count twice in the others"
@@ -173,25 +171,6 @@ def _send(
     done = msgspec.structs.replace(noted, offset=offset)
     write_replay(directory, done)
     return done
-
-
-def _find_message(
-    table: TableReader, wanted: MessagePosition
-) -> tuple[TableReader, QuarantineRow, bool]:
-    """Return the table and the row of a quarantined message, and whether only a view refused it."""
-    epoch, topic, partition, offset = wanted
-    mine = (
-        (pc.field("epoch") == epoch)
-        & (pc.field("topic") == topic)
-        & (pc.field("partition") == partition)
-        & (pc.field("offset") == offset)
-    )
-    for file in table.files:
-        if file.part == QUARANTINE and file.epoch_min <= epoch <= file.epoch_max:
-            rows = rows_in(table.root / file.path, filters=mine)
-            for row in msgspec.convert(rows.to_pylist(), list[QuarantineRow]):
-                return table, row, bool(table.paths.view) and not file.is_shared
-    raise UnknownMessage
 
 
 def _read_bytes(identity: str, row: QuarantineRow, original: Record | None) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -27,9 +27,10 @@ from schemas.directory.quarantine import (
 from schemas.limits import QUARANTINE_PREVIEW_BYTES, QUARANTINE_RAW_ROWS, QUARANTINE_SCAN_ROWS
 from schemas.types.arrow_values import to_list
 
+Shown = TypeVar("Shown")
 _POSITION = ("epoch", "topic", "partition", "offset")
 _DESCRIBED = (*_POSITION, "reason", "path")
-_ALL = (*_DESCRIBED, "time", "raw", "raw_bytes", "quarantine_source")
+_ALL = (*_DESCRIBED, "time", "raw", "raw_bytes", "quarantine_code", "quarantine_source")
 _ELLIPSIS = "\u2026"
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w.])")
@@ -71,7 +72,7 @@ def list_messages(
                     found.append(_Found(row.position, file))
             found.sort(key=lambda each: each.position, reverse=newest_first)
             del found[limit:]
-    return _read_documents(table, found, bytes_max)
+    return _read_rows(table, found, lambda row: Quarantined.of(row, bytes_max))
 
 
 def summarize_reason(reason: str) -> str:
@@ -93,12 +94,17 @@ def count_reasons(table: TableVersion) -> Counter[str]:
 
 def read_message(table: TableVersion, position: MessagePosition) -> Quarantined:
     """Return one message with all of its stored bytes; raise UnknownMessage if there is none."""
+    return Quarantined.of(find_row(table, position)[0])
+
+
+def find_row(table: TableVersion, position: MessagePosition) -> tuple[QuarantineRow, LiveFile]:
+    """Return the row of a message, and its file; raise UnknownMessage if there is none."""
     for file in table.of_part(QUARANTINE, position[0] - 1):
         if file.epoch_min > position[0]:
             continue
         for rows in _scan(table, file, _POSITION):
             if any(row.position == position for row in rows):
-                return _read_documents(table, [_Found(position, file)], None)[0]
+                return _read_rows(table, [_Found(position, file)], lambda row: row)[0], file
     raise UnknownMessage
 
 
@@ -118,22 +124,21 @@ def _scan(
         yield _parse_rows(batch)
 
 
-def _read_documents(
-    table: TableVersion, found: Sequence[_Found], bytes_max: int | None
-) -> list[Quarantined]:
-    """Return the documents of messages, in their order, with at most so many of their bytes."""
+def _read_rows(
+    table: TableVersion, found: Sequence[_Found], convert: Callable[[QuarantineRow], Shown]
+) -> list[Shown]:
+    """Return the rows of messages in their order, each converted at once, as it may be long."""
     wanted: dict[str, list[_Found]] = {}
     for each in found:
         wanted.setdefault(each.file.path, []).append(each)
-    documents: dict[MessagePosition, list[Quarantined]] = {}  # several sources may refuse one
+    documents: dict[MessagePosition, list[Shown]] = {}  # several sources may refuse one
     for mine in wanted.values():
         left = Counter(each.position for each in mine)
         for batch in table.batches(mine[0].file, _ALL, QUARANTINE_RAW_ROWS):
             for number, row in enumerate(_parse_rows(batch.select(list(_POSITION)))):
                 if left[row.position]:
                     (shown,) = _parse_rows(batch.slice(number, 1))
-                    document = Quarantined.of(shown, bytes_max)
-                    documents.setdefault(row.position, []).append(document)
+                    documents.setdefault(row.position, []).append(convert(shown))
                     left[row.position] -= 1
             if not left.total():
                 break  # the rest of the file would be read for nothing
