@@ -194,7 +194,7 @@ class Runtime:
     async def check_spec(self, body: bytes, name: str | None = None) -> CheckedSpec:
         """Return the spec in a body, parsed in a child process."""
         settings = self.settings
-        read = partial(read_spec, body, name, settings.connections, settings.idle_after_ms)
+        read = partial(read_spec, body, name, settings.connections, settings.time_defaults)
         return await self.attempts.run(read)
 
     async def suggest_spec(self, connection: str, topic: str) -> Suggestion:

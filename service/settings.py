@@ -8,6 +8,7 @@ from pathlib import Path
 from schemas.limits import JOBS_RUNNING_MAX
 from schemas.spec.connections import Connections
 from schemas.spec.duration import duration_text
+from schemas.spec.watermark import NO_DEFAULTS, TimeDefaults
 from service.limits.capacity import Capacity
 from service.paths import ServicePaths
 
@@ -25,7 +26,7 @@ class Settings:
     brokers: str | None = None  # as given, for the command line of jobs
     connections_file: Path | None = None
     running_max: int = JOBS_RUNNING_MAX
-    idle_after_ms: int | None = None  # of partitions, for jobs that do not say
+    time_defaults: TimeDefaults = NO_DEFAULTS  # for jobs that do not say
     jobs_per_driver: int = 1  # that may share a Spark JVM
     capacity: Capacity = field(default_factory=Capacity)
     reader: str = ""  # the name of a service that only reads
@@ -52,8 +53,10 @@ class Settings:
     def job_arguments(self) -> list[str]:
         """The options of `retally run`."""
         arguments = self.run_arguments
-        if self.idle_after_ms is not None:
-            arguments += ["--idle-after", duration_text(self.idle_after_ms)]
+        idle_after_ms, emit_every_ms = self.time_defaults
+        for name, ms in (("--idle-after", idle_after_ms), ("--emit-every", emit_every_ms)):
+            if ms is not None:
+                arguments += [name, duration_text(ms)]
         if self.jobs_per_driver > 1:
             arguments += ["--jobs-per-driver", str(self.jobs_per_driver)]
         return arguments

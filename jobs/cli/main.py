@@ -193,12 +193,12 @@ def _add_running(commands: Commands) -> None:
     broker.data().option("--host", None, host, default="127.0.0.1")
     broker.option("--port", None, "0: a free port (9092)", type=parse_port, default=9092)
     run = commands.add("run", "runs one job in the foreground").spec().data().brokers().master()
-    run.tables().idle_after().jobs_per_driver()
+    run.tables().time_defaults().jobs_per_driver()
     caught_up = "end when all records that the topics had at the start are published"
     run.flag("--until-caught-up", caught_up)
     run.flag("--drain", "the same, and then close every window, because no rows follow")
     serve = commands.add("serve", "runs the service, which starts and supervises jobs")
-    serve.data().brokers().master().tables().idle_after().jobs_per_driver()
+    serve.data().brokers().master().tables().time_defaults().jobs_per_driver()
     serve.option("--host", None, host, default="127.0.0.1")
     serve.option("--port", None, "0: a free port (8080)", type=parse_port, default=8080)
     advertised = "the address for clients of standbys, which name it (http://HOST:PORT)"

@@ -172,9 +172,11 @@ class Command:
         text = f"s3://BUCKET/PREFIX for new tables ({TABLES_VARIABLE}, then --data)"
         return self.option("--tables", "URL", text, type=parse_tables, default=default)
 
-    def idle_after(self) -> Command:
+    def time_defaults(self) -> Command:
         text = "watermark.idle_after for specs that have none, as in 30s (never idle)"
-        return self.option("--idle-after", "DURATION", text, type=parse_idle_after)
+        self.option("--idle-after", "DURATION", text, type=parse_duration_option)
+        text = "watermark.emit_every for specs that have none (200ms)"
+        return self.option("--emit-every", "DURATION", text, type=parse_duration_option)
 
     def jobs_per_driver(self) -> Command:
         text = "up to N jobs of DIR share a Spark JVM; a local master only (1)"
@@ -194,7 +196,7 @@ def parse_tables(text: str) -> ObjectPath:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def parse_idle_after(text: str) -> int:
+def parse_duration_option(text: str) -> int:
     try:
         milliseconds = parse_duration(text)
     except ValueError as error:

@@ -11,7 +11,7 @@ meaning.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jobs.core.job.time_rules import MessagesInOrder, TimeRules
 from jobs.core.plan.tree import Plan
@@ -40,6 +40,7 @@ class _Message:
     source: str
     topic_partition: TopicPartition
     time: int | None  # of the message, or of the step
+    stamp: int | None = None  # of the record
     rows: list[Row] = field(default_factory=list)  # with the columns of times and marks
 
 
@@ -50,13 +51,12 @@ class _Topic:
         self.rules = TimeRules.of(spec, topic, plan.columns)
         self.row = (*plan.image, *self.rules.columns)
         self.row_time = self.rules.row_time(self.row)
-        self._message_time = self.rules.message_time(self.row)
+        self.counts = self.rules.counts(self.row)
+        self._message_time = replace(self.rules, where=None).message_time(self.row)
 
     def read_time(self, decoded: Changes, stamp: int | None) -> int | None:
         """Return the time of a message; `stamp` is that of its record."""
-        if self.rules.source == "kafka":
-            return stamp
-        time = None if self._message_time is None else self._message_time(decoded, None)
+        time = None if self._message_time is None else self._message_time(decoded, stamp)
         return stamp if time is None and self.rules.source in ("es", "ts") else time
 
 
@@ -110,7 +110,7 @@ class ReplayTime:
         """Begin a message; `stamp` is the time of its step, of a record or where it has no own."""
         time = self._topics[source, partition.topic].read_time(decoded, stamp)
         rows = [row for _, row in reversed(decoded.changes)]
-        self._message = _Message(source, partition, time, rows)
+        self._message = _Message(source, partition, time, stamp, rows)
         self._observe(partition).messages += 1
 
     def take(self, sign: int, row: Row) -> int | None:
@@ -121,15 +121,16 @@ class ReplayTime:
             self._topics[message.source, message.topic_partition.topic],
         )
         full = message.rows.pop()
-        time = message.time if topic.row_time is None else topic.row_time(full)
-        read.latest = latest_of(read.latest, time)
+        time = message.time if topic.row_time is None else topic.row_time(full, message.stamp)
+        if topic.counts is None or topic.counts(full):
+            read.latest = latest_of(read.latest, time)
         if not topic.rules.in_order:
             return None
         if read.in_order is None:
             generator = make_allowed(topic.rules.watermark)
             start = self._time.start_of(*message.topic_partition)
             read.in_order = topic.rules.in_row_order(topic.row, generator, start, self._time.now)
-        return read.in_order.take(sign, full, message.time)
+        return read.in_order.take(sign, full, message.time, message.stamp)
 
     def end_bundle(self, now_ms: int) -> Iterator[int]:
         """Yield the watermarks after a bundle, as after an epoch."""

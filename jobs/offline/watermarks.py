@@ -154,6 +154,8 @@ class _Watermarks:
                 return self.time.emit()
             case "event":
                 marks = self.marks[step.topic_partition.topic]
+                if not marks.counts(step.row):
+                    return self.time.observe(*step.topic_partition, None, 1)
                 marked, mark = marks.read_mark(step.row, step.number)
                 row = marks.show(step.row)
                 return self.time.observe_row(
@@ -221,13 +223,14 @@ class Marks:
     def __init__(self, spec: JobSpec, topic: str) -> None:
         declared = tuple(Column(name, kind) for name, kind in spec.columns.items())
         rules = TimeRules.of(spec, topic, declared)
-        parts = (rules.marker, rules.mark_time)
+        parts = (rules.marker, rules.mark_time, rules.where)
         read = (column for part in parts if part is not None for column in part.columns)
         self._used = rules.declared or tuple(dict.fromkeys(read))
         self._marks = None if rules.marker is None else rules.marker.predicate(self._used)
         mark_time = rules.mark_time
         self._mark_time = None if mark_time is None else mark_time.reader(self._used)
         self._milliseconds = None if mark_time is None else milliseconds_reader(mark_time.type)
+        self._counts = rules.counts(self._used)
         self._by_class = bool(rules.declared)
         self._fields = RowFields(
             self._used,
@@ -242,10 +245,11 @@ class Marks:
             raise ValueError("row is not an object of column names and values (strings or null)")
         if not self._used:
             return ()
-        if row is None and self._marks is None:
+        if row is None and self._marks is None and self._counts is None:
             return None  # a generator class may do without rows
         if row is None:
-            raise ValueError("row is missing; the marker reads its columns")
+            what = "watermark.where" if self._marks is None else "the marker"
+            raise ValueError(f"row is missing; {what} reads its columns")
         try:
             return self._fields.pick(self._fields.parse_row(dict(row), "$.row"))
         except RefusedError as error:
@@ -253,6 +257,10 @@ class Marks:
             if isinstance(refused, ColumnGone):
                 raise ValueError(f"row has no {refused.column}, which the marker reads") from None
             raise ValueError(f"{refused.reason} at {refused.path}") from None
+
+    def counts(self, row: Row | None) -> bool:
+        """Return whether a row is for the generator."""
+        return self._counts is None or row is None or self._counts(row)
 
     def show(self, row: Row | None) -> JsonObject:
         """Return a row as a generator class sees it."""

@@ -69,6 +69,7 @@ from schemas.directory.reports import READY, StartReport
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
 from schemas.spec.connections import Connection, Connections, librdkafka_options, spark_options
 from schemas.spec.job import JobSpec
+from schemas.spec.watermark import NO_DEFAULTS, TimeDefaults
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.table.object_path import ObjectPath
 from schemas.types.moments import now_ms
@@ -111,7 +112,7 @@ class Job:
     master: str = "local[2]"
     until_caught_up: bool = False
     drain: bool = False  # when caught up, end time too: nothing follows
-    idle_after_ms: int | None = None  # of partitions, if the spec has no watermark.idle_after
+    time_defaults: TimeDefaults = NO_DEFAULTS  # for watermark sections that do not say
     tables: ObjectPath | None = None  # where to create a table outside of the data directory
     epoch_loop: EpochLoop | None = None  # instead of a stream of Spark; ends by itself
     jobs_per_driver: int = 1  # that may share a Spark JVM
@@ -310,7 +311,7 @@ class Job:
         return JobPublisher(self.spec, plans, table, newest, connection).start()
 
     def _make_clock(self, topics: SourceTopics, newest: EpochRow) -> JobClock:
-        spec = self.spec.with_idle_default(self.idle_after_ms)
+        spec = self.spec.with_defaults(self.time_defaults)
         try:
             for strategy in spec.strategies.values():
                 require_allowed(strategy)

@@ -53,7 +53,7 @@ from schemas.spec.values import (
     Sql,
     ViewName,
 )
-from schemas.spec.watermark import Watermark
+from schemas.spec.watermark import TimeDefaults, Watermark
 from schemas.table.changelog import SinkFormat, topics_of_sink
 from schemas.types.json_types import JsonObject
 
@@ -212,15 +212,15 @@ class JobSpec(RowRules):
             return self
         return self.model_copy(update={"columns": dict(other.columns)})
 
-    def with_idle_default(self, idle_after_ms: int | None) -> JobSpec:
-        """Return this spec with the operator's `idle_after` where a section has none."""
+    def with_defaults(self, defaults: TimeDefaults) -> JobSpec:
+        """Return this spec with the operator's values where a watermark section has none."""
         if self.sources is not None:
             sources = self.sources.items()
             return self._with_sources(
-                {name: each.with_idle_default(idle_after_ms) for name, each in sources}
+                {name: each.with_defaults(defaults) for name, each in sources}
             )
-        watermark = self.watermark.with_idle_default(idle_after_ms)
-        source = self.source.with_idle_default(idle_after_ms)
+        watermark = self.watermark.with_defaults(defaults)
+        source = self.source.with_defaults(defaults)
         return self.model_copy(update={"source": source, "watermark": watermark})
 
     @property

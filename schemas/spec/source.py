@@ -32,7 +32,7 @@ from schemas.spec.values import (
     Topic,
     word_or_keys,
 )
-from schemas.spec.watermark import Watermark
+from schemas.spec.watermark import TimeDefaults, Watermark
 from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import BIGINT, STRING
 
@@ -156,12 +156,12 @@ class Source(Section):
         named = (each for each in self.listed if isinstance(each, TopicSource))
         return next((each.watermark for each in named if each.topic == topic), None)
 
-    def with_idle_default(self, idle_after_ms: int | None) -> Self:
-        """Return this source with the operator's `idle_after` where a section has none."""
+    def with_defaults(self, defaults: TimeDefaults) -> Self:
+        """Return this source with the operator's values where a watermark section has none."""
         listed = tuple(
             each
             if isinstance(each, str) or each.watermark is None
-            else each.with_watermark(each.watermark.with_idle_default(idle_after_ms))
+            else each.with_watermark(each.watermark.with_defaults(defaults))
             for each in self.listed
         )
         return self if listed == self.listed else self.model_copy(update={"listed": listed})

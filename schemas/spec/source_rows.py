@@ -25,7 +25,7 @@ from schemas.spec.values import (
     Section,
     text_like,
 )
-from schemas.spec.watermark import Watermark
+from schemas.spec.watermark import TimeDefaults, Watermark
 from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import SqlType
 
@@ -256,10 +256,10 @@ class NamedSource(RowRules, Source):
             return self
         return self.model_copy(update={"columns": dict(columns)})
 
-    def with_idle_default(self, idle_after_ms: int | None) -> Self:
-        """Return this source with the operator's `idle_after` where a section has none."""
-        watermark = self.watermark.with_idle_default(idle_after_ms)
-        return super().with_idle_default(idle_after_ms).model_copy(update={"watermark": watermark})
+    def with_defaults(self, defaults: TimeDefaults) -> Self:
+        """Return this source with the operator's values where a watermark section has none."""
+        watermark = self.watermark.with_defaults(defaults)
+        return super().with_defaults(defaults).model_copy(update={"watermark": watermark})
 
     def job_keys(self) -> JsonObject:
         """Return the keys of a job that reads this source alone, in the short form."""

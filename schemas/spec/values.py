@@ -87,8 +87,8 @@ def _split(text: str) -> frozenset[str]:
 
 # Columns that retally adds to the source's columns in Spark's rows.
 OWN_COLUMNS = _split("""
-    __bucket __change_partition __change_time __content __doubt __key __kind __late __message
-    __place __position __reason __failed __row_bucket __sign __time __weight
+    __bucket __change_partition __change_time __content __doubt __kafka __key __kind __late
+    __message __place __position __reason __failed __row_bucket __sign __time __weight
 """)
 
 

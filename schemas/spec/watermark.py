@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
@@ -24,6 +24,7 @@ from schemas.spec.values import (
 )
 from schemas.types.sql_types import Kind, SqlType
 
+EMIT_EVERY_MS = 200  # unless a spec or the operator says it
 # Types of a column that has the time of a row: an instant, or epoch milliseconds.
 TIME_COLUMN_KINDS = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ, Kind.BIGINT)
 
@@ -85,6 +86,16 @@ Generator = Annotated[
 ]
 
 
+class TimeDefaults(NamedTuple):
+    """What the operator of a service says for watermark sections that do not; None: nothing."""
+
+    idle_after_ms: int | None = None
+    emit_every_ms: int | None = None
+
+
+NO_DEFAULTS = TimeDefaults()
+
+
 class Watermark(Section):
     """Where the time of a row comes from, and how the watermark follows it.
 
@@ -92,6 +103,7 @@ class Watermark(Section):
     `follows` the watermark and the idleness are those of the job that publishes the topic."""
 
     time: Time = "es"
+    where: Sql | None = None  # rows for which it is not true move no watermark
     generator: Generator = Field(default=None, validate_default=True)
     delay_ms: DurationOrZero = Field(default=0, alias="delay")
     marker: Marker | None = Field(default=None, validate_default=True)
@@ -101,15 +113,23 @@ class Watermark(Section):
     )
     idle_after_ms: IdleAfter | None = Field(default=None, alias="idle_after")
     align: Alignment | None = None
-    emit_every_ms: Duration = Field(default=200, alias="emit_every")
+    emit_every_ms: Duration | None = Field(default=None, alias="emit_every")
     future_skew_ms: Duration = Field(default=3_600_000, alias="future_skew")
     follows: Literal["progress"] | None = Field(default=None, alias="from")
 
-    def with_idle_default(self, idle_after_ms: int | None) -> Watermark:
-        """Return this section with the operator's `idle_after`, unless it has its own."""
-        if self.idle_after_ms is not None or idle_after_ms is None or self.follows:
-            return self
-        return self.model_copy(update={"idle_after_ms": idle_after_ms})
+    @property
+    def period_ms(self) -> int:
+        """How often the watermark is emitted."""
+        return EMIT_EVERY_MS if self.emit_every_ms is None else self.emit_every_ms
+
+    def with_defaults(self, defaults: TimeDefaults) -> Watermark:
+        """Return this section with the operator's values for the keys that it lacks."""
+        chosen = {}
+        if self.idle_after_ms is None and defaults.idle_after_ms is not None and not self.follows:
+            chosen["idle_after_ms"] = defaults.idle_after_ms
+        if self.emit_every_ms is None and defaults.emit_every_ms is not None:
+            chosen["emit_every_ms"] = defaults.emit_every_ms
+        return self.model_copy(update=chosen) if chosen else self
 
     def require_time_column(self, columns: Mapping[str, SqlType]) -> None:
         """Raise MisplacedError if the column of the time is not declared, or of another type."""
@@ -133,6 +153,13 @@ class Watermark(Section):
             return "automatic" if ingestion else "bounded"
         if generator == "automatic" and not ingestion and "time" in info.data:
             raise ValueError("automatic needs time: ingestion; use bounded, or that time")
+        return generator
+
+    @field_validator("generator")
+    @classmethod
+    def _generator_of_rows(cls, generator: Any, info: ValidationInfo) -> Any:
+        if info.data.get("where") is not None and generator in ("lag", "automatic"):
+            raise ValueError(f"{generator} follows the clock, so where has no effect; remove it")
         return generator
 
     @field_validator("delay_ms")
@@ -187,6 +214,7 @@ class Watermark(Section):
             "exact": info.data.get("exact"),
             "within_epoch": info.data.get("within_epoch"),
             "idle_after": info.data.get("idle_after_ms") is not None,
+            "where": info.data.get("where") is not None,
         }
         for key, is_given in given.items():
             if follows and is_given:

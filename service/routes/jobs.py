@@ -177,7 +177,7 @@ async def get_plan(request: Request, name: str) -> Response:
     """
     runtime = runtime_of(request)
     spec = runtime.jobs.parse_spec(find_view_record(runtime, name))
-    spec = spec.with_idle_default(runtime.settings.idle_after_ms)
+    spec = spec.with_defaults(runtime.settings.time_defaults)
     nodes = await run_in_threadpool(
         lambda: {view: list_nodes(own, plan_of(own)) for view, own in spec.view_specs.items()}
     )

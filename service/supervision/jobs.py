@@ -92,7 +92,7 @@ class JobCatalog:
 
     def check_spec(self, body: bytes, name: str | None = None) -> CheckedSpec:
         settings = self._settings
-        return read_spec(body, name, settings.connections, settings.idle_after_ms)
+        return read_spec(body, name, settings.connections, settings.time_defaults)
 
     # --- create, change -------------------------------------------------------------------------
 

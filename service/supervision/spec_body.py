@@ -17,6 +17,7 @@ from schemas.spec.connections import Connections, UnknownConnectionError
 from schemas.spec.file import Document, Problem, SpecError, read_text
 from schemas.spec.job import JobSpec
 from schemas.spec.source_rows import locate_key
+from schemas.spec.watermark import NO_DEFAULTS, TimeDefaults
 
 _NAME = "<body>"
 
@@ -43,12 +44,15 @@ class CheckedSpec:
 
 
 def read_spec(
-    body: bytes, name: str | None, connections: Connections, idle_after_ms: int | None = None
+    body: bytes,
+    name: str | None,
+    connections: Connections,
+    defaults: TimeDefaults = NO_DEFAULTS,
 ) -> CheckedSpec:
     """Return the spec in a body; raise SpecError with all of its problems.
 
     `name` is the job's name in the address: the body may omit it, but must not contain another.
-    `idle_after_ms` applies to a spec without `idle_after`.
+    `defaults` apply to watermark sections that do not say.
     """
     try:
         text = body.decode("utf-8-sig")
@@ -63,7 +67,7 @@ def read_spec(
         problems += _check_connections(document, found.spec, connections)
     if found.spec is None or problems:
         raise SpecError(_NAME, sort_problems(problems))
-    noted = window_notes(found.spec.with_idle_default(idle_after_ms))
+    noted = window_notes(found.spec.with_defaults(defaults))
     notes = tuple(document.problem(keys, reason) for keys, reason in noted.items())
     return CheckedSpec(found.spec, found.plans, notes)
 

@@ -53,7 +53,12 @@ def _full() -> str:
     (block,) = (b for b in blocks("yaml") if b.document == "job-spec.md" and "durable" in b.text)
     document = yaml.safe_load(block.text)
     document["source"] |= {"database": "shop", "table": "product", "group": "others"}
-    document["watermark"] = {"idle_after": "30s", "align": {"group": "g", "max_drift": "1m"}}
+    document["watermark"] = {
+        "where": "cnt > 0",
+        "emit_every": "1s",
+        "idle_after": "30s",
+        "align": {"group": "g", "max_drift": "1m"},
+    }
     document["state"] |= {"ttl": "1d"}
     return yaml.safe_dump(document)
 

@@ -19,6 +19,7 @@ from jobs.edge.machine.data_directory import require_writable
 from schemas.spec.connections import load_connections
 from schemas.spec.duration import duration_text
 from schemas.spec.values import instant_text
+from schemas.spec.watermark import TimeDefaults
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
         master=options.master,
         until_caught_up=options.until_caught_up or options.drain,
         drain=options.drain,
-        idle_after_ms=options.idle_after,
+        time_defaults=TimeDefaults(options.idle_after, options.emit_every),
         tables=options.tables,
         jobs_per_driver=options.jobs_per_driver,
     )

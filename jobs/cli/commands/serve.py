@@ -21,6 +21,7 @@ from jobs.edge.machine.jars import spark_jars
 from jobs.edge.machine.java import java
 from schemas.spec.connections import load_connections
 from schemas.spec.duration import parse_duration
+from schemas.spec.watermark import TimeDefaults
 from schemas.table.object_path import TABLES_VARIABLE
 
 OWNED_ELSEWHERE = 75
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         brokers=options.brokers,
         connections_file=options.connections,
         running_max=options.running_max,
-        idle_after_ms=options.idle_after,
+        time_defaults=TimeDefaults(options.idle_after, options.emit_every),
         jobs_per_driver=options.jobs_per_driver,
     )
     beside = "read-only" if options.read_only else "lead"

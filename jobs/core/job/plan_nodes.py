@@ -202,7 +202,8 @@ def _describe_watermark(watermark: Watermark) -> Attributes:
     return {
         "time": None if watermark.follows else _write_time(watermark),
         "strategy": _write_strategy(watermark),
-        "emit_every": duration_text(watermark.emit_every_ms),
+        "where": watermark.where,
+        "emit_every": duration_text(watermark.period_ms),
         "idle_after": duration_text(idle_after) if idle_after else None,
         "align_group": align and align.group,
         "max_drift": align and duration_text(align.max_drift_ms),

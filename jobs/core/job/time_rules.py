@@ -3,6 +3,7 @@
 es, ts, kafka, ingestion    of the message: all of its rows have it
 a column, an expression     of each row; an expression that fails gives no time
 a marker                    which rows are marks, and the time that a mark carries
+where                       which rows move the watermark
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from jobs.core.plan.tree import Column
 from jobs.core.rows.row_time import (
@@ -21,7 +24,7 @@ from jobs.core.rows.row_time import (
     time_reader,
 )
 from jobs.core.sql.select import QueryError
-from jobs.core.sql.time_expression import Marker, TimeExpression
+from jobs.core.sql.time_expression import RECORD_TIME, Marker, TimeExpression
 from jobs.core.time.rows_in_order import PartitionStart, RowsInOrder
 from jobs.core.time.watermark_generators import PartitionGenerator
 from jobs.core.values.change import Changes, Row
@@ -29,6 +32,7 @@ from jobs.core.values.json_values import renderer
 from jobs.core.values.rounding import EvaluationError
 from schemas.spec.job import JobSpec
 from schemas.spec.watermark import GeneratorClass, Mark, RowTime, Watermark
+from schemas.types.sql_types import BIGINT
 
 Columns = tuple[Column, ...]
 
@@ -42,6 +46,7 @@ class TimeRules:
     expression: TimeExpression | None = None  # or the expression that gives it
     marker: Marker | None = None
     mark_time: TimeExpression | None = None  # None: a mark carries the time of its row
+    where: Marker | None = None  # other rows are not for the generator
     declared: Columns = ()  # columns that a generator class sees
 
     @classmethod
@@ -61,6 +66,9 @@ class TimeRules:
             expression,
             None if marker is None else Marker.of(marker, declared),
             mark_time,
+            None
+            if section.where is None
+            else Marker.of(section.where, declared, "watermark.where"),
             columns if isinstance(section.generator, GeneratorClass) else (),
         )
 
@@ -76,16 +84,15 @@ class TimeRules:
     @property
     def scannable(self) -> bool:
         """Whether times can be read without decoding messages one by one."""
-        return not self.in_order and self.expression is None
+        return not self.in_order and self.expression is None and self.where is None
 
     @property
     def columns(self) -> Columns:
         """The columns that follow those of the query in a row; a column of time is the last."""
-        marker = () if self.marker is None else self.marker.columns
-        mark_time = () if self.mark_time is None else self.mark_time.columns
-        expression = () if self.expression is None else self.expression.columns
+        parts = (self.marker, self.mark_time, self.where, self.expression)
+        read = [each for part in parts if part is not None for each in part.columns]
         own = () if self.column is None else (self.column,)
-        return (*self.declared, *marker, *mark_time, *expression, *own)
+        return (*self.declared, *(each for each in read if each.name != RECORD_TIME), *own)
 
     def row_time(self, row: Columns) -> RowReader | None:
         """Return a function from a row to its time; None if the message has the time."""
@@ -94,19 +101,36 @@ class TimeRules:
         if self.column is None:
             return None
         milliseconds = milliseconds_reader(self.column.type)
-        return lambda values: None if values[-1] is None else milliseconds(values[-1])
+        return lambda values, _: None if values[-1] is None else milliseconds(values[-1])
 
     def message_time(self, row: Columns) -> TimeReader | None:
-        """Return a function from a message to its time; None if no message has one."""
-        if self.expression is None:
-            return time_reader(self.source, self.column)
-        read = _expression_reader(self.expression, row)
+        """Return a function from a message to its time; None if no message has one.
 
-        def latest(changes: Changes, _record: object) -> int | None:
-            times = [read(values) for _, values in changes.changes]
-            return max((time for time in times if time is not None), default=None)
+        With `where` it is the time of the rows for which that is true."""
+        whole = time_reader(self.source, self.column)
+        read = None if self.expression is None else _expression_reader(self.expression, row)
+        if read is not None:
+            of_row = read
 
-        return latest
+            def latest(changes: Changes, stamp: int | None) -> int | None:
+                times = [of_row(values, stamp) for _, values in changes.changes]
+                return max((time for time in times if time is not None), default=None)
+
+            whole = latest
+        counts = self.counts(row)
+        if whole is None or counts is None:
+            return whole
+        of_message = whole
+
+        def read_kept(changes: Changes, stamp: int | None) -> int | None:
+            kept = [change for change in changes.changes if counts(change[1])]
+            return of_message(replace(changes, changes=kept), stamp) if kept else None
+
+        return read_kept
+
+    def counts(self, row: Columns) -> Callable[[Row], bool] | None:
+        """Return a function that tells whether a row moves the watermark; None: every row does."""
+        return None if self.where is None else _without_failures(self.where.predicate(row))
 
     def in_row_order(
         self, row: Columns, generator: PartitionGenerator, start: PartitionStart, now: int
@@ -116,7 +140,8 @@ class TimeRules:
         return MessagesInOrder(
             RowsInOrder(generator, start, now, each_row=each_row),
             self.row_time(row),
-            None if self.marker is None else self.marker.predicate(row),
+            self.counts(row),
+            None if self.marker is None else _without_failures(self.marker.predicate(row)),
             None if self.mark_time is None else _expression_reader(self.mark_time, row),
             _row_mapper(self.declared),
             len(row) - len(self.columns),
@@ -129,23 +154,23 @@ class MessagesInOrder:
 
     rows: RowsInOrder
     row_time: RowReader | None
+    counts: Callable[[Row], bool] | None  # whether a row is for the generator
     is_mark: Callable[[Row], bool] | None
     mark_time: RowReader | None
     show: Callable[[Row], Mapping[str, Any]] | None  # for a generator class
     first: int  # the index of the first column that follows those of the query
 
-    def take(self, sign: int, row: Row, message_time: int | None) -> int:
+    def take(self, sign: int, row: Row, message_time: int | None, stamp: int | None) -> int:
         """Take the next row, and return the job's watermark before it.
 
         Retractions are no marks, nor are rows on which the marker fails.
         """
         before = self.rows.watermark
-        time = message_time if self.row_time is None else self.row_time(row)
-        marked = False
-        if self.is_mark is not None and sign > 0:
-            with suppress(EvaluationError):
-                marked = self.is_mark(row)
-        mark = time if not marked or self.mark_time is None else self.mark_time(row)
+        if self.counts is not None and not self.counts(row):
+            return before
+        time = message_time if self.row_time is None else self.row_time(row, stamp)
+        marked = self.is_mark is not None and sign > 0 and self.is_mark(row)
+        mark = time if not marked or self.mark_time is None else self.mark_time(row, stamp)
         shown = {} if self.show is None else self.show(row[self.first :])
         self.rows.take(time, shown, mark, marked=marked)
         return before
@@ -168,6 +193,8 @@ def _list_texts(section: Watermark) -> Iterator[tuple[tuple[str, ...], Callable[
     """Yield the SQL of a section with its keys and the function that parses it."""
     if isinstance(section.time, RowTime) and section.time.expression is not None:
         yield ("time", "expression"), TimeExpression.parse, section.time.expression
+    if section.where is not None:
+        yield ("where",), Marker.of, section.where
     if isinstance(section.marker, Mark):
         yield ("marker", "when"), Marker.of, section.marker.when
         yield ("marker", "time"), TimeExpression.parse, section.marker.time
@@ -176,16 +203,28 @@ def _list_texts(section: Watermark) -> Iterator[tuple[tuple[str, ...], Callable[
 
 
 def _expression_reader(expression: TimeExpression, row: Columns) -> RowReader:
-    evaluate, milliseconds = expression.reader(row), milliseconds_reader(expression.type)
+    milliseconds = milliseconds_reader(expression.type)
+    evaluate = expression.reader((*row, Column(RECORD_TIME, BIGINT)))
 
-    def read(values: Row) -> int | None:
+    def read(values: Row, stamp: int | None) -> int | None:
         try:
-            found = evaluate(values)
+            found = evaluate((*values, stamp))
         except EvaluationError:
             return None
         return None if found is None else milliseconds(found)
 
     return read
+
+
+def _without_failures(predicate: Callable[[Row], bool]) -> Callable[[Row], bool]:
+    """Return a predicate that is false for a row on which this one fails."""
+
+    def holds(row: Row) -> bool:
+        with suppress(EvaluationError):
+            return predicate(row)
+        return False
+
+    return holds
 
 
 def _row_mapper(columns: Columns) -> Callable[[Row], Mapping[str, Any]] | None:

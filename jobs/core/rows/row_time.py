@@ -20,9 +20,9 @@ from schemas.types.sql_types import Kind, SqlType
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND_CHARACTERS = len("2026-01-01 00:00:00.000")
 
-# Returns the time of a message and its record, or None.
-TimeReader = Callable[[Changes, object], int | None]
-RowReader = Callable[[Row], int | None]  # of one row
+# Return the time of a message, or of a row; the second argument is the timestamp of the record.
+TimeReader = Callable[[Changes, int | None], int | None]
+RowReader = Callable[[Row, int | None], int | None]
 
 
 def time_column(spec: Watermark, columns: tuple[Column, ...]) -> Column | None:
@@ -39,6 +39,8 @@ def time_reader(source: str, column: Column | None) -> TimeReader | None:
     A time column is the last value of each row; the latest of several rows counts."""
     if column is not None:
         return _column_time_reader(column)
+    if source == "kafka":
+        return lambda _, stamp: stamp
     if source == "es":
         return lambda changes, _: changes.es
     return (lambda changes, _: changes.ts) if source == "ts" else None
@@ -47,7 +49,7 @@ def time_reader(source: str, column: Column | None) -> TimeReader | None:
 def _column_time_reader(column: Column) -> TimeReader:
     milliseconds = milliseconds_reader(column.type)
 
-    def latest(changes: Changes, _record: object) -> int | None:
+    def latest(changes: Changes, _stamp: int | None) -> int | None:
         times = [row[-1] for _, row in changes.changes]
         return max((milliseconds(time) for time in times if time is not None), default=None)
 

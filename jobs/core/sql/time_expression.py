@@ -15,8 +15,9 @@ from jobs.core.plan.tree import Column, Expression, KeyValue, Plan
 from jobs.core.plan.walk import replace_parts
 from jobs.core.sql.select import QueryError, QueryProblem, parse_query
 from jobs.core.values.change import Row
-from schemas.types.sql_types import Kind, SqlType
+from schemas.types.sql_types import BIGINT, Kind, SqlType
 
+RECORD_TIME = "__kafka"  # the time that a record has before its rows have their own
 _TIMES = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ, Kind.BIGINT)
 
 
@@ -50,8 +51,11 @@ class TimeExpression:
 
     @classmethod
     def parse(cls, sql: str, columns: Mapping[str, SqlType]) -> TimeExpression:
-        """Return the expression of a text that gives a time; raise QueryError for any other."""
-        plan = _parse(sql, "SELECT MAX(", "\n) AS latest FROM source", columns)
+        """Return the expression of a text that gives a time; raise QueryError for any other.
+
+        It may read the timestamp of the record too."""
+        known = {RECORD_TIME: BIGINT, **columns}
+        plan = _parse(sql, "SELECT MAX(", "\n) AS latest FROM source", known)
         alone = len(plan.arguments) == len(plan.aggregates) == 1
         if not alone or plan.group or plan.where or plan.relation:
             raise _refuse("a time is one expression over the columns")
@@ -90,13 +94,13 @@ class Marker:
     columns: tuple[Column, ...]
 
     @classmethod
-    def of(cls, sql: str, columns: Mapping[str, SqlType]) -> Marker:
+    def of(cls, sql: str, columns: Mapping[str, SqlType], what: str = "marker") -> Marker:
         """Return the marker of a text; raise QueryError if it is no condition on a row."""
         plan = _parse(sql, "SELECT COUNT(*) AS marks FROM source WHERE", "", columns)
         if plan.group or plan.relation is not None:
-            raise _refuse("a marker is a predicate on one row, without GROUP BY and joins")
+            raise _refuse(f"a {what} is a predicate on one row, without GROUP BY and joins")
         assert plan.where is not None
-        _require_evaluable(bind_columns(plan.where, plan.used), "marker")
+        _require_evaluable(bind_columns(plan.where, plan.used), what)
         return cls(plan.where, plan.used)
 
     def predicate(self, row_columns: Sequence[Column]) -> Callable[[Row], bool]:

@@ -91,7 +91,7 @@ class JobTime:
         for source in self._sources.values():
             if source.emitted_at is None:
                 return None
-            times.append(source.emitted_at + source.strategy.emit_every_ms)
+            times.append(source.emitted_at + source.strategy.period_ms)
             if source.alignment:
                 times.append(source.alignment.next_update_at)
         return min(times, default=None)

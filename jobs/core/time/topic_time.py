@@ -108,7 +108,7 @@ class Source:
 
     def begin_emission(self, now: int) -> bool:
         """Return whether a periodic emission is due, and count it as done."""
-        every, before = self.strategy.emit_every_ms, self.emitted_at
+        every, before = self.strategy.period_ms, self.emitted_at
         if before is not None and now - before < every:
             return False
         self.emitted_at = now - (0 if before is None else (now - before) % every)

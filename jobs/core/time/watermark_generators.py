@@ -183,7 +183,7 @@ def make_generator(watermark: Watermark) -> PartitionGenerator:
         case "lag":
             return Lag(watermark.delay_ms)
         case "automatic":
-            return Automatic(watermark.emit_every_ms)
+            return Automatic(watermark.period_ms)
         case GeneratorClass(path=path):
             raise ValueError(f"{path} is a custom generator; give JobTime a function that makes it")
 

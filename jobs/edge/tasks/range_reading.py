@@ -7,7 +7,7 @@ records ─┬ usual ones, scanned together ──┬─► signed rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -199,13 +199,19 @@ class RangeReader:
         latest = NEVER if report.event_time_max is None else report.event_time_max
         horizon = FOR_EVER if self.horizon is None else self.horizon
         time_of = _time_of(self.rules, task.plan.image)
-        by_es = self.rules.times.source == "es"
+        by_es = self.rules.times.source == "es" and self.rules.times.where is None
         keeps_messages = task.needs_messages or self.keys_change
         sent: list[tuple[Record, int | None, int | None]] = []
         of_rows: list[tuple[int, int]] = []
         for decoded, record in messages:
             if type(decoded) is Changes:
-                time = decoded.es if by_es else time_of(decoded, record) if time_of else None
+                time = (
+                    decoded.es
+                    if by_es
+                    else time_of(decoded, record.timestamp_ms)
+                    if time_of
+                    else None
+                )
                 if time is None:
                     report.event_times_missing += 1
                 elif time > latest:
@@ -216,7 +222,10 @@ class RangeReader:
                 if self.in_order is not None:
                     order = self.in_order
                     try:
-                        before = [order.take(sign, row, time) for sign, row in decoded.changes]
+                        before = [
+                            order.take(sign, row, time, record.timestamp_ms)
+                            for sign, row in decoded.changes
+                        ]
                     except GeneratorFailed as failed:
                         place = f"{report.topic}/{report.partition} offset {record.offset}"
                         raise GeneratorFailed(f"{failed} (read from {place})") from failed
@@ -295,14 +304,9 @@ class RangeReader:
 
 
 @lru_cache(maxsize=8)
-def _time_of(
-    rules: TopicRules, used: tuple[Column, ...]
-) -> TimeReader | Callable[[Changes, Record], int | None] | None:
+def _time_of(rules: TopicRules, used: tuple[Column, ...]) -> TimeReader | None:
     """Return the function that reads a message's time; None if messages have none."""
-    times = rules.times
-    if times.source == "kafka":
-        return lambda _, record: record.timestamp_ms
-    return times.message_time(rules.row(used))
+    return rules.times.message_time(rules.row(used))
 
 
 def _in_order(task: DecodeInputs, rules: TopicRules, start: PartitionStart) -> MessagesInOrder:

@@ -162,7 +162,7 @@ def _describe(
     paths = runtime.jobs.find_paths(job.name)
     newest = job.newest
     spec = job.spec
-    own = _find_view_spec(job, spec).with_idle_default(runtime.settings.idle_after_ms)
+    own = _find_view_spec(job, spec).with_defaults(runtime.settings.time_defaults)
     lags = {} if job.newest_lag is None else job.newest_lag.partitions
     return {
         "actions": list_actions(visitor, job),

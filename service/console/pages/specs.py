@@ -157,7 +157,7 @@ async def _make_preview(runtime: Runtime, body: bytes, name: str | None, sample:
         return values | {"errors": error.problems}
     except Problem as problem:
         return values | {"errors": [spec_file.Problem("", problem.detail)]}
-    spec = checked.spec.with_idle_default(runtime.settings.idle_after_ms)
+    spec = checked.spec.with_defaults(runtime.settings.time_defaults)
     values |= await run_in_threadpool(_describe_plan, checked, spec)
     values["taken"] = name is None and runtime.register.find_job(checked.spec.name) is not None
     if sample:

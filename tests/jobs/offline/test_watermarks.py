@@ -115,6 +115,18 @@ def test_a_partition_that_is_removed_no_longer_holds_the_others() -> None:
     assert outputs(again) == [{"watermark": 9}, {"watermark": 39}]
 
 
+def test_a_row_that_the_filter_before_the_strategy_removes_moves_nothing() -> None:
+    steps: Steps = [{"add": 0}, *events(), PERIODIC]
+    marks = {"generator": "punctuated", "marker": "k = k", "delay": "3s"}
+    only_b = [{"watermark": DAY + at} for at in (97000, 105000)]
+    assert outputs(steps, where="k = 'b'", **marks) == only_b
+    assert outputs(steps, where="1 / (v - 6) < 2", **marks) == PUNCTUATED[:-1]  # fails on the last
+    with pytest.raises(StepError, match=r"row is missing; watermark.where reads its columns"):
+        outputs([{"add": 0}, {"event": [0, 5]}], where="k = 'b'")
+    with pytest.raises(SpecError, match="lag follows the clock, so where has no effect"):
+        outputs([], where="k = 'b'", generator="lag")
+
+
 def test_the_watermark_of_two_sources_is_the_lower_one() -> None:
     rows = {"columns": {"k": "STRING"}}
     sources = {

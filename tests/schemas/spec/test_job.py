@@ -12,7 +12,7 @@ from schemas import limits
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
 from schemas.spec.source import StartAt
-from schemas.spec.watermark import GeneratorClass, RowTime
+from schemas.spec.watermark import GeneratorClass, RowTime, TimeDefaults
 from schemas.types.sql_types import BIGINT
 
 SMALLEST: dict[str, Any] = {
@@ -333,15 +333,25 @@ def test_idle_after_may_be_never_which_the_default_of_the_operator_does_not_chan
     assert spec.watermark.idle_after_ms == 0
     assert spec.document()["watermark"]["idle_after"] == "never"
     assert load_spec(spec.document()) == spec
-    assert spec.with_idle_default(30_000) == spec
+    assert spec.with_defaults(TimeDefaults(30_000)) == spec
 
 
 def test_the_default_of_the_operator_is_for_specs_without_idle_after() -> None:
     silent = load_spec(SMALLEST)
-    assert silent.with_idle_default(30_000).watermark.idle_after_ms == 30_000
-    assert silent.with_idle_default(None) == silent
+    assert silent.with_defaults(TimeDefaults(30_000)).watermark.idle_after_ms == 30_000
+    assert silent.with_defaults(TimeDefaults()) == silent
     own = load_spec({**SMALLEST, "watermark": {"idle_after": "5s"}})
-    assert own.with_idle_default(30_000) == own
+    assert own.with_defaults(TimeDefaults(30_000)) == own
+
+
+def test_the_default_of_the_operator_is_for_sections_without_emit_every() -> None:
+    source = {"topic": "t", "format": "changelog-json"}
+    silent = load_spec({**SMALLEST, "source": source, "watermark": {"from": "progress"}})
+    found = silent.with_defaults(TimeDefaults(30_000, 1_000)).watermark
+    assert (found.period_ms, found.idle_after_ms) == (1_000, None)
+    assert (silent.watermark.period_ms, load_spec(silent.document())) == (200, silent)
+    own = load_spec({**SMALLEST, "watermark": {"emit_every": "200ms"}})
+    assert own.with_defaults(TimeDefaults(None, 1_000)).watermark.period_ms == 200
 
 
 def test_modes_of_debezium_belong_to_its_format() -> None:
@@ -587,7 +597,7 @@ def test_a_topic_may_have_a_watermark_section_in_place_of_that_of_the_job() -> N
 
 
 def test_the_operators_idleness_is_for_each_topic_that_has_none() -> None:
-    strategies = load_spec(TWO_STRATEGIES).with_idle_default(7_000).strategies
+    strategies = load_spec(TWO_STRATEGIES).with_defaults(TimeDefaults(7_000)).strategies
     found = {topic: strategy.idle_after_ms for topic, strategy in strategies.items()}
     assert found == {"shop.old": 7_000, "shop.new": 60_000}
 

@@ -10,6 +10,7 @@ import pytest
 from schemas.limits import SOURCES_MAX
 from schemas.spec.file import SpecError, list_keys, load_spec, read_text, validate
 from schemas.spec.job import JobSpec
+from schemas.spec.watermark import TimeDefaults
 from schemas.types.sql_types import BIGINT
 
 ORDERS: dict[str, Any] = {"topic": "shop.orders", "columns": {"id": "BIGINT", "at": "TIMESTAMP(3)"}}
@@ -87,7 +88,7 @@ def test_a_job_of_several_sources_knows_the_topics_of_all() -> None:
 
 def test_the_operators_idleness_is_that_of_every_source_without_its_own() -> None:
     own = {**CUSTOMERS, "watermark": {"idle_after": "3s"}}
-    spec = parsed({"orders": ORDERS, "customers": own}).with_idle_default(7_000)
+    spec = parsed({"orders": ORDERS, "customers": own}).with_defaults(TimeDefaults(7_000))
     idle = {topic: each.idle_after_ms for topic, each in spec.strategies.items()}
     assert idle == {"shop.orders": 7_000, "shop.customers": 3_000}
     assert spec.watermark.idle_after_ms == 7_000

@@ -12,6 +12,7 @@ import pytest
 
 from jobs.reading.version import TableVersion
 from schemas.spec.connections import load_connections
+from schemas.spec.watermark import TimeDefaults
 from service.settings import Settings
 from tests.support.service.served import SPEC, Served, problem
 from tests.support.service.tables import WatchedTable
@@ -141,8 +142,8 @@ def test_a_service_with_idle_after_decides_for_jobs_that_do_not(tmp_path: Path) 
     assert watermark["attributes"]["idle_after"] == "45s"
     assert "windows wait for every partition" not in page
     connections = load_connections(None, "127.0.0.1:9")
-    settings = Settings(tmp_path, connections, idle_after_ms=45_000)
-    assert settings.job_arguments[-2:] == ["--idle-after", "45s"]
+    settings = Settings(tmp_path, connections, time_defaults=TimeDefaults(45_000, 1_500))
+    assert settings.job_arguments[-4:] == ["--idle-after", "45s", "--emit-every", "1500ms"]
     assert "--idle-after" not in settings.run_arguments  # which other commands take too
 
 

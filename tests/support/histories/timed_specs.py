@@ -16,7 +16,9 @@ ROW_TIMES: list[Any] = [
     {"expression": "COALESCE(t, upto * 2)"},
     {"expression": "CAST(text AS BIGINT)"},
     {"expression": "100 / (t - 20)"},
+    {"expression": "COALESCE(t, __kafka)"},
 ]
+FILTERS = ["k <> 'mark'", "upto > 20", "100 / (t - 20) > 3"]  # the last one fails on some rows
 MARKERS: list[Any] = ["k = 'mark'", {"when": "k = 'mark'", "time": "upto"}]
 
 Keys = dict[str, Any]
@@ -43,6 +45,8 @@ def sections(draw: st.DrawFn, *, windowed: bool) -> Keys:
         section["exact"] = draw(st.booleans())
     if section["generator"] in ("bounded", "monotonous", "punctuated"):
         section["within_epoch"] = draw(st.booleans())
+    if section["generator"] not in ("lag", "automatic") and draw(st.booleans()):
+        section["where"] = draw(st.sampled_from(FILTERS))
     if draw(st.booleans()):
         section["idle_after"] = draw(ms)
     if draw(st.booleans()):
