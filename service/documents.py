@@ -148,6 +148,7 @@ class Valid(msgspec.Struct, frozen=True, kw_only=True):
     columns: list[ResultColumn]  # of the job's own query
     views: dict[str, list[ResultColumn]] = {}
     notes: list[SpecNote]  # what may surprise in a valid spec
+    evolution: Evolution | None = None  # of the job of this name, if it has a state
     spec: JsonObject
 
 

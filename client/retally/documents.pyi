@@ -105,6 +105,7 @@ class Valid(Document):
     columns: list[ResultColumn]
     views: dict[str, list[ResultColumn]] | None
     notes: list[SpecNote]
+    evolution: Evolution | None
     spec: dict[str, Any]
 
 class PartitionOffsets(Document):

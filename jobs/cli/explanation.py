@@ -53,7 +53,7 @@ def print_explanation(job: str, explained: Explained) -> None:
         print("(the changelog before this has been removed)")
     epochs = explained.epochs
     if len(epochs) > EPOCHS_SHOWN:
-        print(f"({len(epochs) - EPOCHS_SHOWN} earlier epochs left out; --json has all)")
+        print(f"({len(epochs) - EPOCHS_SHOWN} earlier epochs left out; -o json has all)")
     screen = open_console()
     for epoch in epochs[-EPOCHS_SHOWN:]:
         print(f"epoch {epoch.epoch}, {_describe_ranges(epoch.offsets)}")
@@ -72,7 +72,7 @@ def _print_late(late: list[LateRow]) -> None:
         became = "" if each.became is None else f", now {_to_text(each.became)}"
         print(f"  {each.weight:+} {_to_text(each.row)}{became} ({position})")
     if len(late) > LATE_SHOWN:
-        print(f"  ({len(late) - LATE_SHOWN} more left out; --json has all)")
+        print(f"  ({len(late) - LATE_SHOWN} more left out; -o json has all)")
 
 
 def _print_joined(explained: Explained) -> None:
@@ -88,7 +88,7 @@ def _print_joined(explained: Explained) -> None:
             position = f"epoch {side.epoch}, {_describe_ranges(side.offsets)}"
             print(f"{times:>6} {_to_text(side.row)} ({position})")
     if len(joined) > JOINED_SHOWN:
-        print(f"({len(joined) - JOINED_SHOWN} more left out; --json has them)")
+        print(f"({len(joined) - JOINED_SHOWN} more left out; -o json has them)")
 
 
 def _print_argument(argument: JsonObject) -> None:
@@ -106,13 +106,13 @@ def _print_argument(argument: JsonObject) -> None:
     if len(entries) > ENTRIES_SHOWN:  # both ends: MAX is at one, MIN at the other
         half = ENTRIES_SHOWN // 2
         cut = [*entries[:half], *entries[-half:]]
-        print(f"({len(entries) - ENTRIES_SHOWN} values in between left out; --json has all)")
+        print(f"({len(entries) - ENTRIES_SHOWN} values in between left out; -o json has all)")
     rows = [
         [render_cell(each["value"]), times, "never inserted" if times < 0 else ""]
         for each in cut
         for times in [each["multiplicity"]]
     ]
-    print_table([("value", True), ("times", True), ("", False)], rows)
+    print_table(["value", "times", ""], rows, ["value", "times"])
 
 
 def _describe_ranges(offsets: OffsetRanges | None) -> str:

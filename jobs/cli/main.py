@@ -224,7 +224,7 @@ def _add_running(commands: Commands) -> None:
 
 def _add_service(commands: Commands) -> None:
     jobs = commands.add("jobs", "lists, shows, puts, starts and stops the jobs of a service")
-    jobs.service().json()
+    jobs.service().output()
     jobs.option("action", None, None, choices=JOB_ACTIONS, nargs="?", default="list")
     jobs.option("name", "NAME|SPEC", "a job's name; for put: a job spec", nargs="?")
     jobs.option("--spec", "FILE", "for put: the job spec of NAME, YAML or JSON", type=Path)
@@ -234,26 +234,26 @@ def _add_service(commands: Commands) -> None:
     jobs.option("--job-data", None, data, choices=("keep", "drop"))
     _add_action(jobs, logs=True, others=True)
     for action, summary in ACTIONS.items():
-        command = commands.add(action, summary, module="jobs").service().json()
+        command = commands.add(action, summary, module="jobs").service().output()
         command.default(action=action).option("name", "JOB", "a job's name")
         _add_action(command, logs=action == "logs", others=action != "logs")
     follows = "puts a spec, starts its job and prints its changes"
-    up = commands.add("up", follows, module="first_hour:up").spec().service().json()
+    up = commands.add("up", follows, module="first_hour:up").spec().service().output()
     up.default(data=None, takes_view=False, key=None, follow=True)
     approve = commands.add(
         "approve", "approves the pending spec of a job", module="service:approve"
     )
-    approve.service().json().option("name", "JOB", "a job's name")
+    approve.service().output().option("name", "JOB", "a job's name")
     state = "continue with the state, read the topic again, or start over (keep, if it fits)"
     approve.option("--state", None, state, choices=("keep", "replay", "drop"))
     operations = commands.add(
         "operations", "lists what was done with a job, newest first", module="service:operations"
     )
-    operations.service().json().option("name", "JOB", "a job's name")
+    operations.service().output().option("name", "JOB", "a job's name")
     log = commands.add(
         "audit-log", "lists who requested which change, newest first", module="service:audit_log"
     ).service()
-    for each in (operations, log.json()):
+    for each in (operations, log.output()):
         each.option("--limit", "N", "at most N lines (100)", type=parse_whole, default=100)
 
 
@@ -280,16 +280,14 @@ def _add_action(command: Command, *, logs: bool, others: bool) -> None:
 
 
 def _add_reading(commands: Commands) -> None:
-    sql = commands.add("sql", "answers a SELECT over the results of all jobs").json()
+    sql = commands.add("sql", "answers a SELECT over the results of all jobs")
+    sql.output("document", "arrow", also="--format")
     sql.option("statement", "SELECT", "the statement; -: from standard input")
     sql.either().option("--data", "DIR", "read the tables in DIR", type=Path).service()
-    form = "document: one JSON object with epochs, columns and rows (table)"
-    forms = ("table", "document", "arrow", "csv")
-    sql.option("--format", None, form, choices=forms, default="table")
     results = commands.add(
         "results", "prints a job's results, now or at an epoch", module="reading:results"
     )
-    results.job().view().json()
+    results.job().view().output()
     results.option("--key", "JSON", "one group: its value, or an object of its columns")
     when = results.either().option("--epoch", "N", "the results at epoch N", type=parse_whole)
     when.option("--time", "T", "the results at a time, ISO 8601", type=parse_instant)
@@ -298,18 +296,18 @@ def _add_reading(commands: Commands) -> None:
     results.option("--order", "COLUMNS", "such as --order=-total,name; - is descending")
     results.option("--limit", "N", "at most N rows", type=parse_whole)
     changes = commands.add("changes", "prints a job's changelog", module="reading:changes")
-    changes.job().view().json()
+    changes.job().view().output()
     changes.option("--since", "EPOCH", "only changes after EPOCH", type=parse_whole)
     changes.option("--key", "JSON", "only the changes of one group")
     changes.flag("--follow", "continue with each new epoch")
     diff = commands.add(
         "diff", "prints the groups that differ between two epochs", module="reading:diff"
     )
-    diff.job().view().json()
+    diff.job().view().output()
     diff.option("--from", "N", "an epoch", dest="first", type=parse_whole, required=True)
     diff.option("--to", "N", "another epoch (the newest)", dest="last", type=parse_whole)
     explain = commands.add("explain", "explains the values of a group", module="reading:explain")
-    explain.job().view().json()
+    explain.job().view().output()
     explain.option("key", "KEY", "the group's value, or an object of its columns", nargs="?")
 
 
@@ -321,17 +319,17 @@ def _add_specs(commands: Commands) -> None:
         command = commands.add(name, summary, module="specs:run_steps").spec().default(runs=name)
         command.option("steps", "STEPS", "JSON lines (standard input)", nargs="?", default="-")
     plan = commands.add("plan", "prints types, operators, state layout and code of a job")
-    plan.spec().json().option("--view", "NAME", "only this view")
+    plan.spec().output().option("--view", "NAME", "only this view")
     commands.add(
         "validate", "checks a job spec; prints the place of every error", module="specs:validate"
-    ).spec(nargs="+").json()
+    ).spec(nargs="+").output()
     commands.add("schema", "prints the JSON Schema of a job spec", module="specs:schema")
     suggest = commands.add(
         "suggest", "prints a spec for a topic, from its newest messages", module="specs:suggest"
     )
     suggest.brokers().connection().option("topic", "TOPIC", "a topic")
     topics = commands.add("topics", "lists, shows, fills, creates and deletes topics")
-    topics.brokers().connection().json()
+    topics.brokers().connection().output()
     actions = ("list", "show", "create", "produce", "delete")
     topics.option("action", None, None, choices=actions, nargs="?", default="list")
     topics.option("names", "TOPIC", "a topic; for delete: several", nargs="*")
@@ -357,27 +355,27 @@ def _add_upkeep(commands: Commands) -> None:
     savepoint = commands.add(
         "savepoint", "creates, lists or deletes savepoints of a job", module="states:savepoint"
     )
-    which = savepoint.job().json().either()
+    which = savepoint.job().output().either()
     which.option("--name", None, "the name of the new savepoint (epoch-N)")
     which.flag("--list", "list the savepoints")
     which.option("--delete", "NAME", "delete the savepoint NAME")
     rewind = commands.add(
         "rewind", "restores a savepoint or an epoch of a stopped job", module="states:rewind"
     )
-    rewind.job().brokers().json()
+    rewind.job().brokers().output()
     rewind.option("--to", "N|NAME", "an epoch, or a savepoint's name", required=True)
     offsets = commands.add(
         "offsets", "prints the offsets of a job, or changes those of a stopped job"
     )
     at = "change them only if EPOCH is the newest epoch"
-    offsets.job().brokers().json().option("--at", "EPOCH", at, type=parse_whole)
+    offsets.job().brokers().output().option("--at", "EPOCH", at, type=parse_whole)
     to = offsets.either()
     to.option("--set", "TOPIC/P=N", "continue partition P at offset N", action="append")
     to.flag("--reset", "continue at source.start")
     quarantine = commands.add(
         "quarantine", "lists the messages that a job refused, or resends some"
     )
-    quarantine.job().view().brokers().json()
+    quarantine.job().view().brokers().output()
     again = "send the message ID to its topic again; may be repeated"
     quarantine.option("--replay", "ID", again, action="append")
     message = "send the content of FILE instead (-: standard input)"
@@ -388,19 +386,22 @@ def _add_upkeep(commands: Commands) -> None:
 def _add_changes(commands: Commands) -> None:
     """Add the commands that clone or evolve a job, and those that check one."""
     clone = commands.add("clone", "creates a job with the state of another", module="states:clone")
-    clone.job().json().tables().option("name", "NAME", "the new job's name")
+    clone.job().output().tables().option("name", "NAME", "the new job's name")
     clone.option("--to", "N|NAME", "the epoch or savepoint to clone (the newest epoch)")
     clone.option("--spec", "FILE", "the new job's spec (JOB's, without its sink)", type=Path)
-    evolve = commands.add("evolve", "changes the query of a stopped job").spec()
-    evolve.data().brokers().master().json()
-    beside = "for --replay: only read the topic, while the job runs; the next call takes over"
+    summary = "changes the query of a job; in a directory it must be stopped"
+    evolve = commands.add("evolve", summary).spec()
+    evolve.place().brokers().master().output()
+    beside = (
+        "for --data and --replay: only read the topic, while the job runs; the next call takes over"
+    )
     evolve.flag("--beside", beside)
     how = evolve.either()
     how.flag("--check", "only report whether the state answers the new query")
     how.flag("--replay", "read the topic again if the state does not")
     audit = commands.add("audit", "recomputes a job's results from its topic, and compares")
-    audit.job().view().brokers().master().json()
-    doctor = commands.add("doctor", "checks this machine").brokers().json()
+    audit.job().view().brokers().master().output()
+    doctor = commands.add("doctor", "checks this machine").brokers().output()
     doctor.option("--data", "DIR", "check this directory too", type=Path)
 
 

@@ -1,4 +1,8 @@
-"""Output of commands: JSON lines for programs, tables for people.
+"""Output of commands: JSON lines and CSV for programs, tables for people.
+
+              -o json    a document a line, with the keys of the REST API
+documents ──► -o csv     the columns of the table, or all fields of the documents
+              -o table   a table, or the command's own text
 
 Values come from other people's data. So rich never parses them as markup, and control characters
 in them never reach the terminal.
@@ -10,10 +14,12 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from jobs.cli.errors import CommandFailed
+from jobs.core.values.csv_lines import write_line
 from jobs.core.values.json_values import Json
 from schemas.spec.file import Problem, SpecError
 
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
 
 PIPE_COLUMNS = 10_000  # output to a pipe is not cut to the width of a screen
 OP_STYLES = {"+I": "green", "+U": "cyan", "-U": "dim cyan", "-D": "red"}
+# The value of a column: a key of the document, or what a function returns for it.
+Columns = Mapping[str, str | Callable[[Any], Json]]
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -30,17 +38,93 @@ def describe_moved(epoch: int) -> str:
     return f"Offsets were moved by hand at epoch {epoch}: this is not the query over the topic."
 
 
-def print_json(*documents: object) -> None:
-    """Print documents, one a line."""
-    for document in documents:
-        sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+def print_answer(
+    form: str,
+    documents: Iterable[Any],
+    columns: Columns | None = None,
+    *,
+    text: Callable[[Any], object] | None = None,
+    numbers: Collection[str] | None = None,
+    flush: bool = False,
+) -> None:
+    """Print documents in a form of --output; `text` prints one of them for people.
+
+    Without `text` people read a table of `columns`, with those of `numbers` on the right. `flush`
+    is for documents that come one by one.
+    """
+    if form == "table" and columns is not None and text is None:
+        print_table([*columns], [_pick(each, columns) for each in documents], numbers)
+        return
+    if form == "table":
+        done: Iterator[object] = map(text or print, documents)
+    else:
+        lines = _write_csv(documents, columns) if form == "csv" else _write_json(documents)
+        done = map(_write, lines)
+    for _ in done:
+        if flush:
+            sys.stdout.flush()
+
+
+def _write(line: str) -> None:
+    """Write a line; to a terminal without the control characters of its values."""
+    sys.stdout.write(f"{escape_controls(line.rstrip())}\n" if sys.stdout.isatty() else line)
+
+
+def _pick(document: Any, columns: Columns) -> list[Json]:
+    return [document.get(c) if isinstance(c, str) else c(document) for c in columns.values()]
+
+
+def _write_json(documents: Iterable[Any]) -> Iterator[str]:
+    return (json.dumps(each, ensure_ascii=False) + "\n" for each in documents)
+
+
+def _write_csv(documents: Iterable[Any], columns: Columns | None) -> Iterator[str]:
+    """Yield the lines of columns, or those of the fields of all documents.
+
+    Of an iterator the first document has all fields: the rest is read while it is written.
+    """
+    names: list[str] = []
+    if columns is not None:
+        names = [each if isinstance(each, str) else name for name, each in columns.items()]
+    elif not isinstance(documents, Iterator):
+        found = dict.fromkeys(name for each in documents for name in _flatten(each))
+        names = [name for name in found if not any(n.startswith(f"{name}.") for n in found)]
+    if names:
+        yield write_line(names)
+    for each in documents:
+        row = (
+            _flatten(each)
+            if columns is None
+            else dict(zip(names, _pick(each, columns), strict=True))
+        )
+        if not names:
+            names = [*row]
+            yield write_line(names)
+        if new := [name for name, value in row.items() if name not in names and value is not None]:
+            raise CommandFailed(f"new columns, {', '.join(new)}: start again for their header")
+        yield write_line(map(row.get, names))
+
+
+def _flatten(document: Mapping[str, Any]) -> dict[str, Json]:
+    """Return the fields of a document; a field of an object in it is `object.field`."""
+    found: dict[str, Json] = {}
+    for name, value in document.items():
+        if isinstance(value, dict) and value:
+            found |= {f"{name}.{each}": inner for each, inner in value.items()}
+        else:
+            found[name] = value
+    return found
 
 
 def open_console(*, errors: bool = False) -> Console:
     from rich.console import Console
 
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> NoReturn:
+            raise BrokenPipeError  # the command ends as without rich
+
     stream = sys.stderr if errors else sys.stdout
-    return Console(
+    return PipeConsole(
         file=stream, width=None if stream.isatty() else PIPE_COLUMNS, highlight=False, markup=False
     )
 
@@ -66,14 +150,21 @@ def escape_controls(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def print_table(columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[Json]]) -> None:
-    """Print a table. A column is its name, and whether its values are numbers."""
+def print_table(
+    names: Sequence[str],
+    rows: Sequence[Sequence[Json]],
+    numbers: Collection[str] | None = None,
+) -> None:
+    """Print a table; `numbers` are the columns on the right, by default those with numbers only."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, numeric in columns:
+    for index, name in enumerate(names):
+        values = [row[index] for row in rows if row[index] is not None]
+        numeric = bool(values) and all(type(each) in (int, float) for each in values)
+        numeric = numeric if numbers is None else name in numbers
         table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         cells = [

@@ -134,8 +134,12 @@ class Command:
         return self.option("--data", "DIR", text, type=Path, required=True)
 
     def job(self) -> Command:
-        """Add the job's name, and where to read it: tables in a directory, or a service."""
+        """Add the job's name, and where it is."""
         self.option("job", "JOB", "a job's name").default(view="", takes_view=False)
+        return self.place()
+
+    def place(self) -> Command:
+        """Add where a job is: tables in a directory, or a service."""
         where = "read the tables in DIR instead of calling a service"
         self.either().option("--data", "DIR", where, type=Path).service()
         return self
@@ -182,8 +186,12 @@ class Command:
         text = "up to N jobs of DIR share a Spark JVM; a local master only (1)"
         return self.option("--jobs-per-driver", "N", text, type=parse_jobs_per_driver, default=1)
 
-    def json(self) -> Command:
-        return self.flag("--json", "JSON instead of a table")
+    def output(self, *more: str, also: str = "") -> Command:
+        """Add the form of what is printed; `also` is a second name of the option."""
+        text, forms = "the form of what is printed (table)", ("json", "csv", "table", *more)
+        self.option(f"-o --output {also}", None, text, choices=forms, default="table")
+        json = "the same as -o json: a document a line, with the keys of the REST API"
+        return self.option("--json", None, json, dest="output", action="store_const", const="json")
 
 
 # --- values of options -------------------------------------------------------------------------

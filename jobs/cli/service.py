@@ -35,6 +35,7 @@ from schemas.types.sql_types import Kind, SqlType
 
 SERVICE_VARIABLE, TOKEN_VARIABLE = "RETALLY_SERVICE", "RETALLY_TOKEN"
 SERVICE_DEFAULT = "http://127.0.0.1:8080"
+State = Literal["keep", "replay", "drop"]  # what an approval does with the state of a job
 # How messages of the service spell what are options here.
 _OPTIONS = (
     (re.compile(r"\?replace=true"), "--replace"),
@@ -248,7 +249,7 @@ class Service:
             raise UsageError("--spec needs --data; over HTTP, put the spec after the clone")
         return self._run_operation(lambda: self._client.clone(self._job, name, to))
 
-    def approve(self, state: Literal["keep", "replay", "drop"] | None) -> JsonObject:
+    def approve(self, state: State | None) -> JsonObject:
         """Approve the pending spec; without `state` the job keeps a state that fits."""
         answer = self._begin(lambda: self._client.approve(self._job, state))
         if isinstance(answer, retally.Job):  # there was no state, or it was dropped

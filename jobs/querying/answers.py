@@ -8,18 +8,18 @@ forms have the same limit, which is checked while they are written.
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 from duckdb import DuckDBPyConnection
 
+from jobs.core.values.csv_lines import write_line
 from jobs.core.values.json_values import Json
 from jobs.querying.engine import MissingTable, answer
 from jobs.querying.json_answers import name_type, render_column
@@ -72,9 +72,7 @@ class Answer:
             case "json":
                 yield from map(str.encode, self._document_pieces())
             case "csv":
-                writer = csv.writer(_Echo())
-                rows = ([_csv_field(value) for value in values] for values in self._values())
-                lines = map(writer.writerow, chain([self.rows.column_names], rows))
+                lines = map(write_line, chain([self.rows.column_names], self._values()))
                 yield from map(str.encode, lines)
             case "arrow":
                 yield self._write_arrow()
@@ -100,14 +98,6 @@ class Answer:
         for number, row in enumerate(self.documents()):
             yield (", " if number else "") + _to_json(row)
         yield "]}\n"
-
-
-class _Echo:
-    """A file for the writer of CSV, which then returns each line."""
-
-    @staticmethod
-    def write(text: str) -> str:
-        return text
 
 
 def answer_statement(
@@ -203,7 +193,3 @@ def hold_pieces(pieces: Iterable[bytes]) -> list[bytes]:
 
 def _to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _csv_field(value: Json) -> Any:
-    return json.dumps(value) if isinstance(value, bool | list | dict) else value

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from jobs.core.values.csv_lines import write_line
 from service.problems import Problem
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -73,14 +74,12 @@ def encode_csv(
 
     For a spreadsheet, prefix texts that it would execute as formulas with an apostrophe.
     """
-    lines = [",".join(_quote(name) for name in names)] if head else []
+    lines = [write_line(names)] if head else []
     for document in documents:
         row = msgspec.json.decode(document)
         values = (row[name] for name in names)
-        if spreadsheet:
-            values = (_disarm(value) for value in values)
-        lines.append(",".join(map(_encode_field, values)))
-    return "".join(f"{line}\r\n" for line in lines).encode()
+        lines.append(write_line(map(_disarm, values) if spreadsheet else values))
+    return "".join(lines).encode()
 
 
 def _disarm(value: Any) -> Any:
@@ -88,17 +87,3 @@ def _disarm(value: Any) -> Any:
         isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value)
     )
     return f"'{value}" if executes else value
-
-
-def _encode_field(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return _quote(value if isinstance(value, str) else msgspec.json.encode(value).decode())
-
-
-def _quote(text: str) -> str:
-    if text and not any(character in text for character in ',"\r\n'):
-        return text
-    return '"' + text.replace('"', '""') + '"'

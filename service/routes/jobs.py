@@ -69,11 +69,16 @@ async def describe_job_status(runtime: Runtime, record: JobRecord) -> dict[str, 
 async def validate_spec(request: Request) -> Response:
     """Check a spec; every error has its line and column.
 
-    `columns` are those of the job's own query, `views` has those of each view.
+    `columns` are those of the job's own query, `views` has those of each view. `evolution` is the
+    effect on the state of the job of this name; nothing is changed.
     """
     runtime = runtime_of(request)
     body = await request.body()
     checked = await runtime.check_spec(body)
+    evolution = None
+    with suppress(Problem):  # there is no such job, or its table cannot be read
+        record = runtime.jobs.find_record(checked.spec.name)
+        evolution = await run_in_threadpool(describe_evolution, runtime.jobs, record, checked.spec)
     columns = {
         view: [ResultColumn(name, str(plan.types[name])) for name in plan.output]
         for view, plan in checked.plans.items()
@@ -83,6 +88,7 @@ async def validate_spec(request: Request) -> Response:
         columns=columns.pop("", []),
         views=columns,
         notes=[describe_spec_problem(note) for note in checked.notes],
+        evolution=evolution,
         spec=checked.spec.document(),
     )
     return answer(document)

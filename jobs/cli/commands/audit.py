@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 
-from jobs.cli.output import escape_controls, print_json
+from jobs.cli.output import escape_controls, print_answer
 from jobs.cli.sources import open_source
 from schemas.types.json_types import JsonObject
 
@@ -22,12 +23,9 @@ _VERDICTS = {"equal": "equal", "different": "DIFFERENT", "undecided": "undecided
 def run(options: argparse.Namespace) -> int:
     with open_source(options) as source:
         report = source.audit()
-    if options.json:
-        print_json(report)
-    elif "views" in report:
-        _print_views(report)
-    else:
-        _print(f"{report['job']}.{options.view}" if options.view else report["job"], report)
+    name = f"{report['job']}.{options.view}" if options.view else report["job"]
+    text = _print_views if "views" in report else partial(_print, name)
+    print_answer(options.output, [report], text=text)
     return 0 if report["verdict"] == "equal" else 1
 
 

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
 
-from jobs.cli.output import escape_controls, open_console, print_json
+from jobs.cli.output import escape_controls, open_console, print_answer
 from schemas.spec.connections import load_connections
+from schemas.types.json_types import JsonObject
 
 PYTHON_MIN = (3, 11)
 MEMORY_MIN_BYTES = 4 << 30  # the most that we measured for the processes of one job
@@ -26,33 +26,30 @@ _PACKAGES = ("pyspark", "delta-spark", "deltalake", "pyarrow", "kafka-python", "
 _PIN = re.compile(r"([A-Za-z0-9_.-]+)==([^;\s]+).*")
 
 
-class Finding(NamedTuple):
-    """The result of one check: what was found, or what is wrong and what to do."""
-
-    subject: str
-    good: bool
-    text: str
-
-
 class _CheckFailed(Exception):
     """The check failed; the message says what is wrong and what to do."""
 
 
 def run(options: argparse.Namespace) -> int:
-    good = True
-    screen = None if options.json else open_console()
-    for finding in _run_checks(options):
-        good = good and finding.good
-        if screen is None:
-            print_json(finding._asdict())
-            continue
-        mark, style = ("ok  ", "green") if finding.good else ("BAD ", "red")
+    screen, good = open_console(), True
+
+    def check() -> Iterator[JsonObject]:
+        nonlocal good
+        for finding in _run_checks(options):
+            good = good and finding["good"]
+            yield finding
+
+    def show(finding: JsonObject) -> None:
+        mark, style = ("ok  ", "green") if finding["good"] else ("BAD ", "red")
         screen.print(mark, style=style, end="")
-        screen.print(f"{finding.subject}: {escape_controls(finding.text)}", soft_wrap=True)
+        screen.print(f"{finding['subject']}: {escape_controls(finding['text'])}", soft_wrap=True)
+
+    print_answer(options.output, check(), text=show)
     return 0 if good else 1
 
 
-def _run_checks(options: argparse.Namespace) -> Iterator[Finding]:
+def _run_checks(options: argparse.Namespace) -> Iterator[JsonObject]:
+    """Yield what each check found, or what is wrong and what to do."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("python", _check_python),
         ("packages", _check_packages),
@@ -67,10 +64,10 @@ def _run_checks(options: argparse.Namespace) -> Iterator[Finding]:
     checks.append(("broker", lambda: _check_broker(options)))
     for subject, check in checks:
         try:
-            yield Finding(subject, True, check())
+            yield {"subject": subject, "good": True, "text": check()}
         except Exception as problem:
             text = " ".join(str(problem).split()) or type(problem).__name__
-            yield Finding(subject, False, text)
+            yield {"subject": subject, "good": False, "text": text}
 
 
 def _check_python() -> str:

@@ -1,29 +1,36 @@
-"""retally evolve: changes the query of a stopped job."""
+"""retally evolve: changes the query of a job, in a directory or through a service."""
 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jobs.cli.errors import CommandFailed, UsageError
-from jobs.cli.output import print_json
+from jobs.cli.output import print_answer
 from jobs.cli.spec_reading import load_job
 from jobs.edge.process.job_directory import find_job
 from schemas.spec.connections import load_connections
 from schemas.spec.job import JobSpec
+from schemas.types.json_types import JsonObject
+
+_EFFECTS = ("continues", "reasons", "added", "dropped")
 
 if TYPE_CHECKING:
+    from jobs.cli.service import State
     from jobs.core.job.job_evolution import JobEvolution
     from schemas.table.epoch import EpochRow
 
 
 def run(options: argparse.Namespace) -> int:
     spec, _ = load_job(options.spec)
+    if options.beside and not (options.replay and options.data):
+        raise UsageError("--beside belongs to --data and --replay; a service reads beside the job")
+    if options.data is None:
+        return _evolve_by_service(options, spec.name)
     paths = find_job(options.data, spec.name)
     from jobs.changing.evolve import CannotEvolve, activate_replay, compare, evolve
 
-    if options.beside and not options.replay:
-        raise UsageError("--beside belongs to --replay")
     try:
         if options.check:
             found = compare(paths, spec)
@@ -43,6 +50,28 @@ def run(options: argparse.Namespace) -> int:
         raise CommandFailed(f"{spec.name} cannot evolve: {error}") from None
     _print(options, spec, done.evolution, done.row)
     return 0
+
+
+def _evolve_by_service(options: argparse.Namespace, name: str) -> int:
+    """Put the changed spec and approve it; the service holds a running job for one epoch."""
+    from jobs.cli.commands.service import approve_pending
+    from jobs.cli.service import name_places, service_client
+
+    with service_client(options) as client, name_places(options.spec):
+        found = client.validate(options.spec).evolution
+        if found is None:
+            raise CommandFailed(f"{name} has no state; retally jobs put {options.spec} changes it")
+        document = {"job": name} | {key: found[key] for key in _EFFECTS}
+        done: JsonObject = {"epoch": None, "changelog_rows": None}
+        if not options.check:
+            if not (found.replays if options.replay else found.continues):
+                others = "; retally evolve --replay reads the topic again" if found.replays else ""
+                raise CommandFailed(f"{name} cannot evolve: {'; '.join(found.reasons)}{others}")
+            if client.put(options.spec, replace=True).pending is not None:
+                state: State = "replay" if options.replay else "keep"
+                done |= approve_pending(client, name, state, options.output == "table")[0]
+        print_answer(options.output, [document | done], text=partial(_print_text, options))
+    return 0 if found.continues or not options.check else 1
 
 
 def _read_topic_again(options: argparse.Namespace, spec: JobSpec) -> None:
@@ -74,35 +103,35 @@ def _read_topic_again(options: argparse.Namespace, spec: JobSpec) -> None:
 def _print(
     options: argparse.Namespace, spec: JobSpec, found: JobEvolution, row: EpochRow | None
 ) -> None:
-    if options.json:
-        document = {
-            "job": spec.name,
-            "continues": found.continues,
-            "reasons": list(found.reasons),
-            "added": list(found.added),
-            "dropped": list(found.dropped),
-            "epoch": None if row is None else row.epoch,
-            "changelog_rows": None if row is None else row.counts.changelog_rows,
-        }
-        print_json(document)
-        return
-    if row is not None:
+    document = {
+        "job": spec.name,
+        "continues": found.continues,
+        "reasons": list(found.reasons),
+        "added": list(found.added),
+        "dropped": list(found.dropped),
+        "epoch": None if row is None else row.epoch,
+        "changelog_rows": None if row is None else row.counts.changelog_rows,
+    }
+    print_answer(options.output, [document], text=partial(_print_text, options))
+
+
+def _print_text(options: argparse.Namespace, done: JsonObject) -> None:
+    job = done["job"]
+    if done["epoch"] is not None:
         print(
-            f"{spec.name} is at epoch {row.epoch} under the new query "
-            f"({row.counts.changelog_rows} changelog rows lead there); start it with "
-            "retally run"
+            f"{job} is at epoch {done['epoch']} under the new query "
+            f"({done['changelog_rows'] or 0} changelog rows lead there)"
+            + ("; start it with retally run" if options.data else "")
         )
     elif options.beside:
-        print(
-            f"read the topic of {spec.name} again; now stop the job and run this without --beside"
-        )
+        print(f"read the topic of {job} again; now stop the job and run this without --beside")
     elif not options.check:
-        print(f"{spec.name} has this query already")
-    elif found.continues:
-        print(f"{spec.name} can continue with its state (retally evolve)")
+        print(f"{job} has this query already")
+    elif done["continues"]:
+        print(f"{job} can continue with its state (retally evolve)")
     else:
-        print(f"{spec.name} has to read its topic again (retally evolve --replay):")
-        print("\n".join(f"- {reason}" for reason in found.reasons))
-    for word, names in (("new", found.added), ("removed", found.dropped)):
+        print(f"{job} has to read its topic again (retally evolve --replay):")
+        print("\n".join(f"- {reason}" for reason in done["reasons"]))
+    for word, names in (("new", done["added"]), ("removed", done["dropped"])):
         if names:
             print(f"{word}: {', '.join(names)}")

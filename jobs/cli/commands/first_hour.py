@@ -6,17 +6,15 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-import retally
-from jobs.cli.commands.jobs import describe_pending
+from jobs.cli.commands.jobs import await_epoch, describe_pending
 from jobs.cli.commands.reading import changes
 from jobs.cli.commands.topics import create_topic
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.offer import confirm, is_terminal, read_answer
-from jobs.cli.output import escape_controls, print_note, print_table, show_waiting
+from jobs.cli.output import print_answer, print_note
 from jobs.cli.service import name_places, service_client
 from jobs.core.job.job_plan import plan_of
 from jobs.core.suggestion.spec_text import Suggestion, suggest_spec
@@ -27,7 +25,6 @@ from schemas.spec.connections import BROKERS_DEFAULT, BROKERS_VARIABLE, load_con
 from schemas.spec.file import load_spec
 from schemas.types.json_types import JsonObject
 
-_POLL_SECONDS = 0.5
 _NAMED = 20  # topics in the question
 _PARTITIONS = 4  # of a topic that init creates, as of topics create
 
@@ -44,25 +41,9 @@ def up(options: argparse.Namespace) -> None:
         if job.desired != "RUNNING":
             client.start(job.name)
         with suppress(KeyboardInterrupt):
-            _await_epoch(client, job.name)
+            await_epoch(client, job.name)
             changes(options)
     print_note(f"{job.name} continues to run; retally stop {job.name} stops it")
-
-
-def _await_epoch(client: retally.Client, name: str) -> None:
-    """Wait until a job runs and has results; raise CommandFailed if it will not."""
-    shown = None
-    with show_waiting(f"{name}: starting") as update:
-        while (job := client.job(name)).actual != "RUNNING" or job.epoch is None:
-            reason = escape_controls(job.reason or "")
-            if job.actual == "FAILED" and job.retry_at is None:
-                raise CommandFailed(f"{name} failed: {reason}")
-            if reason and reason != shown:
-                print_note(f"{name}: {reason}")
-                shown = reason
-            waits = "no rows yet" if job.actual == "RUNNING" else job.actual.lower()
-            update(f"{name}: {waits}")
-            time.sleep(_POLL_SECONDS)
 
 
 def init(options: argparse.Namespace) -> None:
@@ -125,6 +106,7 @@ def _try(text: str, newest: Sequence[Sample]) -> None:
                 rows.pop(key, None)
                 if output["op"] in ("+I", "+U"):
                     rows[key] = output["row"]
-    columns = [(name, plan.types[name].numeric) for name in plan.output]
-    print_table(columns, ([row[name] for name, _ in columns] for row in rows.values()))
+    numbers = [name for name in plan.output if plan.types[name].numeric]
+    columns = {name: name for name in plan.output}
+    print_answer("table", rows.values(), columns, numbers=numbers)
     print_note(f"that is the query over the {len(steps)} newest messages; {refused} were refused")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +11,7 @@ from typing import Any
 
 import retally
 from jobs.cli.errors import CommandFailed, UsageError
-from jobs.cli.output import escape_controls, print_json, print_note, print_table, show_waiting
+from jobs.cli.output import Columns, escape_controls, print_answer, print_note, show_waiting
 from jobs.cli.service import name_places, service_client
 from schemas.limits import LOG_LINES_MAX
 from schemas.spec.file import load_spec
@@ -21,15 +20,16 @@ from schemas.table.changelog import topics_of_sink
 _POLL_SECONDS = 1.0
 _SAME_LINES = 100  # so many equal lines are the same lines
 
-_COLUMNS = [
-    ("job", False),
-    ("state", False),
-    ("desired", False),
-    ("epoch", True),
-    ("groups", True),
-    ("lag", True),
-    ("reason", False),
-]
+_COLUMNS: Columns = {
+    "job": "name",
+    "state": "actual",
+    "desired": "desired",
+    "epoch": "epoch",
+    "groups": "groups",
+    "lag": lambda job: None if job.lag is None else job.lag.records,
+    "reason": lambda job: job.reason or "",
+}
+_LOG: Columns = {name: name for name in ("time", "level", "message")}
 # The states of a job when the action is done; one with a pending spec rests in AWAITING_APPROVAL.
 _GOALS = {
     "start": ("RUNNING",),
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
 def _run_action(client: retally.Client, options: argparse.Namespace) -> None:
     action, name = options.action, options.name
     if action == "list":
-        _print(client.jobs(), options.json)
+        _print(client.jobs(), options.output)
         return
     if name is None:
         what, word = ("spec's file", "SPEC") if action == "put" else ("job's name", "NAME")
@@ -59,7 +59,7 @@ def _run_action(client: retally.Client, options: argparse.Namespace) -> None:
             raise UsageError(f"there is no file {file}; write it so: retally jobs put SPEC")
         with name_places(file):
             job = client.put(file, name if options.spec else None, replace=options.replace)
-        _print([job], options.json)
+        _print([job], options.output)
     elif action == "delete":
         if options.job_data is None:
             raise UsageError("choose --job-data keep, or --job-data drop for the job's table")
@@ -77,30 +77,54 @@ def _run_action(client: retally.Client, options: argparse.Namespace) -> None:
                     job = client.until(name, *_GOALS[action], "FAILED", seconds=options.wait)
                 except TimeoutError as error:
                     raise CommandFailed(f"{error}; see retally logs {name}") from None
-        _print([job], options.json)
+        _print([job], options.output)
         if job.actual == "FAILED" and action in _GOALS:
-            advice = f". {job.failure.advice}" if job.failure and job.failure.advice else ""
-            raise CommandFailed(f"{name} failed: {job.reason}{advice}")
+            raise _describe_failure(job)
+
+
+def await_epoch(client: retally.Client, name: str, epoch: int = 0) -> None:
+    """Wait until a job runs and has results of an epoch; raise CommandFailed if it will not."""
+    shown = None
+    with show_waiting(f"{name}: starting") as update:
+        while True:
+            job = client.job(name)
+            if job.actual == "RUNNING" and job.epoch is not None and job.epoch >= epoch:
+                return
+            reason = escape_controls(job.reason or "")
+            if job.actual == "FAILED" and job.retry_at is None:
+                raise _describe_failure(job)
+            if reason and reason != shown:
+                print_note(f"{name}: {reason}")
+                shown = reason
+            waits = "no rows yet" if job.actual == "RUNNING" else job.actual.lower()
+            update(f"{name}: {waits}")
+            time.sleep(_POLL_SECONDS)
+
+
+def _describe_failure(job: retally.Job) -> CommandFailed:
+    advice = f". {job.failure.advice}" if job.failure and job.failure.advice else ""
+    return CommandFailed(f"{job.name} failed: {escape_controls(job.reason or '')}{advice}")
 
 
 def _print_logs(client: retally.Client, options: argparse.Namespace) -> None:
     """Print the newest lines of a log; with --follow, also each new line until Ctrl-C."""
-    seen = client.logs(options.name, limit=LOG_LINES_MAX if options.follow else options.limit)
-    new = seen[max(0, len(seen) - options.limit) :]
+
+    def show(line: Any) -> None:
+        print(f"{line.time or '':23} {line.level:7} {escape_controls(line.message)}")
+
     with suppress(KeyboardInterrupt):
-        while True:
-            for line in new:
-                if options.json:
-                    print_json(line)
-                else:
-                    print(f"{line.time or '':23} {line.level:7} {escape_controls(line.message)}")
-            if not options.follow:
-                return
-            sys.stdout.flush()
-            time.sleep(_POLL_SECONDS)
-            found = client.logs(options.name, limit=LOG_LINES_MAX)
-            new = find_new(seen, found)
-            seen = found
+        lines = _read_logs(client, options)
+        print_answer(options.output, lines, _LOG, text=show, flush=options.follow)
+
+
+def _read_logs(client: retally.Client, options: argparse.Namespace) -> Iterator[Any]:
+    seen = client.logs(options.name, limit=LOG_LINES_MAX if options.follow else options.limit)
+    yield from seen[max(0, len(seen) - options.limit) :]
+    while options.follow:
+        time.sleep(_POLL_SECONDS)
+        found = client.logs(options.name, limit=LOG_LINES_MAX)
+        yield from find_new(seen, found)
+        seen = found
 
 
 def find_new(seen: list[Any], found: list[Any]) -> list[Any]:
@@ -112,25 +136,10 @@ def find_new(seen: list[Any], found: list[Any]) -> list[Any]:
     return found
 
 
-def _print(jobs: list[retally.Job], as_json: bool) -> None:
-    if as_json:
-        print_json(*jobs)
-        return
-    rows = [
-        [
-            job.name,
-            job.actual,
-            job.desired,
-            job.epoch,
-            job.groups,
-            None if job.lag is None else job.lag.records,
-            job.reason or "",
-        ]
-        for job in jobs
-    ]
-    print_table(_COLUMNS, rows)
+def _print(jobs: list[retally.Job], form: str) -> None:
+    print_answer(form, jobs, _COLUMNS)
     for job in jobs:
-        if job.pending is not None:
+        if job.pending is not None and form == "table":
             print_note(describe_pending(job))
 
 

@@ -6,11 +6,11 @@ import argparse
 import re
 
 from jobs.cli.errors import UsageError
-from jobs.cli.output import describe_moved, print_json, print_note, print_table
+from jobs.cli.output import Columns, describe_moved, print_answer, print_note
 from jobs.cli.sources import open_source
 from schemas.table.epoch import Offsets
-from schemas.types.json_types import JsonObject
 
+_COLUMNS: Columns = {"topic": "topic", "partition": "partition", "next offset": "next"}
 _SET = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})=([0-9]{1,18})", re.ASCII)
 
 
@@ -21,10 +21,17 @@ def run(options: argparse.Namespace) -> None:
             document = source.move_offsets(None if options.reset else to, at=options.at)
         else:
             document = source.read_offsets()
-    if options.json:
-        print_json(document)
-    else:
-        _print(document)
+    rows = [
+        {"topic": topic, "partition": int(partition), "next": offset}
+        for topic, partitions in sorted(document["offsets"].items())
+        for partition, offset in sorted(partitions.items(), key=lambda each: int(each[0]))
+    ]
+    print_answer(options.output, [document] if options.output == "json" else rows, _COLUMNS)
+    if options.output == "json":
+        return
+    if document["moved"] is not None:
+        print_note(describe_moved(document["moved"]))
+    print_note(f"{document['job']} is at epoch {document['epoch']}")
 
 
 def _parse(texts: list[str]) -> Offsets:
@@ -36,17 +43,3 @@ def _parse(texts: list[str]) -> Offsets:
         topic, partition, offset = parts.groups()
         found.setdefault(topic, {})[str(int(partition))] = int(offset)
     return found
-
-
-def _print(document: JsonObject) -> None:
-    print_table(
-        [("topic", False), ("partition", True), ("next offset", True)],
-        (
-            [topic, partition, offset]
-            for topic, partitions in sorted(document["offsets"].items())
-            for partition, offset in sorted(partitions.items(), key=lambda each: int(each[0]))
-        ),
-    )
-    if document["moved"] is not None:
-        print_note(describe_moved(document["moved"]))
-    print_note(f"{document['job']} is at epoch {document['epoch']}")

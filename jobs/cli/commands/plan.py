@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from jobs.cli.errors import CommandFailed
-from jobs.cli.output import print_json, print_table
+from jobs.cli.output import print_answer, print_table
 from jobs.cli.spec_reading import load_job
 from jobs.core.aggregates import ReadCost, Storage, read_cost_of
 from jobs.core.fold.program import Program
@@ -43,30 +43,27 @@ def run(options: argparse.Namespace) -> None:
             Program(plan),
             list_sides(tree for tree in trees if name in tree.views),
         )
+        | ({"view": name} if name else {})
         for name, plan in chosen.items()
     }
-    if options.json:
-        whole = list(plans) == [""] or options.view is not None
-        print_json(next(iter(documents.values())) if whole else {"views": documents})
-        return
-    for name, document in documents.items():
-        _print_plan(specs[name], name, document)
+    rows = [*documents.values()]
+    if options.output == "json" and options.view is None and list(plans) != [""]:
+        rows = [{"views": documents}]
+    print_answer(options.output, rows, text=lambda each: _print_plan(specs, each))
 
 
-def _print_plan(spec: JobSpec, view: str, document: Mapping[str, Any]) -> None:
-    named = f"{spec.name}.{view}" if view else spec.name
-    print(f"{named}: {' '.join(spec.query.split())}\n")
-    result = document["result"]
-    columns = [("result column", False), ("type", False), ("is", False)]
-    print_table(columns, [[each["name"], each["type"], each["is"]] for each in result])
+def _print_plan(specs: Mapping[str, JobSpec], document: Mapping[str, Any]) -> None:
+    view = document.get("view", "")
+    named = f"{document['job']}.{view}" if view else document["job"]
+    print(f"{named}: {' '.join(specs[view].query.split())}\n")
+    result = [[each["name"], each["type"], each["is"]] for each in document["result"]]
+    print_table(["result column", "type", "is"], result)
     print("\n".join(document["topology"]) + "\n")
     print(f"decoding: {document['decoding']}\nfolding: {document['folding']}\n")
-    columns = [("state column", False), ("type", False), ("part", False)]
-    print_table(columns, [[c["name"], c["type"], c["part"]] for c in document["state"]])
-    costs = document["costs"]
-    if costs:
-        columns = [("aggregate", False), ("keeps of each group, and reads when it changes", False)]
-        print_table(columns, [[each["name"], each["cost"]] for each in costs])
+    state = [[each["name"], each["type"], each["part"]] for each in document["state"]]
+    print_table(["state column", "type", "part"], state)
+    if costs := [[each["name"], each["cost"]] for each in document["costs"]]:
+        print_table(["aggregate", "keeps of each group, and reads when it changes"], costs)
     print(document["code"])
 
 

@@ -7,12 +7,18 @@ import sys
 from pathlib import Path
 
 from jobs.cli.errors import CommandFailed, UsageError
-from jobs.cli.output import print_json, print_note, print_table
+from jobs.cli.output import Columns, print_answer, print_note
 from jobs.cli.sources import open_source
 from schemas.limits import MESSAGE_BYTES_MAX
 from schemas.types.json_types import JsonObject
 
-_COLUMNS = {"id": "message", "source": "source", "reason": "reason", "path": "path"}
+_COLUMNS: Columns = {
+    "message": "id",
+    "source": "source",
+    "reason": "reason",
+    "path": "path",
+    "sent again as": lambda message: (message["replayed"] or {}).get("offset"),
+}
 
 
 def run(options: argparse.Namespace) -> None:
@@ -22,14 +28,10 @@ def run(options: argparse.Namespace) -> None:
     if options.message is not None or options.again:
         raise UsageError("--message and --again belong to --replay ID")
     with open_source(options) as source:
-        found = source.list_quarantine(whole=options.json)
-    if options.json:
-        print_json(*found)
-        return
+        found = source.list_quarantine(whole=options.output == "json")
     of_several = any("source" in each for each in found)
-    keys = [key for key in _COLUMNS if key != "source" or of_several]
-    rows = [[*map(each.get, keys), (each["replayed"] or {}).get("offset")] for each in found]
-    print_table([*((_COLUMNS[key], False) for key in keys), ("sent again as", True)], rows)
+    columns = {name: c for name, c in _COLUMNS.items() if name != "source" or of_several}
+    print_answer(options.output, found, columns)
 
 
 def _replay(options: argparse.Namespace) -> None:
@@ -39,10 +41,7 @@ def _replay(options: argparse.Namespace) -> None:
     fixed = None if options.message is None else _read_message(options.message)
     with open_source(options) as source:
         sent = source.send_again(options.replay[0], fixed, again=options.again)
-    if options.json:
-        print_json(sent)
-    else:
-        _print_sent(sent)
+    print_answer(options.output, [sent], text=_print_sent)
 
 
 def _replay_all(options: argparse.Namespace) -> None:
@@ -50,11 +49,7 @@ def _replay_all(options: argparse.Namespace) -> None:
         raise UsageError("--message corrects one message; give --replay once")
     with open_source(options) as source:
         done = source.send_all_again(options.replay, again=options.again)
-    if options.json:
-        print_json(done)
-    else:
-        for sent in done["sent"]:
-            _print_sent(sent)
+    print_answer(options.output, [done], text=lambda done: [*map(_print_sent, done["sent"])])
     if done["refused"]:
         reasons = "\n  ".join(
             f"{identity}: {reason}" for identity, reason in done["refused"].items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from contextlib import suppress
 
 import msgspec
@@ -17,11 +16,11 @@ from jobs.cli.output import (
     describe_moved,
     escape_controls,
     open_console,
-    print_json,
+    print_answer,
     print_note,
-    print_table,
 )
 from jobs.cli.sources import open_source
+from schemas.types.json_types import JsonObject
 
 _STYLES = {"-": "red", "+": "green"}
 
@@ -41,16 +40,13 @@ def results(options: argparse.Namespace) -> None:
     )
     with open_source(options) as source:
         found = source.read_results(wanted)
-    if options.json:
-        print_json(*found.rows)
-    else:
-        names = [name for name, _ in found.columns]
-        print_table(found.columns, ([row[name] for name in names] for row in found.rows))
+    numbers = [name for name, numeric in found.columns if numeric]
+    print_answer(options.output, found.rows, {c: c for c, _ in found.columns}, numbers=numbers)
     if found.moved is not None:
         print_note(describe_moved(found.moved))
     if options.key is not None and not found.rows:
         print_note(f"there is no such group at epoch {found.epoch}")
-    elif not options.json:
+    elif options.output == "table":
         groups = "group" if len(found.rows) == 1 else "groups"
         kept = " that match" if options.where else ""
         print_note(f"{len(found.rows)} {groups}{kept} at epoch {found.epoch}")
@@ -58,32 +54,31 @@ def results(options: argparse.Namespace) -> None:
 
 def changes(options: argparse.Namespace) -> None:
     """Print the changelog of a job, and follow it with --follow."""
-    screen = None if options.json else open_console()
+    screen, follow = open_console(), options.follow
+
+    def show(change: JsonObject) -> None:
+        text = escape_controls(json.dumps(change["row"], ensure_ascii=False))
+        line = f"{change['epoch']:>6} {change['op']} {text}"
+        screen.print(line, style=OP_STYLES[change["op"]], soft_wrap=True)
+
     with suppress(KeyboardInterrupt), open_source(options) as source:  # Ctrl-C ends --follow
-        for change in source.read_changes(options.since, options.key, follow=options.follow):
-            if screen is None:
-                print_json(change)
-            else:
-                text = escape_controls(json.dumps(change["row"], ensure_ascii=False))
-                line = f"{change['epoch']:>6} {change['op']} {text}"
-                screen.print(line, style=OP_STYLES[change["op"]], soft_wrap=True)
-            if options.follow:
-                sys.stdout.flush()
+        found = source.read_changes(options.since, options.key, follow=follow)
+        print_answer(options.output, found, text=show, flush=follow)
 
 
 def diff(options: argparse.Namespace) -> None:
     """Print the groups whose results differ between two epochs."""
     with open_source(options) as source:
         to, found = source.compare_epochs(options.first, options.last)
-    if options.json:
-        print_json(*found)
-    else:
-        screen = open_console()
-        for each in found:
-            for sign, row in (("-", each["before"]), ("+", each["after"])):
-                if row is not None:
-                    text = escape_controls(json.dumps(row, ensure_ascii=False))
-                    screen.print(f"{sign} {text}", style=_STYLES[sign], soft_wrap=True)
+    screen = open_console()
+
+    def show(group: JsonObject) -> None:
+        for sign, row in (("-", group["before"]), ("+", group["after"])):
+            if row is not None:
+                text = escape_controls(json.dumps(row, ensure_ascii=False))
+                screen.print(f"{sign} {text}", style=_STYLES[sign], soft_wrap=True)
+
+    print_answer(options.output, found, text=show)
     groups = "group differs" if len(found) == 1 else "groups differ"
     print_note(f"{len(found)} {groups} between epochs {options.first} and {to}")
 
@@ -92,8 +87,6 @@ def explain(options: argparse.Namespace) -> None:
     """Explain the values of a group."""
     with open_source(options) as source:
         explained = source.explain(options.key)
-    if options.json:
-        print_json(msgspec.to_builtins(explained))
-    else:
-        name = f"{options.job}.{options.view}" if options.view else options.job
-        print_explanation(name, explained)
+    name = f"{options.job}.{options.view}" if options.view else options.job
+    document = msgspec.to_builtins(explained)
+    print_answer(options.output, [document], text=lambda _: print_explanation(name, explained))

@@ -4,47 +4,69 @@ from __future__ import annotations
 
 import argparse
 
-from jobs.cli.output import print_json, print_note, print_table
-from jobs.cli.service import Service, service_client
+import retally
+from jobs.cli.commands.jobs import await_epoch
+from jobs.cli.output import Columns, print_answer, print_note
+from jobs.cli.service import Service, State, service_client
+from schemas.types.json_types import JsonObject
 
-_OPERATIONS = [(name, False) for name in ("began", "kind", "state", "by", "reason")]
-_REQUESTS = [("at", False), ("who", False), ("request", False), ("status", True)]
+_OPERATIONS: Columns = {
+    "began": lambda operation: operation.began_at or operation.created_at,
+    "kind": "kind",
+    "state": "state",
+    "by": "asked_by",
+    "reason": lambda operation: operation.reason or "",
+}
+_REQUESTS: Columns = {
+    "at": "at",
+    "who": "who",
+    "request": lambda line: f"{line.method} {line.path}",
+    "status": "status",
+}
 
 
 def approve(options: argparse.Namespace) -> None:
     """Approve the pending spec of a job, which drops or keeps its state."""
-    with service_client(options) as client:
-        done = Service(client, options.name).approve(options.state)
-        runs = client.job(options.name).desired == "RUNNING"
-    if options.json:
-        print_json(done)
-        return
-    at = f" at epoch {done['epoch']}" if done.get("epoch") is not None else ""
     name = options.name
-    after = "the service starts it again: retally jobs show" if runs else "start it: retally start"
-    print_note(f"{name} has the approved spec{at}; {after} {name}")
+    with service_client(options) as client:
+        done, runs = approve_pending(client, name, options.state, options.output == "table")
+    at = f" at epoch {done['epoch']}" if done.get("epoch") is not None else ""
+    after = " and runs" if runs else f"; start it: retally start {name}"
+    note = f"{name} has the approved spec{at}{after}"
+    print_answer(options.output, [done], text=lambda _: print_note(note))
+
+
+def approve_pending(
+    client: retally.Client, name: str, state: State | None, noted: bool
+) -> tuple[JsonObject, bool]:
+    """Approve a pending spec; return the answer, and whether the job runs under it.
+
+    With `noted` people read what becomes of a running job, and wait until it runs again.
+    """
+    job = client.job(name)
+    runs = job.desired == "RUNNING"
+    if runs and noted and job.evolution is not None:
+        again = state == "replay" or not job.evolution.continues
+        reads = " continues with its old query while its topic is read again; then it"
+        print_note(
+            f"{name}{reads if again else ''} stops, commits one epoch under the new query, and "
+            "starts again"
+        )
+    done = Service(client, name).approve(state)
+    if runs and noted:
+        await_epoch(client, name, done.get("epoch") or 0)
+    return done, runs
 
 
 def operations(options: argparse.Namespace) -> None:
     """Print the operations of a job, newest first."""
     with service_client(options) as client:
         found = client.operations(options.name, limit=options.limit)
-    if options.json:
-        print_json(*found)
-        return
-    rows = [
-        [each.began_at or each.created_at, each.kind, each.state, each.asked_by, each.reason or ""]
-        for each in found
-    ]
-    print_table(_OPERATIONS, rows)
+    print_answer(options.output, found, _OPERATIONS)
 
 
 def audit_log(options: argparse.Namespace) -> None:
     """Print who requested which change of a service, newest first."""
     with service_client(options) as client:
         found = client.audit_log(limit=options.limit)
-    if options.json:
-        print_json(*found)
-        return
-    rows = [[each.at, each.who, f"{each.method} {each.path}", each.status] for each in found]
-    print_table(_REQUESTS, rows)
+    print_answer(options.output, found, _REQUESTS)

@@ -10,36 +10,40 @@ from json import dumps
 from pathlib import Path
 
 from jobs.cli.errors import CommandFailed
-from jobs.cli.output import describe_problems, print_json, print_note
+from jobs.cli.output import describe_problems, print_answer, print_note
 from jobs.cli.spec_reading import load_document, load_job
 from jobs.core.job.window_rules import window_notes
 from schemas.spec.file import SpecError, spec_schema
+from schemas.types.json_types import JsonObject
 
 
 def validate(options: argparse.Namespace) -> int:
     """Check specs, and print every problem with its position."""
-    return max(_validate(path, options) for path in options.spec)
+    found = [_check(path, options.output == "table") for path in options.spec]
+    alone = len(found) == 1
+
+    def show(checked: JsonObject) -> None:
+        if checked["ok"]:
+            print("ok" if alone else f"{checked['file']}: ok")
+
+    print_answer(options.output, found, text=show)
+    return 0 if all(each["ok"] for each in found) else 2
 
 
-def _validate(path: Path, options: argparse.Namespace) -> int:
+def _check(path: Path, noted: bool) -> JsonObject:
+    """Return what is wrong with a spec; for people print it with its lines."""
     try:
         spec, _, document = load_document(path)
     except SpecError as error:
-        if options.json:
-            problems = [asdict(problem) for problem in error.problems]
-            print_json({"ok": False, "file": error.source, "problems": problems})
-        else:
+        if noted:
             print_note(describe_problems(error))
-        return 2
+        problems = [asdict(problem) for problem in error.problems]
+        return {"ok": False, "file": error.source, "problems": problems, "notes": []}
     notes = [document.problem(keys, reason) for keys, reason in window_notes(spec).items()]
-    if options.json:
-        noted = [asdict(note) for note in notes]
-        print_json({"ok": True, "file": document.name, "problems": [], "notes": noted})
-        return 0
-    for note in notes:
+    for note in notes if noted else ():
         print_note(note.describe(document.name))
-    print("ok" if len(options.spec) == 1 else f"{document.name}: ok")
-    return 0
+    found = [asdict(note) for note in notes]
+    return {"ok": True, "file": document.name, "problems": [], "notes": found}
 
 
 def schema(_: argparse.Namespace) -> None:

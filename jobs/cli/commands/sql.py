@@ -6,17 +6,18 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.cli.errors import UsageError
-from jobs.cli.output import print_json, print_note, print_table
-from schemas.types.json_types import JsonObject
+from jobs.cli.output import print_answer, print_note
 
 if TYPE_CHECKING:
-    from jobs.querying.answers import Answer, AnswerForm
+    from jobs.querying.answers import AnswerForm
 
 _FORMS: dict[str, AnswerForm] = {
-    "lines": "lines",
+    "json": "lines",
     "document": "json",
     "csv": "csv",
     "arrow": "arrow",
@@ -24,59 +25,51 @@ _FORMS: dict[str, AnswerForm] = {
 
 
 def run(options: argparse.Namespace) -> None:
+    text = sys.stdin.read() if options.statement == "-" else options.statement
     if options.data is None:
-        _query_service(options)
-        return
+        epochs = _query_service(options, text)
+    else:
+        epochs = _query_tables(options.data, text, options.output)
+    sys.stdout.flush()
+    print_note(f"epochs: {json.dumps(epochs)}")
+
+
+def _query_tables(data: Path, text: str, form: str) -> Mapping[str, int]:
     from jobs.querying.answers import answer_statement
     from jobs.querying.engine import limit_process
     from jobs.querying.statement import StatementRefused
 
-    text = sys.stdin.read() if options.statement == "-" else options.statement
     try:
         with limit_process():
-            found = answer_statement(options.data, text, _end_process)
-            _write(found, "lines" if options.json else options.format)
+            found = answer_statement(data, text, _end_process)
+            if form == "table":
+                rows = [json.loads(line) for line in found.write("lines")]
+                print_answer(form, rows, {each["name"]: each["name"] for each in found.columns})
+            else:
+                sys.stdout.buffer.writelines(found.write(_FORMS[form]))
     except StatementRefused as error:
         raise UsageError(str(error)) from None
     except MemoryError:
         raise UsageError("the statement needs too much memory; ask for less") from None
-    sys.stdout.flush()
-    print_note(f"epochs: {json.dumps(dict(found.epochs))}")
+    return dict(found.epochs)
 
 
-def _write(found: Answer, form: str) -> None:
-    if form == "table":
-        rows = [json.loads(line) for line in found.write("lines")]
-        _print_table([column["name"] for column in found.columns], rows)
-    else:
-        pieces = found.write(_FORMS[form])
-        sys.stdout.flush()
-        sys.stdout.buffer.writelines(pieces)
-        sys.stdout.buffer.flush()
-
-
-def _query_service(options: argparse.Namespace) -> None:
+def _query_service(options: argparse.Namespace, text: str) -> Mapping[str, int]:
     from jobs.cli.service import service_client
 
-    text = sys.stdin.read() if options.statement == "-" else options.statement
+    form = options.output
     with service_client(options) as client:
         found = client.sql(text)
-        if options.format in ("arrow", "csv") and not options.json:
-            sys.stdout.buffer.write(found.read(options.format))
-            return
+        if form in ("arrow", "csv"):
+            sys.stdout.buffer.write(found.read(form))
+            return found.epochs
         rows = found.rows()
-    if options.json:
-        print_json(*rows)
-    elif options.format == "document":
+    if form == "document":
         columns = [{"name": name, "type": kind} for name, kind in found.columns.items()]
-        print_json({"epochs": found.epochs, "columns": columns, "rows": rows})
+        print_answer("json", [{"epochs": found.epochs, "columns": columns, "rows": rows}])
     else:
-        _print_table([*found.columns], rows)
-    print_note(f"epochs: {json.dumps(found.epochs)}")
-
-
-def _print_table(names: list[str], rows: list[JsonObject]) -> None:
-    print_table([(name, False) for name in names], ([row[name] for name in names] for row in rows))
+        print_answer(form, rows, {name: name for name in found.columns})
+    return found.epochs
 
 
 def _end_process() -> None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import argparse
 
 from jobs.cli.errors import UsageError
-from jobs.cli.output import print_json, print_note, print_table
+from jobs.cli.output import Columns, print_answer, print_note
 from jobs.cli.sources import open_source
+from schemas.types.json_types import JsonObject
 
-_COLUMNS = {"name": "savepoint", "epoch": "epoch", "groups": "groups", "committed_at": "committed"}
+_COLUMNS: Columns = {
+    "savepoint": "name",
+    "epoch": "epoch",
+    "groups": "groups",
+    "committed": "committed_at",
+}
 
 
 def savepoint(options: argparse.Namespace) -> None:
@@ -23,14 +29,11 @@ def savepoint(options: argparse.Namespace) -> None:
         found = (
             source.list_savepoints() if options.list else [source.create_savepoint(options.name)]
         )
-    if options.json:
-        print_json(*found)
-    elif options.list:
-        columns = [(title, name in ("epoch", "groups")) for name, title in _COLUMNS.items()]
-        print_table(columns, [[each[name] for name in _COLUMNS] for each in found])
-    else:
-        (kept,) = found
-        print(f"{kept['name']}: epoch {kept['epoch']}, {kept['groups']} groups")
+    print_answer(options.output, found, _COLUMNS, text=None if options.list else _print_kept)
+
+
+def _print_kept(kept: JsonObject) -> None:
+    print(f"{kept['name']}: epoch {kept['epoch']}, {kept['groups']} groups")
 
 
 def _check_name(name: str) -> None:
@@ -45,11 +48,12 @@ def _check_name(name: str) -> None:
 def rewind(options: argparse.Namespace) -> None:
     """Restore a savepoint or an epoch of a stopped job."""
     with open_source(options) as source:
-        done = source.rewind(options.to)
+        print_answer(options.output, [source.rewind(options.to)], text=_print_rewound)
+
+
+def _print_rewound(done: JsonObject) -> None:
     job, to, epoch, kept = done["job"], done["to"], done["epoch"], done["kept"]
-    if options.json:
-        print_json(done)
-    elif epoch == to:
+    if epoch == to:
         print(f"{job} is at epoch {epoch} already")
     else:
         print(
@@ -64,10 +68,11 @@ def clone(options: argparse.Namespace) -> None:
     """Create a job with the state of another."""
     with open_source(options) as source:
         done = source.clone(options.name, options.to, options.spec)
-    if options.json:
-        print_json(done)
-    else:
-        print(
-            f"{done['job']} begins with the {done['groups']} groups that {done['of']} had at epoch "
-            f"{done['cloned']}; start it with retally run or retally start"
-        )
+    print_answer(options.output, [done], text=_print_cloned)
+
+
+def _print_cloned(done: JsonObject) -> None:
+    print(
+        f"{done['job']} begins with the {done['groups']} groups that {done['of']} had at epoch "
+        f"{done['cloned']}; start it with retally run or retally start"
+    )

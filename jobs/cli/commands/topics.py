@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobs.cli.errors import CommandFailed, UsageError
-from jobs.cli.output import print_json, print_note, print_table
-from jobs.core.values.json_values import Json
+from jobs.cli.output import Columns, print_answer, print_note
 from jobs.topics.consumer import Offsets, list_topics, read_topic
 from schemas.limits import TOPIC_PARTITIONS_MAX
 from schemas.spec.connections import Connection, load_connections
@@ -18,8 +16,12 @@ from schemas.spec.connections import Connection, load_connections
 if TYPE_CHECKING:
     from jobs.edge.kafka.admin import KafkaAdmin
 
-_TOPIC = [("topic", False), ("partitions", True), ("records", True)]
-_PARTITION = [("partition", True), ("first", True), ("next", True)]
+_TOPIC: Columns = {
+    "topic": "name",
+    "partitions": lambda topic: len(topic["partitions"]),
+    "records": "records",
+}
+_PARTITION: Columns = {name: name for name in ("partition", "first", "next")}
 
 
 def run(options: argparse.Namespace) -> None:
@@ -29,7 +31,11 @@ def run(options: argparse.Namespace) -> None:
     connections = load_connections(options.connections, options.brokers)
     connection = connections.lookup(options.connection)
     if action == "list":
-        _print_list(connection, json=options.json)
+        found = list_topics(connection)
+        documents = [_describe(*topic) for topic in found.topics.items()]
+        print_answer(options.output, documents, _TOPIC)
+        if found.known > len(documents):
+            print_note(f"The first {len(documents)} of {found.known} topics, by name.")
     elif action == "delete":
         with open_admin(connection) as admin:
             admin.delete_topics([require_topic(admin, name) for name in names])
@@ -38,7 +44,9 @@ def run(options: argparse.Namespace) -> None:
     else:
         if action == "create":
             create_topic(connection, names[0], options.partitions)
-        _print_topic(names[0], read_topic(connection, names[0]), json=options.json)
+        topic = _describe(names[0], read_topic(connection, names[0]))
+        rows = [{"partition": int(p)} | at for p, at in topic["partitions"].items()]
+        print_answer(options.output, [topic] if options.output == "json" else rows, _PARTITION)
 
 
 def open_admin(connection: Connection) -> KafkaAdmin:
@@ -82,35 +90,11 @@ def _produce(connection: Connection, name: str, separator: str | None) -> None:
             count += 1
     if failures:
         raise failures[0]
-    print_note(f"wrote {count:,} messages to {name}")
+    print_note(f"wrote {count:,} {'message' if count == 1 else 'messages'} to {name}")
 
 
-def _print_list(connection: Connection, *, json: bool) -> None:
-    found = list_topics(connection)
-    if json:
-        print_json(*(_describe(name, offsets) for name, offsets in found.topics.items()))
-    else:
-        rows: list[list[Json]] = [
-            [name, len(each), _count(each)] for name, each in found.topics.items()
-        ]
-        print_table(_TOPIC, rows)
-    if found.known > len(found.topics):
-        print_note(f"The first {len(found.topics)} of {found.known} topics, by name.")
-
-
-def _print_topic(name: str, offsets: Offsets, *, json: bool) -> None:
-    if json:
-        print_json(_describe(name, offsets))
-        return
-    rows: list[list[Json]] = [[number, first, end] for number, (first, end) in offsets.items()]
-    print_table(_PARTITION, rows)
-
-
-def _describe(name: str, offsets: Offsets) -> Mapping[str, object]:
+def _describe(name: str, offsets: Offsets) -> dict[str, Any]:
     """Return a topic as GET /v1/topics does, without rates."""
     partitions = {str(each): {"first": at, "next": end} for each, (at, end) in offsets.items()}
-    return {"name": name, "records": _count(offsets), "partitions": partitions}
-
-
-def _count(offsets: Offsets) -> int:
-    return sum(end - first for first, end in offsets.values())
+    records = sum(end - first for first, end in offsets.values())
+    return {"name": name, "records": records, "partitions": partitions}

@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from jobs.cli.commands import jobs
+from jobs.cli.commands.service import approve_pending
 from jobs.cli.errors import CommandFailed
-from jobs.cli.service import Service
+from jobs.cli.service import Service, State
 from retally import Change, Client, Columns, Job, Operation, Progress
 from retally.documents import Document
 
@@ -72,6 +73,60 @@ def test_a_failed_operation_fails_the_command_with_its_reason() -> None:
 
 
 def test_a_job_that_fails_at_its_start_fails_the_command_with_reason_and_advice() -> None:
-    options = argparse.Namespace(action="start", name="items", wait=None, json=True)
+    options = argparse.Namespace(action="start", name="items", wait=None, output="json")
     with pytest.raises(CommandFailed, match=r"^items failed: killed\. Give it more memory\.$"):
         jobs._run_action(cast(Client, FakeClient()), options)
+
+
+class RunningClient(FakeClient):
+    """A running job with a pending spec; once it is approved the job starts again."""
+
+    def __init__(self, *states: dict[str, Any]) -> None:
+        self._states = iter(states)
+
+    def job(self, name: str) -> Job:
+        ready = {"reason": None, "retry_at": None, "epoch": 3, "desired": "RUNNING"}
+        return Job({**super().job(name), **ready, **next(self._states)})
+
+    def approve(self, name: str, state: str | None) -> Operation:
+        return Operation(kind="evolve", job=name, id="1")
+
+    def wait_until_ended(self, operation: Operation, seconds: float) -> Operation:
+        return Operation({**operation, "state": "DONE", "result": {"job": "items", "epoch": 4}})
+
+
+@pytest.mark.parametrize(
+    ("state", "continues", "first"),
+    [
+        (None, True, "items stops, commits one epoch"),
+        (None, False, "items continues with its old query while its topic is read again"),
+        ("replay", True, "items continues with its old query while its topic is read again"),
+    ],
+)
+def test_an_approval_says_what_it_does_with_a_running_job_and_waits_for_its_epoch(
+    state: State | None,
+    continues: bool,
+    first: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jobs, "_POLL_SECONDS", 0.0)
+    pending = {"actual": "RUNNING", "evolution": Document(continues=continues)}
+    before = {"actual": "RUNNING", "epoch": 3}  # the service has not stopped it yet
+    starting = {"actual": "STARTING", "epoch": 4, "reason": "starting Spark"}
+    client = RunningClient(pending, before, starting, {"actual": "RUNNING", "epoch": 4})
+    done = approve_pending(cast(Client, client), "items", state, noted=True)
+    assert done == ({"job": "items", "epoch": 4}, True)
+    said, phase = capsys.readouterr().err.splitlines()
+    assert said.startswith(first)
+    assert phase == "items: starting Spark"
+
+
+def test_an_approved_job_that_fails_fails_the_command_with_its_advice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failure = Document(code="died", retryable=False, advice="Give it more memory.")
+    failed = {"actual": "FAILED", "reason": "killed", "failure": failure}
+    client = RunningClient({"actual": "RUNNING", "evolution": Document(continues=True)}, failed)
+    with pytest.raises(CommandFailed, match=r"^items failed: killed\. Give it more memory\.$"):
+        approve_pending(cast(Client, client), "items", None, noted=True)

@@ -251,7 +251,7 @@ def test_the_rows_of_several_batches_are_written_in_order() -> None:
     expected = [{"i": number, "l": [number, None]} for number in range(30_000)]
     assert list(found.documents()) == expected
     assert json.loads(b"".join(found.write("json")))["rows"] == expected
-    assert found.write("csv")[29_999] == b'29998,"[29998, null]"\r\n'
+    assert found.write("csv")[29_999] == b'29998,"[29998,null]"\r\n'
     empty = Answer({}, rows.slice(0, 0))
     assert json.loads(b"".join(empty.write("json")))["rows"] == []
     assert empty.write("csv") == [b"i,l\r\n"]

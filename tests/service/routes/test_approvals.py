@@ -131,6 +131,35 @@ def test_the_command_line_says_what_waits_and_what_to_do_next(
         assert capsys.readouterr().err == ""
 
 
+def test_the_command_line_evolves_a_job_of_a_service(
+    served: Served,
+    watched: WatchedTable,
+    client: Client,
+    old: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RETALLY_SERVICE", served.address)
+    spec = tmp_path / "changed.json"
+    filtered = LOWEST.replace("FROM t", "FROM t WHERE v > 1")
+    spec.write_text(json.dumps(old | {"query": filtered}))
+    assert main(["evolve", str(spec)]) == 1
+    assert "retally evolve --replay reads the topic again" in capsys.readouterr().err
+    assert client.job("items").pending is None, "what cannot be done is not put"
+    spec.write_text(json.dumps(old | {"query": LOWEST}))
+    assert main(["evolve", str(spec)]) == 0
+    assert capsys.readouterr().out.startswith("items is at epoch 2 under the new query (")
+    spec_now = client.job("items").spec
+    assert spec_now is not None and spec_now["query"] == LOWEST
+    assert main(["evolve", str(spec)]) == 0
+    assert capsys.readouterr().out == "items has this query already\n"
+    assert main(["evolve", str(spec), "--replay", "--beside"]) == 2
+    spec.write_text(json.dumps(old | {"name": "nobody"}))
+    assert main(["evolve", str(spec)]) == 1
+    assert "nobody has no state" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("fate", ["keep", "drop"])
 def test_a_deletion_says_what_remains(
     fate: str, served: Served, capsys: pytest.CaptureFixture[str]
