@@ -1,7 +1,7 @@
 # Two commands for a newcomer: `make demo` and `make test`. `make help` lists the rest.
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-browser lock sbom wheel demo test test-all test-rest check pictures bench \
-    faults explore compose-test cdc-test clean
+    figures faults explore compose-test cdc-test clean
 export PYTHON
 # Tests and the service start hundreds of our processes: none should compile what another one has.
 export PYTHONDONTWRITEBYTECODE :=
@@ -59,6 +59,10 @@ pictures: setup ## screenshots of all pages of the console, in build/pictures
 
 bench: setup ## throughput and latency, with Flink in the same run
 	@$(RUN) -m bench $(ARGS)
+
+figures: setup ## figures of the pages, from what make bench and make test have kept
+	@$(RUN) -m bench.report
+	@$(RUN) -m tests.support.runner.costs
 
 faults: setup ## kills, races, long histories, then explore; ARGS="--resume" goes on where it was
 	@$(RUN) -m pytest -m faults tests $(ARGS)

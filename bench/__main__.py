@@ -51,7 +51,10 @@ def main(arguments: list[str]) -> int:
                     bench.console.print(f"bench: {name}: {problem}", style="red", markup=False)
         finally:  # report the figures of an hour even if the run fails
             report.show(bench)
-            report.write(bench, OUT / "results.json", time.monotonic() - began)
+            results = report.write(bench, OUT / "results.json", time.monotonic() - began)
+    if chosen.keep and not failed:
+        report.keep(results)
+        report.write_pages()
     return int(failed or any(figure.holds is False for figure in bench.figures))
 
 
@@ -69,6 +72,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         choices=list(CALLS),
         metavar="AGGREGATE",
         help="of the aggregates measure this one alone; may be given twice",
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the figures, and write them into the pages"
     )
     parser.add_argument("--skip-flink", action="store_true")
     parser.add_argument("--skip-retally", action="store_true", help="the peers alone")

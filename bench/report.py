@@ -1,12 +1,22 @@
-"""Print the figures of a run, and write them with everything needed to repeat the run."""
+"""Print the figures of a run, write what repeats the run, and keep results for the pages.
+
+    make bench ARGS="--only W --keep" ──► bench/kept.json ──► docs/performance.md: rows of ROWS
+                                                          └─► docs/lab/performance.md: the runs
+
+A row of ROWS is a row of the table of results by its first cell, with templates of what was
+measured: `[figure|.2f]` is a figure of retally, `[engine: figure|.2f]` one of another engine. The
+verdict is that of the goals among them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from rich.table import Table
 
@@ -16,6 +26,12 @@ from bench.machine import machine, versions
 from bench.picture import draw_figures
 
 SMALL = 100
+CHECKOUT = Path(__file__).resolve().parents[1]
+KEPT = Path(__file__).parent / "kept.json"
+RESULTS = CHECKOUT / "docs" / "performance.md"
+RUNS = CHECKOUT / "docs" / "lab" / "performance.md"
+BEGIN, END = "<!-- kept runs -->\n", "<!-- /kept runs -->\n"
+_FIGURE = re.compile(r"\[([^\[\]|]+)\|([^\[\]|]+)\]")
 
 
 def show(bench: Bench) -> None:
@@ -49,7 +65,8 @@ def _number(figure: Figure) -> str:
     return f"{number} {figure.unit}".strip()
 
 
-def write(bench: Bench, path: Path, seconds: float) -> None:
+def write(bench: Bench, path: Path, seconds: float) -> dict[str, Any]:
+    """Write the results of a run and their picture; return the results."""
     document = {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seconds": round(seconds, 1),
@@ -69,3 +86,125 @@ def write(bench: Bench, path: Path, seconds: float) -> None:
     picture = path.with_suffix(".svg")
     picture.write_text(draw_figures(bench.figures))
     bench.say(f"written to {path}, drawn in {picture.name}")
+    return document
+
+
+# --- the pages ------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """Templates of a row's result, and of what it is compared with; None: written by hand."""
+
+    workload: str
+    result: str
+    compared: str | None = None
+
+
+_EPOCH = "epoch of 5,000"
+_HEAP, _ROCKS = "rate, of that of Flink hashmap", "rate, of that of Flink rocksdb"
+_AT_RATE, _MEMORY = "readable at 5,000/s", "10,000,000 orders: memory"
+ROWS = {
+    f"{_EPOCH} with nine expressions": Row(
+        "queries",
+        f"[nine expressions: {_EPOCH}, of that of plain|.2f] "
+        f"([nine expressions: {_EPOCH}, median|.2f] s)",
+    ),
+    f"{_EPOCH} with TUMBLE": Row(
+        "queries",
+        f"[TUMBLE: {_EPOCH}, of that of plain|.2f] ([TUMBLE: {_EPOCH}, median|.2f] s)",
+    ),
+    "backfill with `dedupe: pk`, rate": Row(
+        "queries",
+        "[backfill with dedupe, of Flink's rate (hashmap)|.2f]; "
+        "[backfill with dedupe, of Flink's rate (rocksdb)|.2f]",
+    ),
+    "join of orders and customers, rate": Row(
+        "joins", f"[{_HEAP}|.2f]; [{_ROCKS}|.2f] ([why](lab/performance.md#joins))"
+    ),
+    "the join at 5,000/s, p50 and p99": Row(
+        "joins",
+        f"[{_AT_RATE}, p50, of Flink's (heap)|.2f] and [{_AT_RATE}, p99, of Flink's (heap)|.2f] "
+        f"([{_AT_RATE}, p50|.2f] and [{_AT_RATE}, p99|.2f] s)",
+        f"Flink with heap state: [Flink hashmap: {_AT_RATE}, p50|.2f] and "
+        f"[Flink hashmap: {_AT_RATE}, p99|.2f] s",
+    ),
+    "the join with 10 million orders, memory": Row(
+        "joins",
+        f"[{_MEMORY}, of Flink's (heap)|.2f] ([{_MEMORY}, RssAnon at most|,.0f] MiB)",
+        f"Flink with heap state: [Flink hashmap: {_MEMORY}, RssAnon at most|,.0f] MiB",
+    ),
+    "a million orders change with one row of a customer": Row(
+        "joins", "[1,000,000 orders change with one row: until committed, median|.2f] s"
+    ),
+}
+
+
+def keep(results: Mapping[str, Any]) -> None:
+    """Keep the figures of each workload of a run instead of earlier ones."""
+    kept = read_kept()
+    run = {name: results[name] for name in ("at", "machine", "others_share_at_most")}
+    for workload in dict.fromkeys(each["workload"] for each in results["figures"]):
+        found = [each for each in results["figures"] if each["workload"] == workload]
+        kept[workload] = run | {"figures": found}
+    KEPT.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n", encoding="utf-8")
+
+
+def read_kept() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads(KEPT.read_text(encoding="utf-8"))
+    return found
+
+
+def render_results(page: str) -> str:
+    """Return the page of results with the kept figures."""
+    kept = read_kept()
+    lines = page.splitlines()
+    for label, row in ROWS.items():
+        figures = [Figure(**each) for each in kept[row.workload]["figures"]]
+        (at,) = [number for number, line in enumerate(lines) if line.startswith(f"| {label} |")]
+        cells = lines[at].strip("| ").split(" | ")
+        used, cells[2] = _fill(row.result, figures)
+        verdicts = [figure.holds for figure in used if figure.holds is not None]
+        shown = verdicts if len(set(verdicts)) > 1 else verdicts[:1]
+        cells[3] = "; ".join("holds" if holds else "missed" for holds in shown)
+        if row.compared is not None:
+            _, cells[4] = _fill(row.compared, figures)
+        lines[at] = f"| {' | '.join(cells)} |"
+    return "\n".join(lines) + "\n"
+
+
+def _fill(template: str, figures: Iterable[Figure]) -> tuple[list[Figure], str]:
+    """Return the figures that a template names, and its text."""
+    known = {
+        each.what if each.engine == "retally" else f"{each.engine}: {each.what}": each
+        for each in figures
+    }
+    used = [known[name] for name, _ in _FIGURE.findall(template)]
+    return used, _FIGURE.sub(lambda found: format(known[found[1]].value, found[2]), template)
+
+
+def render_runs(page: str) -> str:
+    """Return the page of notes with the date and the machine of each kept run."""
+    before, _, rest = page.partition(BEGIN)
+    lines = ["| workload | taken | machine | additions, a million | other work |"]
+    lines.append("| --- | --- | --- | --- | --- |")
+    for workload, run in read_kept().items():
+        machine = run["machine"]
+        taken = time.strftime("%d %B %Y, %H:%M", time.strptime(run["at"], "%Y-%m-%dT%H:%M:%SZ"))
+        lines.append(
+            f"| {workload} | {taken} UTC | {machine['cores']} cores, {machine['processor']}, "
+            f"{machine['memory_gib']} GiB | {machine['million_additions_ms']} ms | "
+            f"{100 * run['others_share_at_most']:.1f} % |"
+        )
+    return before + BEGIN + "\n" + "\n".join(lines) + "\n\n" + END + rest.partition(END)[2]
+
+
+PAGES = {RESULTS: render_results, RUNS: render_runs}
+
+
+def write_pages() -> None:
+    for path, render in PAGES.items():
+        path.write_text(render(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_pages()
