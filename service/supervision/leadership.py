@@ -89,7 +89,8 @@ class Leadership:
             beats += 1
             try:
                 deposed = is_deposed()
-                self._write(note, beats)
+                if not deposed:  # a network file system may have closed the file of a lost lock
+                    self._write(note, beats)
             except (OSError, sqlite3.Error) as error:  # no beat: a standby may take over
                 log.warning("cannot write to the data directory: %s", error)
                 continue

@@ -24,7 +24,7 @@ from retally import leader as client_leader
 from schemas.limits import LEADER_SILENT_SECONDS_MAX
 from service.paths import ServicePaths
 from service.serving import create_token
-from service.supervision.leadership import AlreadyServed, Leadership, LeaderWatch
+from service.supervision.leadership import DEPOSED, AlreadyServed, Leadership, LeaderWatch
 from service.supervision.register import Deposed, Register, read_term
 from tests.support.command.warm_command import warm_commands
 from tests.support.service.served import (
@@ -278,3 +278,22 @@ def test_a_lock_that_is_held_and_beats_is_neither_taken_nor_deposed(
         assert read_term(paths.register) == 1
     assert watch.wait_until_nobody_leads(threading.Event())
     assert LEADER_SILENT_SECONDS_MAX < TAKEOVER_SECONDS_MAX <= client_leader.TAKEOVER_SECONDS
+
+
+def test_a_deposed_leader_ends_though_it_cannot_write_to_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS takes the lock of a host that was cut off, and closes its file to writes."""
+    monkeypatch.setattr("service.supervision.leadership.LEADER_BEAT_SECONDS", 0.05)
+    ended: list[int] = []
+    monkeypatch.setattr("service.supervision.leadership.os._exit", ended.append)
+    paths, deposed = ServicePaths(tmp_path), threading.Event()
+    with Leadership.take(paths) as leadership:
+        leadership.begin("http://here:1", deposed.is_set)
+        reader = os.open(paths.lock, os.O_RDONLY)
+        monkeypatch.setattr(leadership, "_descriptor", reader)
+        time.sleep(0.2)
+        assert not ended, "its term goes on"
+        deposed.set()
+        eventually(lambda: ended)
+    assert ended[0] == DEPOSED
