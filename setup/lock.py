@@ -23,8 +23,8 @@ from setup.packages import locked_packages
 
 _NAME = re.compile(r"^([a-z0-9-]+)==", re.MULTILINE)
 _ENTRY = re.compile(r"^(?=[a-z0-9])", re.MULTILINE)  # the lines of hashes are indented
-# A platform that retally does not support.
-_ELSEWHERE = "sys_platform == 'win32'"
+# Platforms that retally does not support.
+_ELSEWHERE = ("sys_platform == 'win32'", "sys_platform == 'emscripten'")
 
 
 def main(upgrade: bool) -> int:
@@ -49,7 +49,11 @@ def lock_packages(directory: Path, upgrade: bool) -> None:
     every = [each for section in wanted.values() for each in section]
     newest = ["--upgrade"] if upgrade else []
     resolve(uv, every, "--generate-hashes", "-o", str(everything), *newest)
-    entries = [each for each in _ENTRY.split(everything.read_text()) if _ELSEWHERE not in each]
+    entries = [
+        each
+        for each in _ENTRY.split(everything.read_text())
+        if not any(elsewhere in each for elsewhere in _ELSEWHERE)
+    ]
     by_section: dict[str, str] = {}
     for section in locked.SECTIONS:
         names = set(_NAME.findall(resolve(uv, wanted[section], "-c", str(everything))))

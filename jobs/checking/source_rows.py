@@ -33,7 +33,7 @@ from jobs.checking.dedupe_audit import (
     read_kinds,
     select_last_rows,
 )
-from jobs.core.formats.avro import FindSchema
+from jobs.core.formats.registered import FindSchema
 from jobs.core.formats.registry import MessageRules
 from jobs.core.job.views import JobInputs
 from jobs.core.plan.tree import Column, Plan

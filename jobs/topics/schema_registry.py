@@ -1,7 +1,8 @@
-"""Read the schemas of messages from a schema registry, through Confluent's REST API.
+"""Read and register schemas in a schema registry, through Confluent's REST API.
 
     id ──► GET /schemas/ids/ID ──► references ──► GET /subjects/NAME/versions/N, each before
            its schema. An id never gets another schema, so this process keeps what it has read.
+    schema of a sink ──► POST /subjects/NAME/versions ──► its id, the same for the same schema
 
 A registry that is away says nothing about a message: the task fails, and is tried again. Only an
 id that the registry does not know, also after a while, is a reason to refuse a message.
@@ -21,16 +22,18 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
 
-from jobs.core.formats.avro import FindSchema
-from jobs.core.formats.avro_schema import UnknownSchemaError
+from jobs.core.formats.registered import FindSchema, UnknownSchemaError
 from jobs.core.formats.registry import MessageDecoder
+from jobs.core.formats.row_fields import clip
 from jobs.core.job.refused_message import why_refused
 from schemas import limits
 from schemas.failures.catalogue import CodedError
 from schemas.spec.connections import Connections, Registry
 from schemas.spec.job import JobSpec
+from schemas.spec.source import FORMATS_OF_REGISTRY
 
-_UNKNOWN = 404
+_UNKNOWN, _REFUSED = 404, (409, 422)
+_TYPE = "application/vnd.schemaregistry.v1+json"
 _unknown: dict[tuple[Registry, int], tuple[float, str]] = {}  # until when, and why
 
 
@@ -38,10 +41,22 @@ class RegistryUnavailable(CodedError, code="registry-unavailable"):
     """The schema registry does not answer as one; a later attempt may succeed."""
 
 
+class SchemaRefused(CodedError, code="publisher-refused"):
+    """The schema registry does not take a schema, as one that is not compatible."""
+
+
+def register(registry: Registry, subject: str, schema: str) -> int:
+    """Return the id of an Avro schema, which the registry then has as the subject's newest."""
+    body = json.dumps({"schema": schema}).encode()
+    path = f"/subjects/{quote(subject, safe='')}/versions"
+    number: int = _request(registry, path, "id", int, body)["id"]
+    return number
+
+
 def find_by(connections: Connections, spec: JobSpec) -> FindSchema | None:
     """Return that function for a source; None if it has no schema registry."""
-    name = spec.source.schema_registry
-    return None if name is None else schema_finder(connections.lookup_registry(name))
+    name, format = spec.source.schema_registry, spec.source.format
+    return None if name is None else schema_finder(connections.lookup_registry(name), format)
 
 
 def find_refusal(decoders: Mapping[str, MessageDecoder], value: bytes) -> tuple[str, str] | None:
@@ -52,12 +67,13 @@ def find_refusal(decoders: Mapping[str, MessageDecoder], value: bytes) -> tuple[
         return str(error), "$"
 
 
-def schema_finder(registry: Registry | None) -> FindSchema | None:
+def schema_finder(registry: Registry | None, format: str) -> FindSchema | None:
     """Return the function that finds the schemas of a source's messages."""
-    return None if registry is None else partial(_find_schema, registry)
+    kind = FORMATS_OF_REGISTRY.get(format, "")
+    return None if registry is None else partial(_find_schema, registry, kind)
 
 
-def _find_schema(registry: Registry, number: int) -> tuple[str, ...]:
+def _find_schema(registry: Registry, kind: str, number: int) -> tuple[str, ...]:
     """Return the schema of an id, after those that it names; raise RegistryUnavailable.
 
     Raise UnknownSchemaError for an unknown id; messages with it do not ask again for a while."""
@@ -65,7 +81,7 @@ def _find_schema(registry: Registry, number: int) -> tuple[str, ...]:
     if time.monotonic() < until:
         raise UnknownSchemaError(why)
     try:
-        return _read_schema(registry, number)
+        return _read_schema(registry, kind, number)
     except UnknownSchemaError as error:
         if len(_unknown) >= limits.REGISTRY_SCHEMAS_MAX:
             _unknown.clear()
@@ -75,14 +91,15 @@ def _find_schema(registry: Registry, number: int) -> tuple[str, ...]:
 
 
 @lru_cache(limits.REGISTRY_SCHEMAS_MAX)
-def _read_schema(registry: Registry, number: int) -> tuple[str, ...]:
+def _read_schema(registry: Registry, kind: str, number: int) -> tuple[str, ...]:
     found: dict[str, str] = {}
 
     def read(path: str) -> None:
-        document = _get(registry, path)
-        kind = document.get("schemaType") or "AVRO"
-        if kind != "AVRO":
-            raise UnknownSchemaError(f"schema {number} of registry {registry.name!r} is {kind}")
+        document = _request(registry, path, "schema", str)
+        found_kind = document.get("schemaType") or "AVRO"
+        if found_kind != kind:
+            reason = f"schema {number} of registry {registry.name!r} is {found_kind}, not {kind}"
+            raise UnknownSchemaError(reason)
         for each in document.get("references") or ():
             subject, version = str(each.get("subject")), each.get("version")
             inner = f"/subjects/{quote(subject, safe='')}/versions/{version}"
@@ -99,24 +116,31 @@ def _read_schema(registry: Registry, number: int) -> tuple[str, ...]:
     return tuple(found.values())
 
 
-def _get(registry: Registry, path: str) -> dict[str, Any]:
-    """Return a document of the registry; try again until the time for it is over."""
+def _request(
+    registry: Registry, path: str, member: str, kind: type, body: bytes | None = None
+) -> dict[str, Any]:
+    """Return a document with a member of this kind; try again until the time for it is over."""
     started, pause = time.monotonic(), 0.1
     opener = _open(registry)
     place = f"{registry.url}{path}"  # http or https, as the connections file is read
-    request = urllib.request.Request(place, headers=_headers(registry))  # noqa: S310
+    request = urllib.request.Request(place, body, _headers(registry))  # noqa: S310
     while True:
         patience, unknown = limits.REGISTRY_SECONDS_MAX, False
         try:
             with opener.open(request, timeout=limits.REGISTRY_REQUEST_SECONDS_MAX) as answer:
                 content = answer.read(limits.REGISTRY_BYTES_MAX + 1)
             document = json.loads(content[: limits.REGISTRY_BYTES_MAX])
-            if isinstance(document, dict) and isinstance(document.get("schema"), str):
+            if isinstance(document, dict) and isinstance(document.get(member), kind):
                 return document
-            problem = "the answer has no schema"
+            problem = f"the answer has no {member}"
         except urllib.error.HTTPError as error:
+            code, message = _read_error(error)
             problem = f"HTTP {error.code}"
-            unknown = _is_unknown(error)
+            if body is not None and error.code in _REFUSED and code:
+                raise SchemaRefused(
+                    f"schema registry {registry.name!r} refuses {path}: {message}"
+                ) from None
+            unknown = error.code == _UNKNOWN and code // 100 == _UNKNOWN
             if unknown:
                 patience = limits.REGISTRY_FOLLOW_SECONDS_MAX
         except (OSError, ValueError, HTTPException) as error:  # a ValueError is no JSON
@@ -135,19 +159,17 @@ def _get(registry: Registry, path: str) -> dict[str, Any]:
     )
 
 
-def _is_unknown(error: urllib.error.HTTPError) -> bool:
-    """Return whether the registry itself says so; a proxy or another server has no such code."""
-    if error.code != _UNKNOWN:
-        return False
+def _read_error(error: urllib.error.HTTPError) -> tuple[int, str]:
+    """Return the registry's own code and message; a proxy or another server has none: 0."""
     try:
-        code = json.loads(error.read(limits.REGISTRY_BYTES_MAX))["error_code"]
+        document = json.loads(error.read(limits.REGISTRY_BYTES_MAX))
+        return int(document["error_code"]), clip(str(document.get("message")))
     except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return isinstance(code, int) and code // 100 == _UNKNOWN
+        return 0, ""
 
 
 def _headers(registry: Registry) -> dict[str, str]:
-    headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+    headers = {"Accept": f"{_TYPE}, application/json", "Content-Type": _TYPE}
     if registry.secret is not None:
         secret = registry.secret.get_secret_value()
         if registry.username is None:

@@ -28,7 +28,7 @@ STACK_CHARACTERS_MAX = 8_000
 # Message schemas that a decoder caches: a table has one, and one more after each ALTER.
 MESSAGE_SCHEMAS_MAX = 100
 # Types in an Avro schema, with those that it names: code is generated for each of them.
-AVRO_NODES_MAX = 20_000
+SCHEMA_TYPES_MAX = 20_000
 # A schema registry answers in milliseconds, and in seconds while it restarts. After this long the
 # task fails, and the service starts the job again.
 REGISTRY_SECONDS_MAX = 30.0

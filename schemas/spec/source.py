@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -43,13 +44,21 @@ SourceFormat = Literal[
     "csv",
     "debezium-avro",
     "debezium-json",
+    "debezium-protobuf",
     "json",
     "maxwell-json",
+    "protobuf",
     "upsert-json",
 ]
-FORMATS_OF_REGISTRY = ("avro", "debezium-avro")
+# The formats with a schema registry, and what it calls their schemas.
+FORMATS_OF_REGISTRY = {
+    "avro": "AVRO",
+    "debezium-avro": "AVRO",
+    "protobuf": "PROTOBUF",
+    "debezium-protobuf": "PROTOBUF",
+}
 # Their messages name no table, so a source has no filters.
-FORMATS_WITHOUT_TABLES = ("avro", "changelog-json", "csv", "json", "upsert-json")
+FORMATS_WITHOUT_TABLES = ("avro", "changelog-json", "csv", "json", "protobuf", "upsert-json")
 # An update that changes a primary key is one message. Debezium sends a deletion and an insert.
 FORMATS_WITH_KEY_CHANGES = ("canal-json", "maxwell-json")
 
@@ -187,23 +196,19 @@ class Source(Section):
 
     @field_validator("schema_registry")
     @classmethod
-    def _of_avro(cls, name: str | None, info: ValidationInfo) -> str | None:
-        known = info.data.get("format")
-        if known is not None and (known in FORMATS_OF_REGISTRY) != (name is not None):
-            need = f"is required by format: {known}; add the name of a connection with a url"
-            raise ValueError(need if name is None else f"has no effect with format: {known}")
-        return name
+    def _of_its_formats(cls, name: str | None, info: ValidationInfo) -> str | None:
+        return require_registry(name, info.data.get("format"), FORMATS_OF_REGISTRY)
 
     @field_validator("canal", "debezium", "json_events", "csv_events")
     @classmethod
     def _of_its_format(cls, section: Any, info: ValidationInfo) -> Any:
-        wanted = {
-            "canal": "canal-json",
-            "debezium": "debezium-json",
-            "json_events": "json",
-            "csv_events": "csv",
+        wanted, *others = {
+            "canal": ("canal-json",),
+            "debezium": ("debezium-json", "debezium-protobuf"),
+            "json_events": ("json",),
+            "csv_events": ("csv",),
         }[str(info.field_name)]
-        if section is not None and info.data.get("format", wanted) != wanted:
+        if section is not None and info.data.get("format", wanted) not in (wanted, *others):
             raise ValueError(f"needs format: {wanted}; remove it, or use that format")
         return section
 
@@ -233,6 +238,14 @@ class Source(Section):
         elif "topics" in document:
             document["topics"] = list(document["topics"])
         return document
+
+
+def require_registry(name: str | None, known: str | None, formats: Container[str]) -> str | None:
+    """Return the name of a schema registry; raise ValueError unless the format needs its name."""
+    if known is not None and (known in formats) != (name is not None):
+        need = f"is required by format: {known}; add the name of a connection with a url"
+        raise ValueError(need if name is None else f"has no effect with format: {known}")
+    return name
 
 
 def _names(listed: tuple[Listed, ...]) -> tuple[str, ...]:

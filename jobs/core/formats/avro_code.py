@@ -19,7 +19,6 @@ from msgspec import UNSET
 
 from jobs.core.formats.avro_schema import (
     WHOLE,
-    AvroError,
     Node,
     read_long,
     read_size,
@@ -33,6 +32,7 @@ from jobs.core.formats.debezium_fields import (
     UNITS_US,
     DebeziumFields,
 )
+from jobs.core.formats.registered import SchemaError
 from jobs.core.formats.row_fields import Memo, compile_decoder, indent
 from jobs.core.values.float_values import canonical_float
 from schemas import limits
@@ -111,7 +111,7 @@ class MessageCode:
 
     def _read_members(self, node: Node, known: dict[str, Callable[[Node], Lines]]) -> Lines:
         if node.kind != "record":
-            raise AvroError("the message is no record")
+            raise SchemaError("the message is no record")
         for label, part in zip(node.labels, node.parts, strict=True):
             yield from self._read_branches(part, known.get(label, self._skip))
 
@@ -154,7 +154,7 @@ class MessageCode:
         for name, index in columns.items():
             if node.field(name) is None:
                 if not self._fields.missing_is_null:
-                    raise AvroError("the schema lacks a column")
+                    raise SchemaError("the schema lacks a column")
                 yield f"{image}{index} = None"
             known[name] = lambda part, index=index: self._read_column(  # type: ignore[misc]
                 f"{image}{index}", index, part

@@ -17,6 +17,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from jobs.core.formats.registered import SchemaError
 from jobs.core.values.float_values import shortest_float
 from jobs.core.values.json_text import JsonNumber, describe
 from schemas import limits
@@ -37,14 +38,6 @@ _MEANINGS = {
     "local-timestamp-micros": "io.debezium.time.MicroTimestamp",
     "local-timestamp-nanos": "io.debezium.time.NanoTimestamp",
 }
-
-
-class AvroError(ValueError):
-    """A schema or a message is not valid or not supported; the text is the reason."""
-
-
-class UnknownSchemaError(AvroError):
-    """The registry has no schema of the message's id."""
 
 
 class Node(NamedTuple):
@@ -84,16 +77,16 @@ class Node(NamedTuple):
 def parse_schema(texts: Sequence[str]) -> Node:
     """Return the type of the last schema, which may name types of those before it.
 
-    Raise AvroError for an invalid, recursive or very large schema."""
+    Raise SchemaError for an invalid, recursive or very large schema."""
     named: dict[str, Node | None] = {}
     node = Node("null")
     try:
         for text in texts:
             node = _parse(json.loads(text), "", named)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, AvroError):
+        if isinstance(error, SchemaError):
             raise
-        raise AvroError(f"the schema is not a valid Avro schema: {error!r}") from None
+        raise SchemaError(f"the schema is not a valid Avro schema: {error!r}") from None
     return node
 
 
@@ -113,7 +106,7 @@ def _parse(schema: Any, namespace: str, named: dict[str, Node | None]) -> Node:
     if kind in ("array", "map"):
         items = _parse(schema["items" if kind == "array" else "values"], namespace, named)
         if kind == "array" and items.is_empty:
-            raise AvroError("the schema has an array whose elements take no bytes")
+            raise SchemaError("the schema has an array whose elements take no bytes")
         return _node(kind, (items,))
     if kind not in ("record", "error", "enum", "fixed"):
         return _resolve(kind, namespace, named)
@@ -138,19 +131,19 @@ def _resolve(name: str, namespace: str, named: dict[str, Node | None]) -> Node:
     full = f"{namespace}.{name}" if "." not in name and namespace else name
     full = full if full in named else name
     if full not in named:
-        raise AvroError(f"the schema names {describe(name)}, which it does not define")
+        raise SchemaError(f"the schema names {describe(name)}, which it does not define")
     node = named[full]
     if node is None:
-        raise AvroError(f"the schema is recursive: {describe(full)} contains itself")
+        raise SchemaError(f"the schema is recursive: {describe(full)} contains itself")
     return node
 
 
 def _node(kind: str, parts: tuple[Node, ...], labels: tuple[str, ...] = ()) -> Node:
     nodes = 1 + sum(part.nodes for part in parts)
     depth = 1 + max((part.depth for part in parts), default=0)
-    if nodes > limits.AVRO_NODES_MAX or depth > limits.MESSAGE_DEPTH_MAX:
-        raise AvroError(
-            f"the schema has more than {limits.AVRO_NODES_MAX} types, or more than "
+    if nodes > limits.SCHEMA_TYPES_MAX or depth > limits.MESSAGE_DEPTH_MAX:
+        raise SchemaError(
+            f"the schema has more than {limits.SCHEMA_TYPES_MAX} types, or more than "
             f"{limits.MESSAGE_DEPTH_MAX} levels"
         )
     return Node(kind, parts, labels, nodes=nodes, depth=depth)
@@ -170,14 +163,14 @@ def read_long(value: bytes, at: int) -> tuple[int, int]:
                 break
             return (raw >> 1) ^ -(raw & 1), end + 1
         shift += 7
-    raise AvroError(f"the number at byte {at} has more than 64 bits")
+    raise SchemaError(f"the number at byte {at} has more than 64 bits")
 
 
 def read_size(value: bytes, at: int) -> tuple[int, int]:
     """Return the length of bytes that follow, and where they start."""
     size, at = read_long(value, at)
     if not 0 <= size <= len(value) - at:
-        raise AvroError(f"the message ends within a value of {size} bytes at byte {at}")
+        raise SchemaError(f"the message ends within a value of {size} bytes at byte {at}")
     return size, at
 
 
@@ -193,7 +186,7 @@ def read_value(node: Node, value: bytes, at: int) -> tuple[object, int]:
         index, at = read_long(value, at)
         choices: Sequence[Any] = node.parts if kind == "union" else node.labels
         if not 0 <= index < len(choices):
-            raise AvroError(f"{index} is not among the {len(choices)} of the {kind}")
+            raise SchemaError(f"{index} is not among the {len(choices)} of the {kind}")
         return read_value(choices[index], value, at) if kind == "union" else (choices[index], at)
     if kind in ("array", "map"):
         return _read_blocks(node, value, at)
@@ -205,7 +198,7 @@ def read_value(node: Node, value: bytes, at: int) -> tuple[object, int]:
         size, at = read_size(value, at)
     end = at + size
     if end > len(value):
-        raise AvroError("the message ends within a value")
+        raise SchemaError("the message ends within a value")
     content = value[at:end]
     if kind in ("float", "double"):
         return to_json(node, struct.unpack("<f" if kind == "float" else "<d", content)[0]), end

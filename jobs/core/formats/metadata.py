@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from jobs.core.formats.avro import AvroDecoder
 from jobs.core.formats.frame import DecoderFrame
+from jobs.core.formats.registered import RegisteredDecoder
 from jobs.core.formats.row_fields import UNEXPECTED, rejection
 from jobs.core.formats.scanned import Array, Scanned, ScannedColumn, Scanner
 from jobs.core.kernels.codes import GOOD, NO_TIME
@@ -50,7 +50,7 @@ class MetadataDecoder:
     def __init__(self, inner: DecoderFrame, format: str, used: tuple[Column, ...]) -> None:
         self._arguments = inner, format, used
         self._inner, self._used = inner, used
-        self._header = _Header(format, inner if isinstance(inner, AvroDecoder) else None)
+        self._header = _Header(format, inner if isinstance(inner, RegisteredDecoder) else None)
 
     def __reduce__(self) -> tuple[object, ...]:
         return MetadataDecoder, self._arguments
@@ -94,9 +94,12 @@ class MetadataDecoder:
 class _Header:
     """Reads the names of a message's database and table."""
 
-    def __init__(self, format: str, avro: AvroDecoder | None = None) -> None:
+    def __init__(self, format: str, registered: RegisteredDecoder | None = None) -> None:
         is_debezium = format.startswith("debezium-")
-        keys, self._avro = ("db", "table") if is_debezium else ("database", "table"), avro
+        keys, self._registered = (
+            ("db", "table") if is_debezium else ("database", "table"),
+            registered,
+        )
         self._keys, self._nested = keys, is_debezium
         names: list[Any] = [(key, str | None, None) for key in keys]
         header = msgspec.defstruct("Names", names, gc=False)
@@ -108,8 +111,8 @@ class _Header:
 
     def read(self, value: bytes) -> Names | Rejected:
         """Return the names, None for one that the message lacks."""
-        if self._avro is not None:
-            return self._check(self._avro.read_source(value), "$.source")
+        if self._registered is not None:
+            return self._check(self._registered.read_source(value), "$.source")
         try:
             found = self._decode(value)
         except UNEXPECTED:

@@ -5,6 +5,7 @@ maxwell-json     the same, with one row in each message
 debezium-json    signed rows; an update has both rows
 debezium-avro    the same in Avro, with schemas of a registry
 avro             plain rows in Avro: each message is an insert
+debezium-protobuf, protobuf    both in Protobuf
 changelog-json   one signed row in each record; retally publishes it
 csv, json        plain events: each message is an insert
 upsert-json      the last image of a row; the key of the record identifies the row
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import get_args
 
-from jobs.core.formats.avro import AvroDecoder, FindSchema
+from jobs.core.formats.avro import AvroDecoder
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.formats.changelog import ChangelogDecoder
 from jobs.core.formats.csv_events import CsvDecoder
@@ -27,6 +28,8 @@ from jobs.core.formats.json_events import JsonEventDecoder
 from jobs.core.formats.maxwell import MaxwellDecoder
 from jobs.core.formats.metadata import MetadataDecoder, without_metadata
 from jobs.core.formats.mysql_values import text_converter
+from jobs.core.formats.protobuf.decoder import ProtobufDecoder
+from jobs.core.formats.registered import FindSchema, RegisteredDecoder
 from jobs.core.formats.upsert import UpsertDecoder
 from jobs.core.plan.tree import Column
 from jobs.core.values.json_values import Converter
@@ -43,6 +46,8 @@ _DECODERS: Mapping[str, type[DecoderFrame]] = {
     "debezium-json": DebeziumDecoder,
     "debezium-avro": AvroDecoder,
     "avro": AvroDecoder,
+    "debezium-protobuf": ProtobufDecoder,
+    "protobuf": ProtobufDecoder,
     "changelog-json": ChangelogDecoder,
     "csv": CsvDecoder,
     "json": JsonEventDecoder,
@@ -111,5 +116,5 @@ class MessageRules(FormatRules):
         own = without_metadata(used, self.format)
         columns = without_metadata(columns, self.format)
         kind, of = _DECODERS[self.format], (self, columns, own, bytes_max)
-        rows = AvroDecoder(*of, find_schema) if kind is AvroDecoder else kind(*of)
+        rows = kind(*of, find_schema) if issubclass(kind, RegisteredDecoder) else kind(*of)
         return rows if own == used else MetadataDecoder(rows, self.format, used)

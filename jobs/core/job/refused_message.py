@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from jobs.core.formats.avro import FindSchema
+from jobs.core.formats.registered import FindSchema
 from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.job.views import JobInputs, plans_of
 from jobs.core.plan.tree import Column, Plan

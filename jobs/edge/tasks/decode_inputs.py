@@ -45,7 +45,7 @@ def decoder_of(
     used: tuple[Column, ...],
     registry: Registry | None = None,
 ) -> MessageDecoder:
-    find = schema_finder(registry)
+    find = schema_finder(registry, rules.messages.format)
     return rules.messages.decoder(columns, rules.row(used), find_schema=find)
 
 

@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.formats.avro import AvroDecoder
-from jobs.core.formats.avro_schema import AvroError, UnknownSchemaError, parse_schema, read_value
+from jobs.core.formats.avro_schema import parse_schema, read_value
+from jobs.core.formats.registered import SchemaError, UnknownSchemaError
 from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, ColumnGone, Filtered, RejectCode, Rejected, Skipped
@@ -469,7 +470,7 @@ def test_a_schema_that_doubles_itself_is_bounded() -> None:
     for number in range(1, 40):
         below = f"R{number - 1}"
         fields[f"r{number}"] = record(f"R{number}", {"a": below, "b": below})
-    with pytest.raises(AvroError, match=str(limits.AVRO_NODES_MAX)):
+    with pytest.raises(SchemaError, match=str(limits.SCHEMA_TYPES_MAX)):
         parse_schema([json.dumps(record("All", fields))])
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from jobs.core.formats.avro_schema import UnknownSchemaError, parse_schema
+from jobs.core.formats.avro_schema import parse_schema
+from jobs.core.formats.registered import UnknownSchemaError
 from jobs.edge.process.broker import free_port
 from jobs.topics.schema_registry import RegistryUnavailable, schema_finder
 from schemas import limits
@@ -39,7 +40,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def find(registry: Registry, number: int) -> tuple[str, ...]:
-    own = schema_finder(registry)
+    own = schema_finder(registry, "avro")
     assert own is not None
     return own(number)
 

@@ -1,6 +1,7 @@
-"""A schema registry of the tests: Confluent's REST API, as far as its documents describe a reader.
+"""A schema registry of the tests: Confluent's REST API, as far as its documents describe it.
 
 register ──► ids, subjects   ──► GET /schemas/ids/N, GET /subjects/NAME/versions/N
+POST /subjects/NAME/versions ──► an id, the same for the same schema
 answers  ──► what it answers instead, once each: a status, or a body
 """
 
@@ -29,6 +30,7 @@ class FakeRegistry:
     def __init__(self) -> None:
         self.documents: dict[str, dict[str, Any]] = {}
         self.answers: list[int | bytes] = []
+        self.message = b"busy"  # of a status among them
         self.requests: list[tuple[str, str | None]] = []  # path and Authorization
         self.url = ""
 
@@ -42,6 +44,24 @@ class FakeRegistry:
         if subject:
             self.documents[f"/subjects/{subject}/versions/1"] = document
 
+    def take(self, path: str, document: dict[str, Any]) -> int:
+        """Register a document under a subject, as a POST does."""
+        known = [each for each in self.documents if each.startswith("/schemas/ids/")]
+        same = [each for each in known if self.documents[each] == document]
+        place = same[0] if same else f"/schemas/ids/{len(known) + 1}"
+        self.documents[place] = self.documents[f"{path}/1"] = document
+        return int(place.rpartition("/")[2])
+
+    @property
+    def subjects(self) -> set[str]:
+        """The subjects that have a schema."""
+        paths = (path.split("/") for path in self.documents)
+        return {parts[2] for parts in paths if parts[1] == "subjects"}
+
+    def forget(self) -> None:
+        """Lose all schemas, as a registry whose topic was deleted."""
+        self.documents.clear()
+
     def connection(self, username: str | None = None, secret: str | None = None) -> Registry:
         own = None if secret is None else SecretStr(secret)
         return Registry("schemas", self.url, username, own, Tls())
@@ -54,14 +74,20 @@ def open_registry(context: ssl.SSLContext | None = None) -> Iterator[FakeRegistr
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            self.answer(registry.documents.get(unquote(self.path.partition("?")[0])))
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.answer({"id": registry.take(unquote(self.path), json.loads(body))})
+
+        def answer(self, document: dict[str, Any] | None) -> None:
             registry.requests.append((self.path, self.headers.get("Authorization")))
             answer = registry.answers.pop(0) if registry.answers else None
-            document = registry.documents.get(unquote(self.path))
             status, body = 200, json.dumps(document or _UNKNOWN).encode()
             if isinstance(answer, bytes):
                 body = answer
             elif answer is not None:
-                status, body = answer, b"busy"
+                status, body = answer, registry.message
             elif document is None:
                 status = 404
             self.send_response(status)
