@@ -308,7 +308,8 @@ class Job:
         if not sinks:
             return None
         connection = self.connections.lookup(sinks[0].connection)
-        return JobPublisher(self.spec, plans, table, newest, connection).start()
+        registries = self.connections.registries_of(sink.schema_registry for sink in sinks)
+        return JobPublisher(self.spec, plans, table, newest, connection, registries).start()
 
     def _make_clock(self, topics: SourceTopics, newest: EpochRow) -> JobClock:
         spec = self.spec.with_defaults(self.time_defaults)

@@ -24,6 +24,7 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_v
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from schemas import limits
+from schemas.spec.sink import Sink
 from schemas.spec.source import Source
 from schemas.spec.source_rows import (
     ROW_KEYS,
@@ -40,7 +41,6 @@ from schemas.spec.source_rows import (
 from schemas.spec.values import (
     ColumnName,
     ColumnType,
-    ConnectionName,
     Count,
     Duration,
     DurationOrZero,
@@ -49,12 +49,11 @@ from schemas.spec.values import (
     MirrorEvery,
     MisplacedError,
     Section,
-    SinkTopic,
     Sql,
     ViewName,
 )
 from schemas.spec.watermark import TimeDefaults, Watermark
-from schemas.table.changelog import SinkFormat, topics_of_sink
+from schemas.table.changelog import topics_of_sink
 from schemas.types.json_types import JsonObject
 
 MINIBATCH_SIZE_DEFAULT = 5_000
@@ -119,23 +118,6 @@ class State(Section):
     buckets: Count = Field(default=32, le=limits.BUCKETS_MAX)
     refresh: bool = True
     emit_expired: bool = True
-
-
-class Sink(Section):
-    topic: SinkTopic
-    connection: ConnectionName = "default"
-    format: SinkFormat = "changelog-json"
-    partitions: Count = Field(default=4, le=limits.TOPIC_PARTITIONS_MAX)
-    delivery: Literal["exactly_once", "at_least_once"] = "exactly_once"
-    publishers: Count = Field(default=1, le=limits.PUBLISHERS_MAX)
-
-    @field_validator("publishers")
-    @classmethod
-    def _a_partition_each(cls, publishers: int, info: ValidationInfo) -> int:
-        partitions = info.data.get("partitions", publishers)
-        if publishers > partitions:
-            raise ValueError(f"must be at most partitions, which is {partitions}")
-        return publishers
 
 
 class View(Section):

@@ -1,7 +1,7 @@
 """The published changelog: the key, value and headers of a record in the sink topic.
 
     committed changelog row ──► key    {"name": "a"}                 group columns, in order
-                            ──► value  {"op","row","epoch","seq","time"}  (format changelog-json)
+                            ──► value  {"op","row","epoch","seq","time"}  (changelog-json, avro)
                             ──► headers epoch, seq                   (every format)
 
 Fold the records by key to get the current results. If the topic is written at least once, drop
@@ -14,7 +14,16 @@ from typing import Literal
 
 import msgspec
 
-SinkFormat = Literal["changelog-json", "canal-json", "debezium-json", "upsert-json"]
+SinkFormat = Literal[
+    "changelog-json",
+    "canal-json",
+    "debezium-json",
+    "upsert-json",
+    "avro",
+    "debezium-avro",
+    "upsert-avro",
+]
+SINKS_OF_REGISTRY = ("avro", "debezium-avro", "upsert-avro")
 
 OpText = Literal["+I", "-U", "+U", "-D"]
 

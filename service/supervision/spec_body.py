@@ -16,6 +16,8 @@ from jobs.core.plan.tree import Plan
 from schemas.spec.connections import Connections, UnknownConnectionError
 from schemas.spec.file import Document, Problem, SpecError, read_text
 from schemas.spec.job import JobSpec
+from schemas.spec.sink import Sink
+from schemas.spec.source import Source
 from schemas.spec.source_rows import locate_key
 from schemas.spec.watermark import NO_DEFAULTS, TimeDefaults
 
@@ -86,24 +88,20 @@ def _check_name(document: Document, name: str) -> list[Problem]:
 
 def _check_connections(document: Document, spec: JobSpec, known: Connections) -> list[Problem]:
     """Return a problem for each connection that the operator has not configured."""
-    named = [
-        (locate_key(("source", "connection"), name)[:-1], alone.source.connection)
+    sections: list[tuple[tuple[str, ...], Source | Sink]] = [
+        (locate_key(("source", "connection"), name)[:-1], alone.source)
         for name, alone in spec.source_specs.items()
     ]
     for view, own in spec.view_specs.items():
         if own.sink is not None:
-            named.append((("views", view, "sink") if view else ("sink",), own.sink.connection))
+            sections.append((("views", view, "sink") if view else ("sink",), own.sink))
+    lookups = {"connection": known.lookup, "schema_registry": known.lookup_registry}
     problems = []
-    for name, alone in spec.source_specs.items():
-        try:
-            if alone.source.schema_registry is not None:
-                known.lookup_registry(alone.source.schema_registry)
-        except UnknownConnectionError as error:
-            path = locate_key(("source", "schema_registry"), name)
-            problems.append(document.problem(path, str(error)))
-    for section, connection in named:
-        try:
-            known.lookup(connection)
-        except UnknownConnectionError as error:
-            problems.append(document.problem((*section, "connection"), str(error)))
+    for path, section in sections:
+        for key, look_up in lookups.items():
+            try:
+                if (name := getattr(section, key)) is not None:
+                    look_up(name)
+            except UnknownConnectionError as error:
+                problems.append(document.problem((*path, key), str(error)))
     return problems

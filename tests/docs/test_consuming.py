@@ -5,6 +5,7 @@ a folded table ─► JobPublisher (as a job has it) ─► a real broker ─►
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import signal
@@ -29,9 +30,10 @@ from jobs.edge.publisher.job_publisher import JobPublisher
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
-from schemas.table.changelog import SinkFormat
+from schemas.table.changelog import SINKS_OF_REGISTRY, SinkFormat
 from tests.docs.documents import RESULT_COLUMNS, Items, Row, block, ordered
 from tests.support.documents import CHECKOUT, COLUMNS, QUERY, TABLE_IN_DOCS
+from tests.support.network.schema_registry import FakeRegistry, open_registry
 from tests.support.published_changelog import SHARE_0, place_fault
 from tests.support.sampling import quick
 from tests.support.topics import committed_records
@@ -47,7 +49,9 @@ Publish = Callable[[], None]
 
 
 def spec_of(topic: str, name: SinkFormat, publishers: int) -> JobSpec:
-    sink = {"topic": topic, "format": name, "partitions": 2, "publishers": publishers}
+    sink: dict[str, Any] = {"topic": topic, "format": name, "partitions": 2}
+    sink |= {"publishers": publishers}
+    sink |= {"schema_registry": "registry"} if name in SINKS_OF_REGISTRY else {}
     source = {"topic": "shop.product"}
     return load_spec(
         {"name": "items", "source": source, "columns": COLUMNS, "query": QUERY, "sink": sink}
@@ -65,11 +69,17 @@ def items(tmp_path: Path) -> Items:
 def publish(items: Items, broker: Broker, topic: str) -> Publish:
     """Everything that the table has and the topic lacks, as a start of the job would do."""
 
-    def send(name: SinkFormat = "changelog-json", to: str = topic, publishers: int = 1) -> None:
+    def send(
+        name: SinkFormat = "changelog-json",
+        to: str = topic,
+        publishers: int = 1,
+        registry: FakeRegistry | None = None,
+    ) -> None:
         connection = load_connections(None, broker.address).lookup("default")
         spec = spec_of(to, name, publishers)
         publishing = JobPublisher(
-            spec, {"": items.plan}, items.table, items.newest, connection
+            *(spec, {"": items.plan}, items.table, items.newest, connection),
+            {} if registry is None else {"registry": registry.connection()},
         ).start()
         try:
             publishing.drain()
@@ -109,6 +119,28 @@ def test_each_function_folds_its_format(
     if name == "canal-json":  # values are text there
         rows = [{c: v if c == "name" else int(v) for c, v in row.items()} for row in rows]
     assert ordered(rows) == items.results()
+
+
+def test_the_program_for_avro_prints_the_current_results(
+    items: Items, publish: Any, broker: Broker, topic: str
+) -> None:
+    """Confluent's own deserializer reads keys and values, also those of a second start."""
+    source = program("AvroDeserializer", "python", broker, topic)
+    with open_registry() as registry:
+        for change in (None, items.second):
+            if change is not None:
+                change()
+            publish("avro", registry=registry)
+            command = [sys.executable, "-c", source.replace("http://localhost:8081", registry.url)]
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS)
+            assert ran.returncode == 0, ran.stderr
+            rows = [ast.literal_eval(line) for line in ran.stdout.splitlines()]
+            assert ordered(rows) == items.results()
+        assert registry.subjects == {f"{topic}-key", f"{topic}-value"}
+        registry.forget()
+        registry.take("/subjects/other/versions", {"schema": '"int"'})
+        with pytest.raises(PublisherFailed, match=r"keys in topic .* Avro of schema 1, and those"):
+            publish("avro", registry=registry)
 
 
 # --- programs -------------------------------------------------------------------------------------

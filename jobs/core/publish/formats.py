@@ -1,15 +1,16 @@
-"""The four formats of the published changelog: the records of each op, and their text.
+"""The formats of the published changelog: the records of each op, and their text.
 
-    row of the changelog      +I        -U          +U          -D
-    changelog-json            record    record      record      record
-    canal-json                INSERT    (with +U)   UPDATE      DELETE
-    debezium-json             c         (with +U)   u           d
-    upsert-json               row       nothing     row         tombstone
+    row of the changelog             +I        -U          +U          -D
+    changelog-json, avro             record    record      record      record
+    canal-json                       INSERT    (with +U)   UPDATE      DELETE
+    debezium-json, debezium-avro     c         (with +U)   u           d
+    upsert-json, upsert-avro         row       nothing     row         tombstone
 
 A format is data: a text with slots, and the records of each op. The publisher fills the slots for
 whole columns at once, so no function here is called for a single record. Every record has a key
-(the group columns as a JSON object) and the headers `epoch` and `seq`. A record for a -U and its +U
-has the seq of the +U.
+(the group columns as an object) and the headers `epoch` and `seq`. A record for a -U and its +U
+has the seq of the +U. Avro puts the fields of a record one after the other, so it is a text with
+slots, too: the header of its schema, then a part for each field of `jobs.core.publish.avro`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from jobs.core.publish.avro import encode_header, encode_long, encode_text
 from jobs.core.values.change import Op
 
 
@@ -34,7 +36,8 @@ class Slot(StrEnum):
     OLD = "old"  # the old values of the changed columns; null unless it is an update
 
 
-Template = tuple[str | Slot, ...]
+Piece = str | bytes
+Template = tuple[Piece, ...]  # a Slot is a str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class EpochFacts:
     event_ms: int
     commit_ms: int
     key_columns: tuple[str, ...]
+    schema: int = 0  # the id of the value's schema in the registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,12 @@ class PublishFormat:
     """A format: the text of its records with slots, and its words for the ops."""
 
     name: str
-    words: Mapping[Op, str] = field(hash=False)
+    words: Mapping[Op, Piece] = field(hash=False)
     template: Template
     paired: bool  # -U and +U are one record
     tombstone: bool = False  # -D is a record without a value
     textual: bool = False  # column values are strings, as canal sends them
+    avro: bool = False
 
     def slots(self) -> set[Slot]:
         """Return the slots of the template."""
@@ -78,7 +83,7 @@ class PublishFormat:
 
     def fill(self, facts: EpochFacts) -> Template:
         """Return the template with the shared values of the epoch; slots remain."""
-        shared = {
+        texts: dict[str, str] = {
             "@job@": json.dumps(facts.job),
             "@topic@": json.dumps(facts.topic),
             "@epoch@": str(facts.epoch),
@@ -86,9 +91,21 @@ class PublishFormat:
             "@commit_ms@": str(facts.commit_ms),
             "@keys@": json.dumps(facts.key_columns, ensure_ascii=False),
         }
+        if not self.avro:
+            return tuple(
+                part if type(part) is not str else _replace_marks(part, texts)
+                for part in self.template
+            )
+        shared = {
+            "@schema@": encode_header(facts.schema),
+            "@job@": encode_text(facts.job),
+            "@topic@": encode_text(facts.topic),
+            "@epoch@": encode_long(facts.epoch),
+            "@event_ms@": encode_long(facts.event_ms),
+            "@commit_ms@": encode_long(facts.commit_ms),
+        }
         return tuple(
-            part if isinstance(part, Slot) else _replace_marks(part, shared)
-            for part in self.template
+            part if isinstance(part, bytes) else shared.get(part, part) for part in self.template
         )
 
     @property
@@ -148,7 +165,42 @@ DEBEZIUM_JSON = PublishFormat(
 UPSERT_JSON = PublishFormat(
     name="upsert-json", words=_OPS, template=(Slot.ROW,), paired=True, tombstone=True
 )
-FORMATS = {each.name: each for each in (CHANGELOG_JSON, CANAL_JSON, DEBEZIUM_JSON, UPSERT_JSON)}
+AVRO = PublishFormat(
+    name="avro",
+    words={op: encode_text(word) for op, word in _OPS.items()},
+    template=("@schema@", Slot.WORD, Slot.ROW, "@epoch@", Slot.SEQ, Slot.TIME),
+    paired=False,
+    avro=True,
+)
+DEBEZIUM_AVRO = PublishFormat(
+    name="debezium-avro",
+    words={op: encode_text(word) for op, word in _DEBEZIUM.items()},
+    template=(
+        "@schema@",
+        Slot.BEFORE,
+        Slot.AFTER,
+        *(encode_text("retally"), "@job@", "@job@", "@topic@", "@event_ms@", "@epoch@", Slot.SEQ),
+        Slot.WORD,
+        "@commit_ms@",
+    ),
+    paired=True,
+    avro=True,
+)
+UPSERT_AVRO = PublishFormat(
+    name="upsert-avro",
+    words=_OPS,
+    template=("@schema@", Slot.ROW),
+    paired=True,
+    tombstone=True,
+    avro=True,
+)
+FORMATS = {
+    each.name: each
+    for each in (
+        *(CHANGELOG_JSON, CANAL_JSON, DEBEZIUM_JSON, UPSERT_JSON),
+        *(AVRO, DEBEZIUM_AVRO, UPSERT_AVRO),
+    )
+}
 
 
 def object_template(columns: tuple[str, ...]) -> tuple[str | int, ...]:

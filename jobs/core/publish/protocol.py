@@ -42,6 +42,7 @@ class SinkTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     partitions: int
     columns: ResultColumns
     topic_id: str | None = None  # None: the publisher may create the topic, or use any
+    schemas: tuple[int, int] | None = None  # ids of Avro's schemas of the key and the value
     view: str | msgspec.UnsetType = msgspec.UNSET  # unset in a job with one query
 
 
@@ -115,6 +116,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     view: str | msgspec.UnsetType = msgspec.UNSET  # of a job with views
     times: list[EpochTimes] = []  # of the epochs that this record completes
     publishers: int | msgspec.UnsetType = msgspec.UNSET  # that share the partitions; unset: one
+    key_schema: int | msgspec.UnsetType = msgspec.UNSET  # the id in each key; unset: keys are JSON
     # Partitions of this publisher that an earlier one has published further than this record says.
     ahead: dict[int, Position] | msgspec.UnsetType = msgspec.UNSET
 

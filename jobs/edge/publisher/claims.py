@@ -102,9 +102,28 @@ class Claims:
     def read_own_progress(self) -> list[Progress]:
         """Return our progress in each topic."""
         return [
-            self._require_view(each, self._require_own(each.topic, *self._read_progress(each)))
+            self._require_keys(
+                each,
+                self._require_view(each, self._require_own(each.topic, *self._read_progress(each))),
+            )
             for each in self._topics
         ]
+
+    def _require_keys(self, topic: SinkTopicWriter, own: Progress) -> Progress:
+        """Return the progress; raise PublishFailed if the topic's keys have another schema.
+
+        The schema's id is in each key, so rows would get other keys, and other partitions."""
+        if own.key_schema != topic.key_schema and own.epoch is not None:
+            before, now = (
+                "JSON" if each is msgspec.UNSET else f"Avro of schema {each}"
+                for each in (own.key_schema, topic.key_schema)
+            )
+            raise PublishFailed(
+                "publisher-sink-changed",
+                f"the keys in topic {topic.topic!r} are {before}, and those of the job {now}",
+                "restore the schema registry, or give sink.topic another name",
+            )
+        return msgspec.structs.replace(own, key_schema=topic.key_schema)
 
     def _require_view(self, topic: SinkTopicWriter, own: Progress) -> Progress:
         """Return the progress of one topic; raise PublishFailed if another view has written it."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Self
 
 import msgspec
 
 from jobs.core.plan.tree import Plan, WindowBound
+from jobs.core.publish.avro import schemas_of
 from jobs.core.publish.protocol import (
     Configuration,
     EpochToPublish,
@@ -29,9 +31,11 @@ from jobs.edge.table.file_writer import AddedFile
 from jobs.reading.epoch_rows import epoch_rows, newest_of_job
 from jobs.reading.files import LiveFile, live_files, open_table
 from jobs.reading.parts import CHANGELOG
+from jobs.topics.schema_registry import register
 from schemas.failures.catalogue import CodedError
-from schemas.spec.connections import Connection, librdkafka_options
+from schemas.spec.connections import Connection, Registry, librdkafka_options
 from schemas.spec.job import JobSpec
+from schemas.spec.sink import Sink
 from schemas.table.epoch import EpochRow, TopicIdentity
 from schemas.table.view_path import place_part
 
@@ -67,6 +71,7 @@ class JobPublisher:
         table: EpochTable,
         newest: EpochRow,
         connection: Connection,
+        registries: Mapping[str, Registry] = MappingProxyType({}),  # by name
     ) -> None:
         specs = spec.view_specs
         sinks = {name: each.sink for name, each in specs.items() if each.sink is not None}
@@ -80,6 +85,7 @@ class JobPublisher:
                 partitions=sink.partitions,
                 columns=result_columns(plans[name]),
                 topic_id=known.get(sink.topic),
+                schemas=_register(sink, plans[name], registries),
                 view=msgspec.UNSET if spec.views is None else name,
             )
             for name, sink in sinks.items()
@@ -271,6 +277,20 @@ def _published_watermark(row: EpochRow, views: Sequence[str]) -> int | None:
     bounds = [row.of_view(view).time.published_watermark for view in views]
     known = [bound for bound in bounds if bound is not None]
     return min(known) if len(known) == len(bounds) else None
+
+
+def _register(sink: Sink, plan: Plan, registries: Mapping[str, Registry]) -> tuple[int, int] | None:
+    """Return the ids of a topic's schemas of key and value, which its registry then has."""
+    if sink.schema_registry is None:
+        return None
+    group = [(named.name, named.type) for named in plan.group]
+    output = [(name, plan.types[name]) for name in plan.output]
+    subjects = schemas_of(sink.format, sink.topic, group, output)
+    key, value = (
+        register(registries[sink.schema_registry], subject, schema)
+        for subject, schema in subjects.items()
+    )
+    return key, value
 
 
 def result_columns(plan: Plan) -> ResultColumns:

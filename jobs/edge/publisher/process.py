@@ -353,6 +353,7 @@ class PublisherProcess:
                 if not own.covers(each.epoch)
             ],
             publishers=own.publishers,
+            key_schema=own.key_schema,
             ahead=still_ahead(own, order.epoch),
         )
 

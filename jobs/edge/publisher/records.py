@@ -1,11 +1,11 @@
 """Turn changelog rows into Kafka records, by whole Arrow columns at once.
 
-    Parquet files of an epoch ─► one table in seq order ─► chunks ─► columns as JSON fragments
-                                                             │
+    Parquet files of an epoch ─► one table in seq order ─► chunks ─► columns as fragments
+                                                             │       of JSON or Avro
         keys, values, seqs, partitions (lists of bytes) ◄── join into the format's template
 
 Hot path: a record costs about a microsecond, against 2.6 for a loop that encodes a dict per row.
-`jobs.reading.json_columns` renders the values.
+`jobs.reading.json_columns` renders the values, or `avro_columns` encodes them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.core.publish.avro import encode_header
 from jobs.core.publish.formats import EpochFacts, PublishFormat, Slot, member, object_template
 from jobs.core.values.change import Op
+from jobs.edge.publisher.avro_columns import encode_column, encode_longs, join_octets
 from jobs.reading.json_columns import PUBLISHED, PUBLISHED_STRINGS, JsonStyle, render_column
 from schemas import limits
 from schemas.table.object_path import table_path
@@ -31,7 +33,7 @@ from schemas.types.sql_types import Kind, SqlType
 NamedType = tuple[str, SqlType]
 
 _OP, _EPOCH, _SEQ = "op", "epoch", "seq"
-_NULL = "null"
+_NULL, _NO_BRANCH, _BRANCH = "null", b"\0", b"\2"
 _SEED, _MULTIPLIER = np.uint32(0x9747B28C), np.uint32(0x5BD1E995)  # of murmur2
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
@@ -134,6 +136,7 @@ class RecordWriter:
         output: Sequence[NamedType],
         partitions: int,
         window_end: NamedType | None = None,
+        key_schema: int = 0,
     ) -> None:
         self._format = publish_format if window_end is None else publish_format.of_windows()
         self._window_end = window_end
@@ -141,8 +144,14 @@ class RecordWriter:
         self._output = tuple(output)
         self._partitions = partitions
         self._slots = self._format.slots()
-        self._key = object_template(tuple(name for name, _ in group))
-        self._row = object_template(tuple(name for name, _ in output))
+        self._avro = publish_format.avro
+        self._empty: str | bytes = b"" if self._avro else ""
+        self._key: Sequence[str | bytes | int] = object_template(tuple(name for name, _ in group))
+        self._row: Sequence[str | bytes | int] = object_template(tuple(name for name, _ in output))
+        if self._avro:
+            self._key = (encode_header(key_schema), *range(len(group)))
+            branch = [_BRANCH] if Slot.AFTER in self._slots else []
+            self._row = (*branch, *range(len(output)))
         used = [*group, *output] if window_end is None else [*group, *output, window_end]
         self.columns = tuple(dict.fromkeys(name for name, _ in used))
 
@@ -152,8 +161,10 @@ class RecordWriter:
         """Return the records of a chunk of rows; of each partition, only those above its floor."""
         style = PUBLISHED_STRINGS if self._format.textual else PUBLISHED
         last_seq = batch[_SEQ][-1].as_py()
-        typed = {name: _render(batch[name], kind, PUBLISHED) for name, kind in self._group}
-        keys = _join(self._key, [typed[name] for name, _ in self._group], batch.num_rows)
+        typed = {name: self._render(batch[name], kind, PUBLISHED) for name, kind in self._group}
+        keys = _join(
+            self._key, [typed[name] for name, _ in self._group], batch.num_rows, self._empty
+        )
         if floors is not None:
             partitions = partitions_of(keys, self._partitions)
             above = batch[_SEQ].to_numpy() > np.array(floors)[partitions]
@@ -165,21 +176,23 @@ class RecordWriter:
         shown = {
             name: typed[name]
             if name in typed and style is PUBLISHED
-            else _render(batch[name], kind, style)
+            else self._render(batch[name], kind, style)
             for name, kind in self._output
         }
         size = batch.num_rows
         cells = [shown[name] for name, _ in self._output]
-        rows = _join(self._row, cells, size)
+        rows = _join(self._row, cells, size, self._empty)
         ops = batch[_OP]
         seqs = pc.cast(batch[_SEQ], pa.string())
+        numbers = encode_longs(batch[_SEQ].to_numpy()) if self._avro else seqs
         at = None
         if self._format.paired:
             at = np.flatnonzero(
                 pc.not_equal(ops, Op.UPDATE_BEFORE.value).to_numpy(zero_copy_only=False)
             )
-            keys, seqs, ops = (array.take(pa.array(at)) for array in (keys, seqs, ops))
-        slots = {Slot.SEQ: seqs, Slot.ROW: rows}
+            parts, here = (keys, seqs, ops, numbers), pa.array(at)
+            keys, seqs, ops, numbers = (array.take(here) for array in parts)
+        slots = {Slot.SEQ: numbers, Slot.ROW: rows}
         if Slot.TIME in self._slots:
             slots[Slot.TIME] = self._times(batch)
         values = self._values(slots, cells, ops, at, facts)
@@ -205,15 +218,25 @@ class RecordWriter:
         if at is not None:
             slots |= self._images(slots[Slot.ROW], cells, ops, at)
         template = self._format.fill(facts)
-        return _join(template, slots, len(ops))
+        return _join(template, slots, len(ops), self._empty)
 
-    def _times(self, batch: pa.RecordBatch) -> pa.Array:
+    def _render(self, column: pa.Array, sql_type: SqlType, style: JsonStyle) -> pa.Array:
+        """Return each value as Avro or as JSON text, also NULL."""
+        if self._avro:
+            return encode_column(column, sql_type)
+        text = render_column(column, sql_type, style)
+        return pc.fill_null(text, _NULL) if text.null_count else text
+
+    def _times(self, batch: pa.RecordBatch) -> pa.Array | bytes:
         """Return the last millisecond of each row's window."""
-        assert self._window_end is not None
+        if self._window_end is None:
+            return _NO_BRANCH
         name, kind = self._window_end
         ends = batch[name].view(pa.int64()).to_numpy()
         if kind.kind is not Kind.BIGINT:
             ends = ends // 1_000
+        if self._avro:
+            return join_octets(_BRANCH, encode_longs(ends - 1))
         return pc.cast(pa.array(ends - 1), pa.string())
 
     def _images(
@@ -222,14 +245,14 @@ class RecordWriter:
         """Return the before and after images of updates; a +U has its -U in the row before."""
         here, former = pa.array(at), pa.array(np.maximum(at - 1, 0))
         row = rows.take(here)
-        images = {Slot.ROW: row}
+        images, null = {Slot.ROW: row}, _NO_BRANCH if self._avro else _NULL
         update = pc.equal(ops, Op.UPDATE_AFTER.value)
         delete = pc.equal(ops, Op.DELETE.value)
         if Slot.BEFORE in self._slots:
-            gone = pc.if_else(update, rows.take(former), _NULL)
+            gone = pc.if_else(update, rows.take(former), null)
             images[Slot.BEFORE] = pc.if_else(delete, row, gone)
         if Slot.AFTER in self._slots:
-            images[Slot.AFTER] = pc.if_else(delete, _NULL, row)
+            images[Slot.AFTER] = pc.if_else(delete, null, row)
         if Slot.OLD in self._slots:
             changed = self._format_old(cells, here, former)
             images[Slot.OLD] = pc.if_else(update, changed, _NULL)
@@ -256,24 +279,18 @@ class RecordWriter:
         return texts
 
 
-def _render(column: pa.Array, sql_type: SqlType, style: JsonStyle) -> pa.Array:
-    """Return each value as JSON text, also NULL."""
-    text = render_column(column, sql_type, style)
-    return pc.fill_null(text, _NULL) if text.null_count else text
-
-
 def _op_words(ops: pa.Array, publish_format: PublishFormat) -> pa.Array:
     known = pa.array([op.value for op in publish_format.words])
     words = pa.array(list(publish_format.words.values()))
     return words.take(pc.index_in(ops, value_set=known))
 
 
-def _join(template: Sequence[Any], parts: Any, size: int) -> pa.Array:
+def _join(template: Sequence[Any], parts: Any, size: int, empty: Any = "") -> pa.Array:
     """Fill the template with an array per slot; repeat a literal template `size` times."""
-    pieces = [part if type(part) is str else parts[part] for part in template]
-    if all(isinstance(piece, str) for piece in pieces):
-        return pa.array(["".join(pieces)] * size, pa.string())
-    return pc.binary_join_element_wise(*pieces, "")
+    pieces = [part if type(part) in (str, bytes) else parts[part] for part in template]
+    if all(isinstance(piece, str | bytes) for piece in pieces):
+        return pa.array([empty.join(pieces)] * size)
+    return pc.binary_join_element_wise(*pieces, empty)
 
 
 def _slice_texts(texts: pa.Array) -> list[bytes]:

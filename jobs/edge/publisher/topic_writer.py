@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import msgspec
+
 from jobs.core.publish.formats import FORMATS, EpochFacts
 from jobs.core.publish.protocol import EpochToPublish, Progress, SinkTopic, TopicPosition
 from jobs.core.publish.shares import find_positions
@@ -37,6 +39,8 @@ class SinkTopicWriter:
         self._key_columns = tuple(name for name, _ in group)
         end = sink.columns.window_end
         self.topic, self.view, self.partitions = sink.topic, sink.view, sink.partitions
+        self.key_schema = msgspec.UNSET if sink.schemas is None else sink.schemas[0]
+        self._schemas = sink.schemas or (0, 0)
         self.identity: TopicIdentity | None = None
         self.writer = RecordWriter(
             self._format,
@@ -44,6 +48,7 @@ class SinkTopicWriter:
             output,
             sink.partitions,
             None if end is None else (end[0], SqlType.parse(end[1])),
+            self._schemas[0],
         )
 
     def require_topics(self, admin: KafkaAdmin) -> None:
@@ -100,4 +105,5 @@ class SinkTopicWriter:
             event_ms=0 if order.watermark is None else order.watermark,
             commit_ms=int(time.time() * 1_000) if committed is None else committed,
             key_columns=self._key_columns,
+            schema=self._schemas[1],
         )

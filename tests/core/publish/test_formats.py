@@ -37,13 +37,13 @@ PARTS = {
 
 def record(publish_format: PublishFormat) -> dict[str, object]:
     parts = publish_format.fill(FACTS)
-    text = "".join(PARTS[part] if isinstance(part, Slot) else part for part in parts)
+    text = "".join(PARTS[part] if isinstance(part, Slot) else str(part) for part in parts)
     value = json.loads(text)
     assert isinstance(value, dict)
     return value
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [name for name, each in FORMATS.items() if not each.avro])
 def test_a_filled_template_is_one_json_object(name: str) -> None:
     assert record(FORMATS[name])
 
@@ -71,8 +71,8 @@ def test_debezium_records_carry_their_position_in_source() -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_an_update_is_one_record_except_in_changelog_json(name: str) -> None:
-    assert FORMATS[name].paired is (name != "changelog-json")
+def test_an_update_is_one_record_except_where_rows_have_an_op(name: str) -> None:
+    assert FORMATS[name].paired is (name not in ("changelog-json", "avro"))
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -83,7 +83,7 @@ def test_every_op_that_makes_a_record_has_a_word(name: str) -> None:
 
 def test_only_a_topic_of_latest_rows_is_compacted() -> None:
     compacted = [each.name for each in FORMATS.values() if each.cleanup_policy == "compact"]
-    assert compacted == ["upsert-json"]
+    assert compacted == ["upsert-json", "upsert-avro"]
 
 
 def test_no_columns_are_an_empty_object() -> None:
