@@ -119,6 +119,8 @@ class CsvFields(RowFields):
 class CsvDecoder(DecoderFrame):
     """Decodes CSV events for one source."""
 
+    is_json = False
+
     def _make_fields(self) -> CsvFields:
         layout, convert = self._rules.csv, self._convert
         self._splitter = CsvSplitter(layout)

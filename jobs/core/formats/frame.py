@@ -35,7 +35,13 @@ from jobs.core.formats.row_fields import (
 from jobs.core.formats.table_filter import FILTERED, OtherTableError, TableFilter
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Filtered
-from jobs.core.values.json_text import UnreadableError, describe, is_acceptable, read_json
+from jobs.core.values.json_text import (
+    UnreadableError,
+    describe,
+    is_acceptable,
+    read_json,
+    skip_header,
+)
 from jobs.core.values.json_values import TimestampFormat
 from schemas.limits import MESSAGE_BYTES_MAX, SHORT_MESSAGE_BYTES_MAX
 from schemas.spec.event_formats import CsvEvents
@@ -72,6 +78,7 @@ class DecoderFrame:
     A decoder can be pickled: the copy generates its code again from the same arguments."""
 
     table_keys: ClassVar[Mapping[str, str]] = {}  # the format's names of database and table
+    is_json: ClassVar[bool] = True  # so a header of a schema registry may come before it
 
     def __init__(
         self,
@@ -185,19 +192,27 @@ class DecoderFrame:
             "        message = read_envelope(value)",
             *indent(8, lines),
             "    except unexpected:",
+            "        if not value[0] and is_json: return decode_content(value, key)",
             f"        return {table}{call}",
         )
         own = {
             "Changes": Changes,
             "bytes_max": self._bytes_max,
+            "decode_content": self._decode_content,
             "explain": self.explain,
             "filtered_table": self._filtered_table,
             "is_acceptable": is_acceptable,
+            "is_json": self.is_json,
             "read_envelope": read_envelope,
             "unexpected": unexpected,
         }
         decode: Decode = compile_decoder(source, own | self._tables.names() | names)
         return decode
+
+    def _decode_content(self, value: bytes, key: bytes | None) -> Decoded:
+        """Decode a message that has a header of a schema registry."""
+        content = skip_header(value)
+        return self.decode(content, key) if content[:1] > b"\0" else self.explain(value, key)
 
     def _filtered_table(self, value: bytes) -> Filtered | None:
         """Return FILTERED for a message of another table, whose rows may have other columns."""

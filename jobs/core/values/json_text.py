@@ -1,7 +1,9 @@
 """Parse the bytes of a message as JSON, within limits: the exact reader of the decoders.
 
-    bytes ──► size ──► UTF-8 ──► depth ──► JSON, numbers kept as their text
+    bytes ──► size ──► without a header ──► UTF-8 ──► depth ──► JSON, numbers kept as their text
 
+A serializer with a schema registry writes 0 and the id of a JSON Schema before the JSON. No JSON
+begins with 0, so this header is skipped; the id is not used.
 It accepts what Flink's reader accepts: a byte order mark, raw control characters in strings,
 duplicate keys (the last one counts), and anything after the first value, which it ignores.
 """
@@ -20,6 +22,7 @@ _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _TOO_MANY = b"[" * (limits.MESSAGE_DEPTH_MAX + 1)  # so many brackets in a row are too deep
 _SHOWN_CHARACTERS_MAX = 80
+_HEADER_BYTES = 5
 
 
 class JsonNumber(str):
@@ -36,6 +39,7 @@ def read_json(value: bytes, bytes_max: int) -> object:
     """Return the first JSON value in `value`, with every number as a JsonNumber."""
     if len(value) > bytes_max:
         raise UnreadableError(f"the message has {len(value)} bytes; the limit is {bytes_max}")
+    value = skip_header(value)
     try:
         text = value.decode("utf-8", "strict").removeprefix(_BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
@@ -54,10 +58,16 @@ def read_json(value: bytes, bytes_max: int) -> object:
     return root
 
 
+def skip_header(value: bytes) -> bytes:
+    """Return the JSON of a message without the header of a schema registry."""
+    return value[_HEADER_BYTES:] if value[:1] == b"\0" else value
+
+
 def is_acceptable(value: bytes, bytes_max: int) -> bool:
     """Return whether size, encoding and depth are acceptable, which fast decoders do not check."""
     if len(value) > bytes_max:
         return False
+    value = skip_header(value)
     return (value.isascii() or _is_utf8(value)) and not is_too_deep(value)
 
 
