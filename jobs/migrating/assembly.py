@@ -150,7 +150,7 @@ class Assembler:
         else:
             self._add_source(draft, relation.source)
         document["query"] = query.text
-        retracts = document.get("source", {}).get("format") not in ("json", "csv")
+        retracts = document.get("source", {}).get("format") not in ("avro", "csv", "json")
         if retracts and not relation.joined:
             document["early_retractions"] = "drop"
             draft.note(("early_retractions",), _DROPS_EARLY)
@@ -212,6 +212,8 @@ class Assembler:
         name = self.connections.add(endpoint.connection, source.table.offset)
         if name != DEFAULT:
             section["connection"] = name
+        if endpoint.registry:
+            section |= self.connections.add_registry(endpoint.registry, source.table.offset)
         if section["format"] == "json" and source.paths:
             section.setdefault("json", {})["paths"] = source.paths
         elif source.paths:
@@ -285,7 +287,7 @@ class Assembler:
             plan = plan_of(draft.spec)
         except (SpecError, QueryError):
             return  # `_check` refuses it, at its place
-        keyed = sink is not None and sink.section["format"] == "upsert-json"
+        keyed = sink is not None and sink.section["format"] in ("upsert-json", "upsert-avro")
         for note in cast_results(query, plan, columns, keyed=keyed):
             draft.note(("query",), note)
         draft.document["query"] = query.text
@@ -297,6 +299,8 @@ class Assembler:
         connection = self.connections.add(sink.connection, target.offset)
         if connection != DEFAULT:
             section = {"topic": section.pop("topic"), "connection": connection, **section}
+        if sink.registry:
+            section |= self.connections.add_registry(sink.registry, target.offset)
         draft.document["sink"] = section
         for name, notes in sink.notes.items():
             draft.notes.setdefault(("sink", name), []).extend(notes)

@@ -1,6 +1,7 @@
 """The clients' properties of tables as named connections; passwords stay out of specs.
 
 properties.bootstrap.servers, properties.sasl.jaas.config, ..  ──►  connections.yaml
+avro-confluent.url, avro-confluent.basic-auth.user-info, ..    ──►
 """
 
 from __future__ import annotations
@@ -38,17 +39,23 @@ class ConnectionNames:
 
     def add(self, options: Mapping[str, Option], offset: int) -> str:
         """Return the name of the connection that a table's options describe."""
-        entry = _read_entry(options, offset)
+        entry, stem = _read_entry(options, offset), DEFAULT
+        if DEFAULT in self.entries:
+            host = re.split(r"[:.,]", entry.document["bootstrap"])[0]
+            stem = re.sub(r"[^A-Za-z0-9-]+", "-", host).strip("-") or "kafka"
+        return self._add(entry, stem)
+
+    def add_registry(self, options: Mapping[str, Option], offset: int) -> JsonObject:
+        """Return the keys of a section whose format has these options of a schema registry."""
+        return {"schema_registry": self._add(_read_registry(options, offset), "registry")}
+
+    def _add(self, entry: Entry, stem: str) -> str:
         for name, known in self.entries.items():
             if known.document == entry.document:
                 return name
-        name = DEFAULT
-        if self.entries:
-            host = re.split(r"[:.,]", entry.document["bootstrap"])[0]
-            stem = re.sub(r"[^A-Za-z0-9-]+", "-", host).strip("-") or "kafka"
-            name, number = stem, 2
-            while name in self.entries:
-                name, number = f"{stem}-{number}", number + 1
+        name, number = stem, 2
+        while name in self.entries:
+            name, number = f"{stem}-{number}", number + 1
         self.entries[name] = entry
         return name
 
@@ -87,6 +94,24 @@ def _read_entry(options: Mapping[str, Option], offset: int) -> Entry:
     remarks = [
         f"{key} of the Flink table: give PEM files as ssl: {{ca: .., certificate: .., key: ..}}"
         for key in properties
+        if key.startswith("ssl.") and "password" not in key
+    ]
+    return Entry(document, remarks)
+
+
+def _read_registry(options: Mapping[str, Option], offset: int) -> Entry:
+    url = options.get("url")
+    if url is None:
+        raise NotTakenError("the option 'url' of the format's schema registry is missing", offset)
+    document: JsonObject = {"url": url.value}
+    if "basic-auth.user-info" in options:
+        username, _, password = options["basic-auth.user-info"].value.partition(":")
+        document["basic"] = {"username": username, "password": password}
+    elif "bearer-auth.token" in options:
+        document["bearer"] = {"token": options["bearer-auth.token"].value}
+    remarks = [
+        f"{key} of the Flink table: give PEM files as ssl: {{ca: .., certificate: .., key: ..}}"
+        for key in options
         if key.startswith("ssl.") and "password" not in key
     ]
     return Entry(document, remarks)

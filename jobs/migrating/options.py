@@ -13,8 +13,10 @@ from jobs.migrating.statements import Option, Table
 from schemas.spec.values import instant_text
 from schemas.types.json_types import JsonObject
 
-SOURCE_FORMATS = ("canal-json", "debezium-json", "maxwell-json", "json", "csv")
-_SINK_FORMATS = ("canal-json", "debezium-json")
+# Flink's names with a schema registry, and ours.
+_OF_REGISTRY = {"avro-confluent": "avro", "debezium-avro-confluent": "debezium-avro"}
+SOURCE_FORMATS = ("canal-json", "debezium-json", "maxwell-json", "json", "csv", *_OF_REGISTRY)
+_SINK_FORMATS = ("canal-json", "debezium-json", "debezium-avro-confluent")
 _WITHOUT_SINK = ("print", "blackhole")
 _OFFSETS = re.compile(r"partition:(\d+),offset:(\d+)")
 _TIMES = {"SQL": "sql", "ISO-8601": "iso"}
@@ -48,6 +50,15 @@ class TableOptions:
         """Return an option of the format, whose key begins with its name."""
         return self.take(f"{self.format}.{name}", f"value.{self.format}.{name}")
 
+    def take_registry(self) -> Mapping[str, Option]:
+        """Return the options of the format's schema registry, without their prefixes."""
+        found: dict[str, Option] = {}
+        for prefix in (f"value.{self.format}.", f"{self.format}.", f"key.{self.format}."):
+            for key in [each for each in self._left if each.startswith(prefix)]:
+                name = key.removeprefix(prefix).removeprefix("schema-registry.")
+                found.setdefault(name, self._left.pop(key))
+        return found
+
     def take_connection(self) -> Mapping[str, Option]:
         found = {key: option for key, option in self._left.items() if is_client_property(key)}
         for key in found:
@@ -74,6 +85,7 @@ class Endpoint:
     section: JsonObject = field(default_factory=dict)
     notes: dict[str, list[Note]] = field(default_factory=dict)
     connection: Mapping[str, Option] = field(default_factory=dict)
+    registry: Mapping[str, Option] = field(default_factory=dict)  # of the messages' schemas
     top: JsonObject = field(default_factory=dict)  # keys of the spec itself
     watermark: JsonObject = field(default_factory=dict)
 
@@ -143,7 +155,9 @@ def _read_format(options: TableOptions, source: Endpoint) -> None:
         reason = f"the format {given.value!r} has no counterpart; known are "
         raise NotTakenError(reason + ", ".join(SOURCE_FORMATS), given.offset)
     options.format = given.value
-    source.section["format"] = given.value
+    source.section["format"] = _OF_REGISTRY.get(given.value, given.value)
+    if given.value in _OF_REGISTRY:
+        source.registry = options.take_registry()
     _read_format_options(options, source)
     key_fields = options.take("key.fields")
     options.take("key.format")
@@ -325,6 +339,15 @@ def read_sink(table: Table, *, windows: bool) -> Endpoint | None:
 _OF_SOURCE = ("sink.semantic", "key.fields-prefix")
 
 
+def _read_sink_registry(options: TableOptions, sink: Endpoint) -> None:
+    """Take the schema registry; subjects are named after the topic, as Flink does by default."""
+    sink.registry = options.take_registry()
+    subject = sink.registry.get("subject")
+    if subject is not None and subject.value != f"{sink.section['topic']}-value":
+        text = f"the subject is {sink.section['topic']}-value; in Flink {subject.value}"
+        sink.note("format", text, subject.offset, differs=True)
+
+
 def _read_sink_format(
     options: TableOptions, sink: Endpoint, *, upsert: bool, windows: bool
 ) -> None:
@@ -332,32 +355,39 @@ def _read_sink_format(
     if given is None:
         raise NotTakenError("the option 'value.format' is missing", options.table.offset)
     options.format = given.value
-    plain = given.value == "json" and (upsert or windows)
-    if plain:
-        sink.section["format"] = "upsert-json"
+    plain = {"json": "upsert-json", "avro-confluent": "upsert-avro"}.get(given.value)
+    if given.value in _OF_REGISTRY:
+        _read_sink_registry(options, sink)
+    if plain is not None and (upsert or windows):
+        sink.section["format"] = plain
         if not upsert:
-            sink.note("format", "the rows of Flink's json, with the group as the key", given.offset)
+            text = f"the rows of Flink's {given.value}, with the group as the key"
+            sink.note("format", text, given.offset)
     elif not upsert and given.value in _SINK_FORMATS:
-        sink.section["format"] = given.value
+        sink.section["format"] = _OF_REGISTRY.get(given.value, given.value)
         text = (
             "an UPDATE is one message with old; Flink writes DELETE and INSERT"
             if given.value == "canal-json"
             else "an update is u with before and after; Flink writes d and c"
         )
         sink.note("format", text, given.offset)
-    elif given.value == "json":
+    elif plain is not None:
         reason = (
-            "a changing result cannot go to the format json, in Flink neither; use upsert-kafka, "
-            "canal-json or debezium-json"
+            f"a changing result cannot go to the format {given.value}, in Flink neither; use "
+            "upsert-kafka, canal-json or debezium-json"
         )
         raise NotTakenError(reason, given.offset)
     else:
-        known = "json" if upsert else "canal-json and debezium-json, and json for windows"
+        known = "json and avro-confluent"
+        if not upsert:
+            known = f"{', '.join(_SINK_FORMATS)}; {known} for windows"
         reason = f"the format {given.value!r} has no counterpart in a sink; known are {known}"
         raise NotTakenError(reason, given.offset)
     key_format = options.take("key.format")
-    if key_format is not None and key_format.value != "json":
-        text = f"the key is a JSON object; in Flink {key_format.value}"
+    ours = "avro-confluent" if given.value in _OF_REGISTRY else "json"
+    if key_format is not None and key_format.value != ours:
+        kind = "a record of Avro" if given.value in _OF_REGISTRY else "a JSON object"
+        text = f"the key is {kind}; in Flink {key_format.value}"
         sink.note("format", text, key_format.offset, differs=True)
     include = options.take("value.fields-include")
     if include is not None and include.value.upper() == "EXCEPT_KEY":

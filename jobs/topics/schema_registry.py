@@ -42,7 +42,7 @@ class RegistryUnavailable(CodedError, code="registry-unavailable"):
 
 
 class SchemaRefused(CodedError, code="publisher-refused"):
-    """The schema registry does not take a schema, as one that is not compatible."""
+    """The schema registry refuses a schema, for example because it is incompatible."""
 
 
 def register(registry: Registry, subject: str, schema: str) -> int:

@@ -68,7 +68,7 @@ def test_every_code_that_the_pages_name_is_one() -> None:
     known |= set(rows_of("troubleshooting.md", "## Refusals of the service"))
     for page in ("recovery.md", "upgrade.md", "consuming.md"):
         words = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", text(page)))
-        words = {word for word in words if not word.endswith("-json")} - {
+        words = {word for word in words if not word.endswith(("-json", "-avro"))} - {
             "kafka-clients",
             "items-changes",
         }

@@ -1,4 +1,4 @@
-"""Decode Avro messages: debezium-avro, and avro of plain rows, by code that a schema generates."""
+"""Decode debezium-avro, and avro of plain rows, by code that a schema generates."""
 
 from __future__ import annotations
 
