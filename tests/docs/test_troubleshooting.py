@@ -215,7 +215,7 @@ WRITTEN = {
     "…: the time is NULL": "jobs/core/rows/windows.py",
     "…: the window is not within the years 1 to 9999": "jobs/core/rows/windows.py",
     "the row's time lies in the future: …": "jobs/edge/tasks/range_reading.py",
-    "the message does not start with 0 and the id of a schema; …": "jobs/core/formats/registered.py",
+    "the message does not start with 0 and the id of a schema…": "jobs/core/formats/registered.py",
     "the message ends within a value…": "jobs/core/formats/avro_schema.py",
     "… bytes follow the value of the message": "jobs/core/formats/avro.py",
     "the schema is recursive: …": "jobs/core/formats/avro_schema.py",
