@@ -44,7 +44,7 @@ class ProtobufDecoder(RegisteredDecoder):
             row = None if image is None else node.schema.messages.get(image.kind)
         modes = self._rules.modes if self._is_envelope else BY_SCHEMA
         defaults = default_encodings(self._columns, modes)
-        fields = [row and row.field(column.name) for column in self._columns]
+        fields = [None if row is None else row.field(each.name) for each in self._columns]
         return self._fields_of(
             tuple(
                 _encoding(field, column.type.kind, default)
