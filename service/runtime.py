@@ -97,7 +97,7 @@ class Runtime:
         self.oldest_epochs = RecentValues(LOOKBACK_SECONDS, find_oldest_epoch)
         evolver = Evolver(self.register, self.jobs, self.supervisor.wake)
         self.operations = Operations(self.register, settings, evolver, self._apply_result)
-        self.lags = Lags(settings.connections, self._list_lag_targets, self._record_lag)
+        self.lags = Lags(paths.data, settings.connections, self._list_lag_targets, self._record_lag)
         self.state_sizes = RecentValues(STATE_SIZE_SECONDS, read_state_size)
         self.topics = Topics(settings.connections)
         self.attempts = Attempts(self._spawner.spawn_attempt)

@@ -52,7 +52,7 @@ LAYERS = [
             history results difference listing group_key multisets joined_rows group
             quarantine state_size""",
         "jobs.topics": "consumer samples schema_registry",
-        "jobs.edge": "machine process rows kafka table state spark tasks publisher",
+        "jobs.edge": "machine process rows files kafka table state spark tasks publisher",
         "jobs": """setup running changing checking offline replay querying migrating cli
             cli.commands demo""",
         "service": """documents request_ids problems paths transaction log_lines probe histogram

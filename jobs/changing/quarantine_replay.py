@@ -78,6 +78,10 @@ def replay(
             "only one view refused this message; sent again, it would count twice in the others"
         )
     _, topic, partition, offset = wanted
+    if "/" in topic:
+        raise CannotReplay(
+            f"{topic} is a directory of files; write the corrected lines to a new file in it"
+        )
     known = {topic: table.newest.topics[topic]} if topic in table.newest.topics else {}
     require_same_topics(admin, known)
     name = whole.topic_connections.get(topic, whole.source.connection)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -43,10 +44,14 @@ from jobs.core.rows.dedupe import NO_TRUNCATIONS, number_partition
 from jobs.core.rows.source_order import number_content
 from jobs.core.rows.truncations import Truncation, Truncations
 from jobs.core.values.change import Changes, RejectCode, Row, Truncated
+from jobs.edge.files.lines import LinePiece
+from jobs.edge.files.log import FileLog
+from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.rows.evaluated_rows import evaluate_rows
 from jobs.edge.rows.range_rows import RangeRows
 from jobs.edge.spark.column_types import spark_type
 from jobs.edge.table.reading import TableReader
+from jobs.edge.tasks.file_ranges import read_file_ranges
 from jobs.reading.parts import QUARANTINE
 from jobs.topics.schema_registry import find_by
 from schemas.limits import DOUBTFUL_KEYS_NAMED_MAX
@@ -59,6 +64,7 @@ _TIMES = "__weight"
 _NOT_DECODED_AGAIN = (RejectCode.FUTURE, RejectCode.SHARED, RejectCode.SCHEMA)
 FAILED = "__failed"  # of an evaluated row
 CONTENT = "__content"  # of a message, at the first of its rows
+_RECORD = "key binary, value binary, topic string, partition int, offset long"
 _TRUNCATIONS = pa.schema([(name, pa.int64()) for name in Truncation.__struct_fields__])
 
 
@@ -172,7 +178,8 @@ class SourceRows:
         self._start_session = start_session
         self._connections = connections
         views = {reader.paths.view: reader for reader in readers}
-        spec = next(iter(views.values())).spec
+        first = next(iter(views.values()))
+        spec, self._data = first.spec, first.paths.data.absolute()
         self._specs = spec.source_specs
         # The plan of a source has every column that one of the views reads, as that of the job.
         self.inputs = JobInputs.of(spec, {name: reader.plan for name, reader in views.items()})
@@ -231,6 +238,9 @@ class SourceRows:
         return select_last_rows(rows, plan, truncations)
 
     def _read_records(self, source: str, starts: str, ends: str) -> DataFrame:
+        if (files := self._specs[source].source.files) is not None:
+            at = [json.loads(each)[files.path]["0"] for each in (starts, ends)]
+            return self._read_lines(FileLog.open(self._data, files), *at)
         connection = self._connections.lookup(self._specs[source].source.connection)
         return (
             self.spark.read.format("kafka")
@@ -243,6 +253,19 @@ class SourceRows:
             .load()
             .select("key", "value", "topic", "partition", "offset")
         )
+
+    def _read_lines(self, log: FileLog, start: int, end: int) -> DataFrame:
+        pieces = list(log.find_pieces(start, end))
+        ranges = self.spark.sparkContext.parallelize(pieces, max(1, len(pieces)))
+        read = partial(_records_of, OffsetRange(log.files.path, 0, start, end))
+        return self.spark.createDataFrame(ranges.flatMap(read), _RECORD)
+
+
+def _records_of(read: OffsetRange, piece: LinePiece) -> Iterator[tuple[Any, ...]]:
+    """Yield the lines of a piece that belong to the range, as Spark reads records."""
+    for _, records in read_file_ranges([LinePiece(*piece)], [read]):
+        for record in records:
+            yield record.key, record.value, read.topic, read.partition, record.offset
 
 
 def _collect_truncations(records: DataFrame, find: _FindTruncates) -> Truncations:

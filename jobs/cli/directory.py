@@ -191,10 +191,13 @@ class Directory:
     @contextmanager
     def _open_broker(self) -> Iterator[tuple[Connections, KafkaAdmin]]:
         """Yield the connections, and a client of those of the job's sources."""
+        from jobs.edge.files.log import open_file_logs
         from jobs.edge.kafka.admin import KafkaAdmin
 
         connections = load_connections(self._options.connections, self._options.brokers)
-        with KafkaAdmin.of_sources(connections, load_spec(self._job.spec)) as admin:
+        spec = load_spec(self._job.spec)
+        files = open_file_logs(self._job.data.absolute(), spec)
+        with KafkaAdmin.of_sources(connections, spec, files) as admin:
             yield connections, admin
 
 

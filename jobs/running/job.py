@@ -48,6 +48,7 @@ from jobs.edge.table.table_location import choose_location
 from jobs.running.clock import JobClock
 from jobs.running.executor_monitor import watch_executors
 from jobs.running.failure import Overtaken, SpecMisfit, name_disk, report_failure
+from jobs.running.file_reading import FileReading, notice_files
 from jobs.running.job_table import (
     load_last_spec,
     open_table,
@@ -179,9 +180,10 @@ class Job:
         require_limits()
         java(), spark_jars()
         self._begin("topics")
-        with KafkaAdmin.of_sources(self.connections, self.spec) as admin:
+        files = notice_files(self.data.absolute(), self.spec, whole=self.until_caught_up)
+        with KafkaAdmin.of_sources(self.connections, self.spec, files) as admin:
             identities = find_topics(admin, self.spec.topics)
-            with closing(SourceTopics(self.connections, self.spec, identities)) as topics:
+            with closing(SourceTopics(self.connections, self.spec, identities, files)) as topics:
                 self._run_on(topics, paths, before, admin)
 
     def _run_on(
@@ -226,6 +228,7 @@ class Job:
                 executors=None if self.master.startswith("local") else ExecutorList(spark),
                 on_commit=lambda row, files: self._on_commit(publisher, row, files),
                 check_source=topics.require_same,
+                logs=topics.files,
             )
             pipeline.topics = dict(topics.identities)
             if publisher is not None:
@@ -366,7 +369,7 @@ class Job:
         publisher: JobPublisher | None,
         maintenance: Maintenance,
     ) -> None:
-        reported = 0.0
+        reported, files = 0.0, FileReading(pipeline, topics.files)
         try:
             source.start(starts)
             self._begin(READY)
@@ -376,7 +379,8 @@ class Job:
                 if done or self._stop.is_set():
                     break
                 source.leave_out(pipeline.clock.paused)
-                self._pass_time(pipeline)
+                pipeline.tick()
+                files.work()
                 self.progress.published = None if publisher is None else publisher.published
                 maintenance.work(self.progress.published)
                 if time.monotonic() - reported >= GROUP_OFFSETS_EVERY_SECONDS:
@@ -398,17 +402,6 @@ class Job:
             source.close()
             for group in self._groups.values():
                 group.leave()
-
-    def _pass_time(self, pipeline: Pipeline) -> None:
-        """Run the epochs that time alone makes due; Spark calls foreachBatch for records only."""
-        with pipeline.try_between_epochs() as held:
-            if not held:
-                return
-            pipeline.clock.tick()
-            if pipeline.clock.due:
-                pipeline.run_epoch(pipeline.newest.offsets)
-            else:
-                pipeline.pass_time()
 
     def _end_time(self, pipeline: Pipeline) -> None:
         """Run the epochs that the last rows' watermark makes due, or the end of time if draining.

@@ -39,6 +39,7 @@ from jobs.core.job.views import JobInputs, reading_plan
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.truncations import Truncations
 from jobs.core.time.due_work import Work
+from jobs.edge.files.log import FileLog, pieces_of
 from jobs.edge.kafka.offset_ranges import OffsetRange, advance_offsets, ranges_between
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.job_directory import JobDirectory
@@ -88,6 +89,7 @@ class Pipeline:
         on_commit: Callable[[EpochRow, Sequence[AddedFile]], None],
         clock: JobClock,
         check_source: Callable[[], None] = lambda: None,
+        logs: Mapping[str, FileLog] = MappingProxyType({}),  # by path: directories of sources
     ) -> None:
         self.spec = spec
         self.plan = reading_plan(plans)  # has the columns of all views
@@ -99,6 +101,7 @@ class Pipeline:
         self.on_commit = on_commit
         self.clock = clock
         self.check_source = check_source
+        self.logs = logs
         self.topics: dict[str, TopicIdentity] = dict(newest.topics)
         specs, files = spec.view_specs, table.live_files()
         self.views = [
@@ -203,6 +206,17 @@ class Pipeline:
         with self._epoch_lock:
             return self._run((), self.newest.offsets) if self._is_due() else None
 
+    def tick(self) -> None:
+        """Run the epochs that time alone makes due; Spark calls foreachBatch for records only."""
+        with self.try_between_epochs() as held:
+            if not held:
+                return
+            self.clock.tick()
+            if self.clock.due:
+                self.run_epoch(self.newest.offsets)
+            else:
+                self.pass_time()
+
     def _is_due(self) -> bool:
         """Return whether time alone makes an epoch due."""
         now = self.clock.now
@@ -236,6 +250,11 @@ class Pipeline:
         counters |= self._unite(own) | self.phases.end("check")
         if self.inputs.deduped:
             counters["images"] = outcome.count_images(self.newest)
+        if self.logs:
+            read = advance_offsets(self.newest.offsets, ends)
+            counters["files"] = {
+                path: log.locate(read[path]["0"]) for path, log in self.logs.items()
+            }
         counters |= outcome.count_failing(self.newest) | self.newest.repeated_counters
         committed_ms = now_ms()
         if (latest := outcome.latest_ms) is not None:  # from the newest row's time to this commit
@@ -315,10 +334,12 @@ class Pipeline:
         placement: Placement,
     ) -> DecodeTask:
         partitions = [each.topic_partition for each in ranges]
+        read = [(each.topic, each.start, each.end) for each in ranges if each.topic in self.logs]
+        files = source.spec.source.files
         return DecodeTask(
             source.plan,
             source.rules,
-            self.connections[source.spec.source.connection],
+            {} if files else self.connections[source.spec.source.connection],
             ranges,
             self.table.root,
             attempt,
@@ -334,6 +355,7 @@ class Pipeline:
             placement=placement,
             joins=self.inputs.joins,
             registry=self.registries.get(source.spec.source.schema_registry or ""),
+            pieces=pieces_of(self.logs, read) if files else None,
         )
 
     def _make_fold_task(self, view: RunningView, attempt: EpochAttempt, now: int) -> FoldTask:

@@ -83,16 +83,21 @@ class SourceQuery:
 
     def leave_out(self, paused: frozenset[TopicPartition]) -> None:
         """Read all partitions except `paused` from now on."""
-        if paused == self._left_out:
+        if self._of_topics(paused) == self._left_out:
             return
         with self._pipeline.between_epochs():  # after it, no epoch of the old query begins
             self._number += 1
             starts = add_new_partitions(self._pipeline.newest.offsets, self._read_log_ends())
-            self._left_out = self._pipeline.clock.paused
+            self._left_out = self._of_topics(self._pipeline.clock.paused)
         self._stop_query()
         names = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self._left_out))
         log.info("reading without %s", names) if names else log.info("reading all partitions")
         self.start(starts)
+
+    def _of_topics(self, paused: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+        """Return the partitions of topics; the others are files."""
+        topics = self._pipeline.spec.topic_connections
+        return frozenset(each for each in paused if each.topic in topics)
 
     def close(self) -> None:
         """Stop the query and delete its checkpoint."""
@@ -108,20 +113,20 @@ class SourceQuery:
                 query.stop()
 
     def start(self, starts: Offsets) -> None:
-        """Start a query at these offsets, unless all partitions are paused."""
+        """Start a query at these offsets, unless all partitions are paused, or files."""
         if self._left_out:
             starts = {
                 topic: {p: at for p, at in found.items() if (topic, int(p)) not in self._left_out}
                 for topic, found in starts.items()
             }
             starts = {topic: found for topic, found in starts.items() if found}
-            if not starts:
-                return
+        if not (clusters := self._list_clusters(starts)):
+            return
         pipeline, spark, number = self._pipeline, self._spark, self._number
         scratch = create_scratch(self._settings.scratch, pipeline.table.root)
         self._scratch = scratch
         minibatch, some = pipeline.spec.minibatch, bool(self._left_out)
-        stream = read_changes(spark, self._list_clusters(starts), minibatch, some=some)
+        stream = read_changes(spark, clusters, minibatch, some=some)
 
         def run(_changes: DataFrame, _batch: int) -> None:
             try:

@@ -20,6 +20,7 @@ from jobs.core.job.views import JobInputs
 from jobs.core.join.stages import Reader, Side, subtable_of
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.time.followed import FollowedProgress
+from jobs.edge.files.log import FileLog
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.offset_ranges import OffsetRange, split_ranges
 from jobs.edge.kafka.progress import ProgressReader, open_followed
@@ -196,6 +197,7 @@ class SourceTopics:
     connections: Connections
     spec: JobSpec
     identities: Mapping[str, TopicIdentity]
+    files: Mapping[str, FileLog] = field(default_factory=dict)  # the directories among them
     _admin: KafkaAdmin | None = None
     _followed: dict[str, ProgressReader] = field(default_factory=dict)
 
@@ -228,7 +230,7 @@ class SourceTopics:
 
     def _connect(self) -> KafkaAdmin:
         if self._admin is None:
-            self._admin = KafkaAdmin.of_sources(self.connections, self.spec)
+            self._admin = KafkaAdmin.of_sources(self.connections, self.spec, self.files)
         return self._admin
 
 

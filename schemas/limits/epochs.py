@@ -38,6 +38,10 @@ BROKER_MESSAGE_BYTES_MAX = 80 * 1024 * 1024
 # A new embedded broker waits this long for the lock of one that is ending.
 BROKER_LOCK_SECONDS_MAX = 3
 
+# Bytes of a file that its lines are found in and read by at once: 20,000 lines of 200 bytes, so the
+# part of a piece that belongs to another task costs little.
+FILE_PIECE_BYTES = 4 * 1024 * 1024
+
 # --- computing an epoch ---
 
 # Free space for the temporary checkpoint of a run; a disk with less is not written to.

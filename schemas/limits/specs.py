@@ -38,6 +38,9 @@ SPEC_BYTES_MAX = 256 * 1024
 SPEC_DEPTH_MAX = 32
 SPEC_NODES_MAX = 20_000
 
+# The path of a directory of files: a job uses it as the name of a topic, in every epoch row.
+FILES_PATH_CHARACTERS_MAX = 500
+
 # Problems reported for one spec: nobody reads further.
 PROBLEMS_MAX = 100
 # The longest duration in a spec, a hundred years, and the largest whole number: JSON carries every

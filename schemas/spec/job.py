@@ -405,9 +405,14 @@ class JobSpec(RowRules):
 
     @property
     def topic_connections(self) -> dict[str, str]:
-        """The name of the Kafka connection of each topic."""
+        """The name of the Kafka connection of each topic; files have none."""
         sources = [each.source for each in self.source_specs.values()]
-        return {topic: each.connection for each in sources for topic in each.topics}
+        return {
+            topic: each.connection
+            for each in sources
+            if each.files is None
+            for topic in each.topics
+        }
 
     @property
     def topics_by_connection(self) -> dict[str, list[str]]:

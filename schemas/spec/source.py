@@ -23,6 +23,8 @@ from schemas.spec.values import (
     KEYS_TAG,
     WORD_TAG,
     ConnectionName,
+    Duration,
+    FilesPath,
     GroupId,
     Instant,
     MisplacedError,
@@ -57,6 +59,8 @@ FORMATS_OF_REGISTRY = {
     "protobuf": "PROTOBUF",
     "debezium-protobuf": "PROTOBUF",
 }
+# Their messages are bytes without lines, or need a key, so files cannot have them.
+FORMATS_WITHOUT_LINES = (*FORMATS_OF_REGISTRY, "upsert-json")
 # Their messages name no table, so a source has no filters.
 FORMATS_WITHOUT_TABLES = ("avro", "changelog-json", "csv", "json", "protobuf", "upsert-json")
 # An update that changes a primary key is one message. Debezium sends a deletion and an insert.
@@ -119,6 +123,16 @@ class Debezium(Section):
     ] = "adaptive_time_microseconds"
 
 
+class Files(Section):
+    """Files of a directory or of a prefix in object storage, each of which is read once.
+
+    To the rest of a job they are a topic with one partition, whose name is the path."""
+
+    path: FilesPath
+    every_ms: Duration = Field(default=10_000, alias="every")
+    header: bool = False  # the first line of each file is no row
+
+
 class TopicSource(Section):
     """A topic, and its own watermark section in place of the job's."""
 
@@ -140,6 +154,7 @@ class Source(Section):
     """The changes that a job reads. `topics` has all topics, also if the user wrote `topic`."""
 
     topic: Topic | None = None
+    files: Files | None = None
     listed: tuple[Listed, ...] = Field(
         default=(), alias="topics", strict=False, validate_default=True
     )
@@ -157,8 +172,8 @@ class Source(Section):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The names of all topics."""
-        return _names(self.listed)
+        """The names of all topics; of files it is their path."""
+        return _names(self.listed) if self.files is None else (self.files.path,)
 
     def watermark_of(self, topic: str) -> Watermark | None:
         """Return the watermark section of a topic; None if the job's section is its own."""
@@ -181,11 +196,15 @@ class Source(Section):
         if "topic" not in info.data:  # it is invalid and has its own problem
             return listed
         topic = info.data["topic"]
+        if info.data.get("files", "invalid") is not None:
+            if topic is not None or listed:
+                raise ValueError("stands beside files; keep one of them")
+            return listed
         if topic is not None and listed and listed != (topic,):
             raise ValueError("contradicts topic; keep one of them")
         listed = listed or ((topic,) if topic is not None else ())
         if not listed:
-            raise ValueError("names no topic; add topic: NAME, or topics: [NAME, ...]")
+            raise ValueError("names no topic; add topic: NAME, topics: [NAME, ...], or files")
         if len(listed) > limits.TOPICS_MAX:
             raise ValueError(f"names {len(listed)} topics; use at most {limits.TOPICS_MAX}")
         topics = _names(listed)
@@ -193,6 +212,13 @@ class Source(Section):
         if twice is not None:
             raise ValueError(f"{twice!r} is named twice; keep one")
         return listed
+
+    @field_validator("format")
+    @classmethod
+    def _of_lines(cls, name: str, info: ValidationInfo) -> str:
+        if info.data.get("files") is not None and name in FORMATS_WITHOUT_LINES:
+            raise ValueError(f"{name} has no lines, so files cannot have it; use another format")
+        return name
 
     @field_validator("schema_registry")
     @classmethod
@@ -233,7 +259,7 @@ class Source(Section):
     @model_serializer(mode="wrap")
     def _as_written(self, dump: SerializerFunctionWrapHandler) -> JsonObject:
         document: JsonObject = dump(self)
-        if self.topic is not None:
+        if self.topic is not None or self.files is not None:
             document.pop("topics", None)
         elif "topics" in document:
             document["topics"] = list(document["topics"])

@@ -80,6 +80,12 @@ def require_one_reading(sources: Mapping[str, NamedSource]) -> None:
                     name,
                     "connection",
                 )
+            if each.files != known.files:
+                raise MisplacedError(
+                    f"differs from that of {other}, which reads {topic} too; use the same",
+                    name,
+                    "files",
+                )
             same_time = each.strategy_of(topic) == known.strategy_of(topic)
             for key, same in (("watermark", same_time), ("start", each.start == known.start)):
                 if not same:

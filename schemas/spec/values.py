@@ -5,6 +5,7 @@ the user's text ── validate, or explain ──► our value ── document 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Annotated
@@ -24,6 +25,7 @@ from pydantic import (
 from schemas import limits
 from schemas.spec.duration import duration_text, parse_count, parse_duration
 from schemas.table.changelog import PROGRESS_SUFFIX
+from schemas.table.object_path import SCHEME, ObjectPath
 from schemas.types.moments import format_instant, parse_instant
 from schemas.types.sql_types import SqlType
 
@@ -124,6 +126,17 @@ def _topic(text: str) -> str:
     if text in (".", ".."):
         raise ValueError(f"{text!r} is not a topic name; Kafka reserves it, so use another")
     return text
+
+
+def _files_path(text: str) -> str:
+    path = text.rstrip("/")
+    if path.startswith(SCHEME):
+        return str(ObjectPath.of(path))
+    if not path.startswith("/") or os.path.normpath(path) != path or not path.isprintable():
+        raise ValueError("must be an absolute directory without . and .., or s3://BUCKET/PREFIX")
+    if len(path) > limits.FILES_PATH_CHARACTERS_MAX:
+        raise ValueError(f"must be at most {limits.FILES_PATH_CHARACTERS_MAX} characters")
+    return path
 
 
 def _regex(text: str) -> str:
@@ -254,6 +267,7 @@ ColumnType = Annotated[
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string", "examples": ["INT", "DECIMAL(10, 2)"]}),
 ]
+FilesPath = Annotated[str, AfterValidator(_files_path)]
 Regex = Annotated[str, AfterValidator(_regex)]
 Sql = Annotated[str, AfterValidator(_sql)]
 Instant = Annotated[

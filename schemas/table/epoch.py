@@ -136,6 +136,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     fold_seconds: float | None = None  # the longest fold task
     phases_ms: dict[str, float] = {}
     dropped_keys: dict[str, int] = {}
+    files: dict[str, str] = {}  # by directory: the last line that is read, by file and number
     source_repeats: int = 0  # messages at which the source begins to repeat itself
     source_repeated: SourceRepeat | None = None  # until now, in all epochs of this state
     source_memory: dict[str, SourceMemory] = {}  # by TOPIC/PARTITION

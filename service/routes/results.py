@@ -45,7 +45,7 @@ AfterOffset = Annotated[
 Wait = Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX, description="maximum seconds to wait")]
 IfNoneMatch = Annotated[str | None, Header()]
 
-_RECORD = re.compile(r"(?:([A-Za-z0-9._-]{1,249})/)?([0-9]{1,9}):([0-9]{1,18})", re.ASCII)
+_RECORD = re.compile(r"(?:(.{1,500})/)?([0-9]{1,9}):([0-9]{1,18})", re.ASCII)
 
 
 async def wait_for_data(

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from kafka import KafkaAdminClient, TopicPartition
@@ -23,6 +24,7 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
+from schemas.directory.file_log import file_log_path, read_file_log
 from schemas.limits import LAG_ANSWER_MS_MAX
 from schemas.spec.broker_address import require_allowed_brokers
 from schemas.spec.connections import Connections, UnknownConnectionError, kafka_python_options
@@ -52,7 +54,10 @@ OnEnds = Callable[[str], None]
 class Lags:
     """One thread that requests end offsets; the methods return the last known values."""
 
-    def __init__(self, connections: Connections, list_jobs: ListJobs, on_ends: OnEnds) -> None:
+    def __init__(
+        self, data: Path, connections: Connections, list_jobs: ListJobs, on_ends: OnEnds
+    ) -> None:
+        self._data = data
         self._connections = connections
         self._list_jobs = list_jobs
         self._on_ends = on_ends
@@ -102,6 +107,11 @@ class Lags:
 
     def _request_ends(self, name: str, spec: JobSpec, newest: EpochRow) -> None:
         found: Offsets = {}
+        for files in (alone.source.files for alone in spec.source_specs.values()):
+            if files is not None:  # as far as the job has noticed them
+                log = file_log_path(self._data, files.path, header=files.header)
+                _, logged, _ = read_file_log(log)
+                found[files.path] = {"0": sum(each.lines for each in logged)}
         for connection, topics in spec.topics_by_connection.items():
             known = {topic: newest.offsets[topic] for topic in topics if topic in newest.offsets}
             ends = self._request_of(connection, name, known)

@@ -91,6 +91,7 @@ def _check_connections(document: Document, spec: JobSpec, known: Connections) ->
     sections: list[tuple[tuple[str, ...], Source | Sink]] = [
         (locate_key(("source", "connection"), name)[:-1], alone.source)
         for name, alone in spec.source_specs.items()
+        if alone.source.files is None
     ]
     for view, own in spec.view_specs.items():
         if own.sink is not None:

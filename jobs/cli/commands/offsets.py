@@ -11,7 +11,7 @@ from jobs.cli.sources import open_source
 from schemas.table.epoch import Offsets
 
 _COLUMNS: Columns = {"topic": "topic", "partition": "partition", "next offset": "next"}
-_SET = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})=([0-9]{1,18})", re.ASCII)
+_SET = re.compile(r"(.{1,500})/([0-9]{1,9})=([0-9]{1,18})", re.ASCII)
 
 
 def run(options: argparse.Namespace) -> None:

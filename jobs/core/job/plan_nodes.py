@@ -189,7 +189,7 @@ def _describe_source(
         "topics": list(source.topics),
         "format": source.format,
         "fields": [column.name for column in fields],
-        "connection": source.connection,
+        "connection": None if source.files else source.connection,
         "start": start if isinstance(start, str) else msgspec.json.encode(start).decode(),
         "database": source.database,
         "table": source.table,

@@ -24,6 +24,7 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata
 
+from jobs.edge.files.log import FileLog
 from jobs.topics.consumer import find_listener
 from schemas import limits
 from schemas.limits import LISTENER_SECONDS_MAX
@@ -69,11 +70,18 @@ class KafkaAdmin:
     """
 
     def __init__(
-        self, options: Mapping[str, Any], *, seconds_max: float = limits.KAFKA_ADMIN_SECONDS_MAX
+        self,
+        options: Mapping[str, Any] | None,  # None: no broker, only files
+        *,
+        seconds_max: float = limits.KAFKA_ADMIN_SECONDS_MAX,
     ) -> None:
         milliseconds = int(seconds_max * 1_000)
         self._seconds_max = seconds_max
         self._elsewhere: dict[str, KafkaAdmin] = {}  # topics of other clusters
+        self._files: Mapping[str, FileLog] = {}  # directories, which are topics to a job
+        self._client: Any = None
+        if options is None:
+            return
         given = options["bootstrap_servers"]
         addresses = [given] if isinstance(given, str) else list(given)
         try:
@@ -96,10 +104,13 @@ class KafkaAdmin:
         self.close()
 
     @classmethod
-    def of_sources(cls, connections: Connections, spec: JobSpec) -> Self:
+    def of_sources(
+        cls, connections: Connections, spec: JobSpec, files: Mapping[str, FileLog]
+    ) -> Self:
         """Open the clusters of a job's sources; each topic is found where it is."""
-        (first, _), *others = spec.topics_by_connection.items()
-        admin = cls(kafka_python_options(connections.lookup(first)))
+        first, *others = spec.topics_by_connection.items() or [("", [])]
+        admin = cls(kafka_python_options(connections.lookup(first[0])) if first[0] else None)
+        admin._files = files
         try:
             for name, topics in others:
                 other = KafkaAdmin(kafka_python_options(connections.lookup(name)))
@@ -112,7 +123,8 @@ class KafkaAdmin:
     def close(self) -> None:
         for admin in {id(each): each for each in self._elsewhere.values()}.values():
             admin.close()
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
 
     def topics(self, beside: str = "") -> list[str]:
         """Return the names of a cluster's topics, without those of Kafka itself.
@@ -123,6 +135,8 @@ class KafkaAdmin:
 
     def topic(self, name: str) -> TopicIdentity | None:
         """Return the topic's id and partition count; None if there is no such topic."""
+        if (log := self._files.get(name)) is not None:
+            return TopicIdentity(log.id, 1)
         (topic,) = self._client_of(name).describe_topics([name])
         code = topic["error_code"]
         if code == _UNKNOWN_TOPIC:
@@ -173,11 +187,15 @@ class KafkaAdmin:
     def offsets_at(self, name: str, timestamp_ms: int) -> dict[int, int]:
         """Return each partition's first offset at or after a time; its end if all are older."""
         end = self.end_offsets(name)
+        if (log := self._files.get(name)) is not None:
+            return {0: log.offset_at(timestamp_ms)}
         found = self._offsets(name, OffsetTimestamp(timestamp_ms))
         return {number: at if at >= 0 else end[number] for number, at in found.items()}
 
     def commit_group_offsets(self, group: str, name: str, offsets: Mapping[int, int]) -> None:
         """Report offsets under a group without members, for tools that show its lag."""
+        if name in self._files:
+            return
         wanted = {
             TopicPartition(name, partition): OffsetAndMetadata(offset, "", -1)
             for partition, offset in offsets.items()
@@ -197,6 +215,8 @@ class KafkaAdmin:
                 time.sleep(_PAUSE_SECONDS)
 
     def _offsets(self, name: str, spec: int, isolation: int = _READ_COMMITTED) -> dict[int, int]:
+        if (log := self._files.get(name)) is not None:
+            return {0: 0 if spec == OffsetSpec.EARLIEST else log.end}
         topic = self.topic(name)
         if topic is None:
             raise TopicMissing(f"there is no topic {name!r}")

@@ -39,6 +39,7 @@ from jobs.edge.rows.weighted_rows import Parcel, image_parcels, image_schema, re
 from jobs.edge.tasks.body import name_writer
 from jobs.edge.tasks.decode_inputs import DecodeInputs, ViewInputs
 from jobs.edge.tasks.decode_views import ViewRows
+from jobs.edge.tasks.file_ranges import read_file_ranges
 from jobs.edge.tasks.range_reading import RangeReader, RangeTooLarge
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.edge.tasks.reject_writer import RejectWriter, ViewRejects
@@ -98,7 +99,10 @@ class DecodeTask(DecodeInputs):
     ) -> RangeReport | None:
         """Read some ranges; return the report of a failure."""
         try:
-            for planned, records in read_ranges(self.connection, ranges):
+            read = read_ranges(self.connection, ranges)
+            if self.pieces is not None:
+                read = read_file_ranges(self.pieces, ranges)
+            for planned, records in read:
                 take(planned, records)
         except RangeTooLarge:
             return RangeReport(number=0, too_large=True)

@@ -14,6 +14,7 @@ from jobs.core.plan.tree import Column, Plan
 from jobs.core.plan.walk import plan_can_fail
 from jobs.core.time.rows_in_order import PartitionStart
 from jobs.core.values.change import Decoded
+from jobs.edge.files.lines import LinePiece
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.records import Record, Records
 from jobs.edge.rows.late_rows import Deadline
@@ -126,6 +127,7 @@ class DecodeInputs:
     placement: Placement = ONE_TASK  # of the tasks that read them
     joins: bool = False  # some views are sides of joins
     registry: Registry | None = None  # of the messages' schemas
+    pieces: tuple[LinePiece, ...] | None = None  # of files, if it reads a directory
 
     @property
     def needs_messages(self) -> bool:

@@ -11,6 +11,7 @@ from jobs.edge.kafka.records import Record
 from jobs.edge.table.epoch_files import Reject, layout_of
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.decode_inputs import DecodeInputs
+from jobs.edge.tasks.file_ranges import locate_line
 from jobs.reading.parts import QUARANTINE
 from schemas.limits import QUARANTINE_BYTES_MAX, QUARANTINE_FILE_BYTES, REASON_CHARACTERS_MAX
 from schemas.table.epoch import TopicPartition
@@ -40,8 +41,9 @@ class RejectWriter:
     _bytes: int = 0
 
     def add(self, partition: TopicPartition, why: Rejected, record: Record) -> None:
-        reason = why.reason[:REASON_CHARACTERS_MAX]
         offset, stamp, _, value, _, size = record
+        reason = locate_line(self.target.pieces or (), partition.topic, offset) + why.reason
+        reason = reason[:REASON_CHARACTERS_MAX]
         if self.first is None:
             self.first = (
                 f"{partition.topic}/{partition.partition} offset {offset}: {reason} at {why.path}"

@@ -281,7 +281,8 @@ def test_required_key_that_is_missing_is_named(key: str) -> None:
 
 def test_source_without_a_topic_is_refused() -> None:
     problems = problems_of({**SMALLEST, "source": {}})
-    assert problems == {"source.topics": "names no topic; add topic: NAME, or topics: [NAME, ...]"}
+    hint = "add topic: NAME, topics: [NAME, ...], or files"
+    assert problems == {"source.topics": f"names no topic; {hint}"}
 
 
 def test_topic_named_twice_is_refused() -> None:

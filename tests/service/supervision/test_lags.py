@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.edge.process.broker import Broker
+from schemas.directory.file_log import file_log_path
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
@@ -33,18 +34,44 @@ def job(name: str, topic: str) -> tuple[str, JobSpec, EpochRow]:
     return name, spec, epoch_row(1, offsets={topic: {"0": 0}})
 
 
-def test_a_job_without_its_topic_leaves_the_lags_of_the_others(broker: Broker, topic: str) -> None:
+def test_a_job_without_its_topic_leaves_the_lags_of_the_others(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
     create_topic(broker.address, topic, 1)
     produce(broker.address, topic, [(0, insert(row("a", 1)))])
     jobs = [job("a-gone", f"{topic}-gone"), job("b-there", topic), job("c-there", topic)]
     measured: set[str] = set()
-    lags = Lags(load_connections(None, broker.address), lambda: jobs, measured.add)
+    lags = Lags(tmp_path, load_connections(None, broker.address), lambda: jobs, measured.add)
     lags.start()
     try:
         eventually(lambda: measured == {"b-there", "c-there"})
         assert lags.compute_lag("a-gone", jobs[0][1], jobs[0][2]) is None
         for name, spec, newest in jobs[1:]:
             assert lags.compute_lag(name, spec, newest) == Lag(1, {f"{topic}/0": 1})
+    finally:
+        lags.close()
+
+
+def test_the_lag_of_files_is_what_the_job_has_noticed_and_not_read(tmp_path: Path) -> None:
+    document = {
+        "name": "of-files",
+        "source": {"files": {"path": "/in"}},
+        "columns": {"k": "STRING"},
+        "query": "SELECT k, COUNT(*) AS n FROM t GROUP BY k",
+    }
+    spec, newest = load_spec(document), epoch_row(1, offsets={"/in": {"0": 0}})
+    log = file_log_path(tmp_path, "/in", header=False)
+    log.parent.mkdir()
+    log.write_text(
+        '{"id": "1", "path": "/in"}\n["a", 9, 1, 0, [[9, 3, 1]]]\n["b", 9, 2, 0, [[9, 4, 1]]]\n["c"'
+    )
+    measured: set[str] = set()
+    connections = load_connections(None, "localhost:1")
+    lags = Lags(tmp_path, connections, lambda: [("of-files", spec, newest)], measured.add)
+    lags.start()
+    try:
+        eventually(lambda: measured)
+        assert lags.compute_lag("of-files", spec, newest) == Lag(7, {"/in/0": 7})
     finally:
         lags.close()
 
@@ -71,7 +98,7 @@ def test_a_job_of_two_clusters_has_the_lag_of_both_or_none(
         offsets = {topic: {"0": 0}, f"{topic}-b": {"0": 0}, "of-before": {"0": 0}}
         jobs.append((east, spec, epoch_row(1, offsets=offsets)))
     measured: set[str] = set()
-    lags = Lags(load_connections(file, broker.address), lambda: jobs, measured.add)
+    lags = Lags(tmp_path, load_connections(file, broker.address), lambda: jobs, measured.add)
     lags.start()
     try:
         eventually(lambda: measured)

@@ -31,6 +31,7 @@ from jobs.core.job.views import plans_of
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Op, Row
 from jobs.core.values.json_values import render
+from jobs.edge.files.log import FileLog
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.offset_ranges import ranges_between
 from jobs.edge.kafka.source import begin_new_topics, find_topics
@@ -44,6 +45,7 @@ from jobs.reading.files import live_files, open_table
 from jobs.reading.parts import CHANGELOG, LATE, QUARANTINE
 from jobs.reading.version import TableVersion
 from jobs.running.clock import JobClock
+from jobs.running.file_reading import notice_files
 from jobs.running.job_table import open_table as open_job_table
 from jobs.running.pipeline import Pipeline, make_pipeline
 from schemas.spec.connections import Registry, load_connections
@@ -75,6 +77,7 @@ class EpochsByHand:
     plan: Plan = field(init=False)
     layout: TableLayout = field(init=False)
     pipeline: Pipeline = field(init=False)
+    logs: dict[str, FileLog] = field(init=False)
 
     def __post_init__(self) -> None:
         self._look_at(next(iter(self.plans)))
@@ -114,7 +117,7 @@ class EpochsByHand:
     def restart(self) -> Pipeline:
         """A pipeline that knows only what is on disk, as a new process does. The former one stays
         as it is: a test may keep it as the zombie it would be."""
-        with KafkaAdmin({"bootstrap_servers": [self.brokers]}) as admin:
+        with self._open_topics() as admin:
             topics = find_topics(admin, self.spec.topics)
             place = self.place.at_view("")
             table, newest = open_job_table(self.spec, self.plans, place, admin, topics)
@@ -132,13 +135,22 @@ class EpochsByHand:
             cores=2,
             on_commit=lambda _row, _files: None,
             clock=ClockByHand(self, newest, topics),
+            logs=self.logs,
         )
         self.pipeline.topics |= topics
         return self.pipeline
 
+    def _open_topics(self) -> KafkaAdmin:
+        """The topics, and the files that are there now."""
+        self.logs = notice_files(self.home, self.spec, whole=True)
+        names = self.spec.topic_connections
+        admin = KafkaAdmin({"bootstrap_servers": [self.brokers]} if names else None)
+        admin._files = self.logs
+        return admin
+
     def ends(self) -> Offsets:
         """Where the topics end now for a read_committed reader."""
-        with KafkaAdmin({"bootstrap_servers": [self.brokers]}) as admin:
+        with self._open_topics() as admin:
             return {
                 topic: {str(number): end for number, end in admin.end_offsets(topic).items()}
                 for topic in self.spec.topics
@@ -148,6 +160,7 @@ class EpochsByHand:
         """One epoch over everything up to `ends` (now, if not told)."""
         pipeline = pipeline or self.pipeline
         ends = ends or self.ends()
+        pipeline.logs = self.logs
         assert ranges_between(pipeline.newest.offsets, ends), "there is nothing new to read"
         return pipeline.run_epoch(ends)
 

@@ -1,0 +1,1 @@
+"""Directories of files as sources: their files in order, and the offset of each line."""

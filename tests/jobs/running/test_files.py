@@ -1,0 +1,150 @@
+"""Files as a source: a job over a directory is the query over its files, through kills.
+
+files, some of them after the kill ──► retally run, killed ──► run again ──► results
+   └──► DuckDB's own read_csv, read_json ─────────────────────────────────────► the same
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from jobs.edge.table.delta_epochs import EpochTable
+from tests.support.histories.judge import QUERIES
+from tests.support.histories.products import COLUMNS, DATABASE, TABLE, history
+from tests.support.jobs.exact_job import must_end_in_the_truth
+from tests.support.jobs.running_job import RUN_SECONDS_MAX, RunningJob
+from tests.support.service.served import eventually
+
+pytestmark = pytest.mark.spark
+
+SHOPS = ("a", "b,c", 'd"e', "é", "")
+QUERY = (
+    "SELECT shop, COUNT(*) AS n, COUNT(amount) AS paid, SUM(amount) AS total, MAX(paid_at) AS last "
+    "FROM orders GROUP BY shop"
+)
+TYPES = {"shop": "VARCHAR", "amount": "DECIMAL(12,2)", "paid_at": "TIMESTAMP"}
+NO_BROKER = "localhost:1"  # who reads only files needs none
+
+
+def order(rng: random.Random) -> dict[str, Any]:
+    amount = None if rng.random() < 0.1 else f"{rng.randint(-99, 9_999)}.{rng.randint(0, 99):02}"
+    at = f"2026-01-{rng.randint(1, 28):02} 10:{rng.randint(0, 59):02}:00"
+    return {"shop": rng.choice(SHOPS), "amount": amount, "paid_at": at}
+
+
+def csv_line(row: dict[str, Any]) -> str:
+    shop = '"' + row["shop"].replace('"', '""') + '"'
+    return f"{shop},{'NULL' if row['amount'] is None else row['amount']},{row['paid_at']}"
+
+
+def write_orders(directory: Path, seed: int, files: int, format: str) -> None:
+    """Write files of some hundred rows, the last line of each with or without an end."""
+    rng = random.Random(seed)
+    for number in range(files):
+        rows = [order(rng) for _ in range(rng.randint(0, 300))]
+        lines = [csv_line(row) if format == "csv" else json.dumps(row) for row in rows]
+        lines = ["shop,amount,paid_at", *lines] if format == "csv" else lines
+        end = "\r\n" if number % 2 else "\n"
+        path = directory / f".{seed}-{number}"
+        path.write_text(end.join(lines) + end * rng.randint(0, 1), newline="")
+        os.utime(path, (seed * 100 + number, seed * 100 + number))
+        path.rename(directory / f"{seed}-{number}.{format}")
+
+
+def order_job(directory: Path, format: str, **more: Any) -> RunningJob:
+    files = {"path": str(directory), "every": "200ms", "header": format == "csv"}
+    section = {"csv": {"fields": list(TYPES), "null_literal": "NULL"}} if format == "csv" else {}
+    spec = {
+        "name": "orders",
+        "source": {"files": files, "format": format, **section},
+        "columns": {"shop": "STRING", "amount": "DECIMAL(12, 2)", "paid_at": "TIMESTAMP(6)"},
+        "query": QUERY,
+        "minibatch": {"max_rows": 150, "size": 1},
+        **more,
+    }
+    return RunningJob(spec, directory.parent, NO_BROKER)
+
+
+def read_by_duckdb(directory: Path, format: str) -> set[tuple[Any, ...]]:
+    columns = ", ".join(f"{name}: '{kind}'" for name, kind in TYPES.items())
+    reads = {
+        "csv": f"read_csv('{directory}/*.csv', columns={{{columns}}}, header=true, nullstr='NULL', "
+        "quote='\"', escape='\"', strict_mode=false, allow_quoted_nulls=false)",
+        "json": f"read_json('{directory}/*.json', format='nd', columns={{{columns}}})",
+    }
+    asked = QUERY.replace("orders", reads[format])
+    return set(
+        duckdb.connect()
+        .execute(f"SELECT shop, n, paid, total::VARCHAR, last::VARCHAR FROM ({asked})")
+        .fetchall()
+    )
+
+
+def results(job: RunningJob) -> set[tuple[Any, ...]]:
+    rows = [tuple(row.values()) for row in job.ask("results", "orders")]
+    return {
+        (shop, n, paid, total and str(total), last and last.partition(".")[0])
+        for shop, n, paid, total, last in rows
+    }
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RETALLY_FILES", str(tmp_path))
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_a_killed_job_has_each_line_of_a_directory_once(format: str, directory: Path) -> None:
+    job = order_job(directory, format)
+    write_orders(directory, 1, 6, format)
+    job.must_die_at("before_commit" if format == "csv" else "after_commit", "kill@3")
+    write_orders(directory, 2, 4, format)
+    job.must_run()
+    assert results(job) == read_by_duckdb(directory, format)
+    epochs = job.epochs()
+    assert len(epochs) > 5, "max_rows bounds an epoch"
+    assert epochs[-1].offsets == {str(directory): {"0": sum(each.counts.read for each in epochs)}}
+    assert job.ask("audit", "orders", "--brokers", NO_BROKER)[0]["verdict"] == "equal"
+
+
+def test_canal_messages_in_files_are_folded_like_those_of_a_topic(directory: Path) -> None:
+    made, query = history(7, messages=600), 1
+    values = [message.value or b"" for message in made.messages]
+    for number in range(0, len(values), 97):
+        (directory / f"{number:04}.json").write_bytes(b"\n".join(values[number : number + 97]))
+    source = {"files": {"path": str(directory)}, "database": DATABASE, "table": TABLE}
+    job = order_job(directory, "canal-json", name="items", columns=dict(COLUMNS))
+    job.spec |= {"source": source, "query": QUERIES[query][0], "max_bad_fraction": 1.0}
+    job.must_run()
+    must_end_in_the_truth(job, made, query, job.ask("changes", "items"))
+    kept = {row["offset"]: row["reason"] for row in job.part("quarantine")}
+    refused = [at for at, each in enumerate(made.messages) if each.outcome == "rejected"]
+    assert sorted(kept) == refused
+    for at in refused:
+        assert kept[at].startswith(f"{at // 97 * 97:04}.json line {at % 97 + 1}: ")
+
+
+def test_a_running_job_reads_new_files_and_stops_at_one_that_has_changed(directory: Path) -> None:
+    write_orders(directory, 1, 1, "json")
+    job = order_job(directory, "json")
+    running = job.start(caught_up=False)
+    try:
+        eventually(lambda: EpochTable.exists(job.table) and len(job.epochs()) > 1, RUN_SECONDS_MAX)
+        write_orders(directory, 2, 2, "json")
+        eventually(lambda: results(job) == read_by_duckdb(directory, "json"), RUN_SECONDS_MAX)
+        changed = next(iter(directory.glob("2-1.json")))
+        changed.write_text(changed.read_text() + json.dumps(order(random.Random(3))))
+        output, _ = running.communicate(timeout=RUN_SECONDS_MAX)
+    finally:
+        running.kill()
+    assert running.returncode == 1
+    assert f"{changed} has changed since it was first seen" in output
