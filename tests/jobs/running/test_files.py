@@ -10,19 +10,24 @@ import json
 import os
 import random
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 import pytest
 
 from jobs.edge.table.delta_epochs import EpochTable
+from jobs.running.file_reading import FileReading
+from schemas.spec.file import load_spec
 from tests.support.histories.judge import QUERIES
 from tests.support.histories.products import COLUMNS, DATABASE, TABLE, history
+from tests.support.jobs.epochs_by_hand import EpochsByHand
 from tests.support.jobs.exact_job import must_end_in_the_truth
 from tests.support.jobs.running_job import RUN_SECONDS_MAX, RunningJob
+from tests.support.jobs.tasks_here import TasksHere
 from tests.support.service.served import eventually
 
-pytestmark = pytest.mark.spark
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SHOPS = ("a", "b,c", 'd"e', "é", "")
 QUERY = (
@@ -102,6 +107,106 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "in"
 
 
+def by_hand(data: Path, spec: dict[str, Any], now_ms: int | None = None) -> EpochsByHand:
+    spark = cast("SparkSession", TasksHere())  # no JVM either
+    return EpochsByHand(spark, NO_BROKER, data, load_spec(spec), now_ms)
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_any_epochs_and_restarts_give_the_query_over_the_files(
+    format: str, directory: Path
+) -> None:
+    rng = random.Random(format)
+    made = order_job(directory, format)
+    job = by_hand(made.data, made.spec)
+    path = str(directory)
+    for seed in range(1, 5):
+        write_orders(directory, seed, 3, format)
+        end = job.ends()[path]["0"]
+        while (at := job.pipeline.newest.offsets[path]["0"]) < end:
+            job.epoch({path: {"0": min(end, at + rng.randint(1, 200))}})
+            if rng.random() < 0.3:
+                job.restart()
+        names = ["shop", "n", "paid", "total", "last"]
+        rows = [
+            dict(zip(job.plan.output, job._output(*row), strict=True))
+            for row in job.results().items()
+        ]
+        assert {tuple(shown(row[name]) for name in names) for row in rows} == read_by_duckdb(
+            directory, format
+        )
+    newest = job.epochs()[-1]
+    assert newest.counts.files == {path: last_line(directory, format)}
+
+
+def shown(value: Any) -> Any:
+    """A value of ours as DuckDB's text has it."""
+    return value.partition(".000000")[0] if isinstance(value, str) else value
+
+
+def last_line(directory: Path, format: str) -> str:
+    """The last line of the last file that has one, as an editor numbers it."""
+    files = sorted(directory.glob(f"*.{format}"), key=lambda path: path.stat().st_mtime)
+    lines = [(path.name, len(path.read_text().splitlines())) for path in files]
+    name, number = [each for each in lines if each[1] > (format == "csv")][-1]
+    return f"{name} line {number}"
+
+
+def test_a_directory_that_is_ahead_waits_for_the_other_one(
+    tmp_path: Path, directory: Path, spark: SparkSession
+) -> None:
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    times = {directory: [0, 50, 500], slow: [0, 455]}
+    for place, seconds in times.items():
+        for number, second in enumerate(seconds):
+            path = place / f"{number}.csv"
+            path.write_text(f"a,{second * 1_000}\n" * 10)
+            os.utime(path, (number, number))
+    source = {
+        "format": "csv",
+        "csv": {"fields": ["shop", "ms"]},
+        "columns": {"shop": "STRING", "ms": "BIGINT"},
+        "watermark": {
+            "time": {"column": "ms"},
+            "align": {"group": "g", "max_drift": "40s", "every": "10ms"},
+        },
+    }
+    views = {
+        name: {"query": f"SELECT shop, COUNT(*) AS n FROM {name} GROUP BY shop"}
+        for name in ("fast", "late")
+    }
+    spec = {
+        "name": "aligned",
+        "sources": {
+            "fast": {"files": {"path": str(directory)}, **source},
+            "late": {"files": {"path": str(slow)}, **source},
+        },
+        "views": views,
+        "minibatch": {"max_rows": 10, "size": 1},
+    }
+    job = by_hand(tmp_path / "data", spec, now_ms=1_000_000)
+    reading = FileReading(job.pipeline, job.logs)
+    trace = []
+    for _ in range(8):
+        reading.work()
+        assert job.now_ms is not None
+        job.now_ms += 20
+        job.pipeline.tick()
+        read = job.pipeline.newest.offsets
+        paused = {Path(each.topic).name for each in job.pipeline.clock.paused}
+        trace.append((read[str(directory)]["0"], read[str(slow)]["0"], paused))
+    assert trace[:5] == [
+        (6, 4, set()),
+        (12, 8, {"in"}),
+        (12, 18, {"slow"}),
+        (22, 18, {"in"}),
+        (22, 20, {"in"}),
+    ]
+    assert trace[-1] == trace[4], "nothing more of the slow one will come"
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize("format", ["csv", "json"])
 def test_a_killed_job_has_each_line_of_a_directory_once(format: str, directory: Path) -> None:
     job = order_job(directory, format)
@@ -116,6 +221,7 @@ def test_a_killed_job_has_each_line_of_a_directory_once(format: str, directory: 
     assert job.ask("audit", "orders", "--brokers", NO_BROKER)[0]["verdict"] == "equal"
 
 
+@pytest.mark.spark
 def test_canal_messages_in_files_are_folded_like_those_of_a_topic(directory: Path) -> None:
     made, query = history(7, messages=600), 1
     values = [message.value or b"" for message in made.messages]
@@ -133,6 +239,7 @@ def test_canal_messages_in_files_are_folded_like_those_of_a_topic(directory: Pat
         assert kept[at].startswith(f"{at // 97 * 97:04}.json line {at % 97 + 1}: ")
 
 
+@pytest.mark.spark
 def test_a_running_job_reads_new_files_and_stops_at_one_that_has_changed(directory: Path) -> None:
     write_orders(directory, 1, 1, "json")
     job = order_job(directory, "json")
