@@ -13,6 +13,7 @@ import msgspec
 
 from schemas.directory.quarantine import Quarantined
 from schemas.spec.plan_node import PlanNode
+from schemas.table.epoch import SourceRepeat
 from schemas.table.explanation import Change, DifferingGroup, Explained
 from schemas.types.json_types import JsonObject
 
@@ -72,14 +73,8 @@ class Evolution(msgspec.Struct, frozen=True):
     replay_from: ReplayFrom | None
 
 
-class SourceRepeats(msgspec.Struct, frozen=True):
+class SourceRepeats(SourceRepeat, frozen=True):
     """Where a source first began to send messages again, and how often it did so until now."""
-
-    epoch: int
-    topic: str
-    partition: int
-    offset: int
-    count: int
 
 
 class Mirror(msgspec.Struct, frozen=True):

@@ -49,16 +49,13 @@ from jobs.migrating.tokens import Cursor, Token
 from jobs.migrating.window_bounds import BOUNDS, bound_kind, is_of_session, write_bounds
 from schemas.limits import QUERY_NESTING_MAX
 
-_ANSWERS = {
-    "LISTAGG": "without ORDER BY the values are sorted; Flink has them in the order of arrival",
-    "ARRAY_AGG": "without ORDER BY the values are sorted; Flink has them in the order of arrival",
-    "VAR_POP": "a DOUBLE from exact sums; in Flink the type of its argument",
-    "VAR_SAMP": "a DOUBLE from exact sums; in Flink the type of its argument",
-    "VARIANCE": "a DOUBLE from exact sums; in Flink the type of its argument",
-    "STDDEV_POP": "a DOUBLE from exact sums; in Flink the type of its argument",
-    "STDDEV_SAMP": "a DOUBLE from exact sums; in Flink the type of its argument",
-    "STDDEV": "a DOUBLE from exact sums; in Flink the type of its argument",
-}
+_ANSWERS = dict.fromkeys(
+    ("LISTAGG", "ARRAY_AGG"),
+    "without ORDER BY the values are sorted; Flink has them in the order of arrival",
+) | dict.fromkeys(
+    ("VAR_POP", "VAR_SAMP", "VARIANCE", "STDDEV_POP", "STDDEV_SAMP", "STDDEV"),
+    "a DOUBLE from exact sums; in Flink the type of its argument",
+)
 _TIES = "rows with equal sort keys are ordered by the selected columns; in Flink by arrival"
 
 

@@ -23,7 +23,6 @@ from schemas.limits import PAGE_ROWS_MAX
 from service.answers.history import raise_problems, require_same_table
 from service.answers.results import TableReads
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges, render_epoch
-from service.live.results_index import make_no_epoch_problem
 from service.live.table import LiveTable
 from service.problems import make_parameter_problem
 
@@ -42,6 +41,11 @@ class ChangePosition:
     @property
     def is_epoch_end(self) -> bool:
         return self.seq >= END_OF_EPOCH
+
+    @property
+    def next_epoch(self) -> int:
+        """The first epoch with changes after the position."""
+        return self.epoch + 1 if self.is_epoch_end else self.epoch
 
     def __str__(self) -> str:
         return f"{self.epoch}:{self.seq}:{self.table}"
@@ -69,20 +73,18 @@ def require_table(live_table: LiveTable, at: ChangePosition) -> None:
 
 def check_position(live_table: LiveTable, at: ChangePosition, reads: TableReads) -> None:
     """Raise a Problem if a stream cannot start at a position."""
-    newest = _find_newest(live_table)
+    newest = live_table.require_newest().epoch
     with raise_problems():
         require_known_epoch(at.epoch, newest)
-    first = at.epoch + 1 if at.is_epoch_end else at.epoch
-    if first > newest or live_table.recent.find_epoch(first) is not None:
+    if at.next_epoch > newest or live_table.recent.find_epoch(at.next_epoch) is not None:
         return
     with reads.limit():
-        at_newest(live_table.paths.table, lambda table: list_later_epochs(table, first - 1))
+        at_newest(live_table.paths.table, lambda table: list_later_epochs(table, at.next_epoch - 1))
 
 
 def has_next(live_table: LiveTable, at: ChangePosition) -> bool:
     """Return whether there is an epoch after a position."""
-    newest = live_table.newest
-    return newest is not None and (at.epoch + 1 if at.is_epoch_end else at.epoch) <= newest.epoch
+    return live_table.newest is not None and at.next_epoch <= live_table.newest.epoch
 
 
 def read_epochs(live_table: LiveTable, at: ChangePosition, reads: TableReads) -> list[EpochChanges]:
@@ -91,22 +93,20 @@ def read_epochs(live_table: LiveTable, at: ChangePosition, reads: TableReads) ->
     The first one is the position's own epoch if the position is inside it. This may read the table:
     not for the event loop.
     """
-    first = at.epoch + 1 if at.is_epoch_end else at.epoch
-    newest = _find_newest(live_table)
-    if first > newest:
+    if at.next_epoch > live_table.require_newest().epoch:
         return []
     recent = find_recent_epochs(live_table, at)
     if recent:
         return recent
     with reads.limit():
         return at_newest(
-            live_table.paths.table, lambda table: _read_from_table(live_table, table, at, first)
+            live_table.paths.table, lambda table: _read_from_table(live_table, table, at)
         )
 
 
 def find_recent_epochs(live_table: LiveTable, at: ChangePosition) -> list[EpochChanges]:
     """Return the epochs after a position that are in memory."""
-    number = at.epoch + 1 if at.is_epoch_end else at.epoch
+    number = at.next_epoch
     found: list[EpochChanges] = []
     rows = 0
     while (epoch := live_table.recent.find_epoch(number)) is not None and epoch.table == at.table:
@@ -119,25 +119,19 @@ def find_recent_epochs(live_table: LiveTable, at: ChangePosition) -> list[EpochC
 
 
 def _read_from_table(
-    live_table: LiveTable, table: TableVersion, at: ChangePosition, first: int
+    live_table: LiveTable, table: TableVersion, at: ChangePosition
 ) -> list[EpochChanges]:
     require_same_table(at.table, table.tag)
-    rows = table.epochs(first - 1)
+    rows = table.epochs(at.next_epoch - 1)
     found = []
-    if rows and rows[0].epoch == first:
+    if rows and rows[0].epoch == at.next_epoch:
         of_query = takewhile(lambda row: not row.begins, rows)
         found = read_changes(table, of_query, PAGE_ROWS_MAX)
     if not found:
-        list_later_epochs(table, first - 1)  # raises HistoryGone with the oldest epoch
+        list_later_epochs(table, at.next_epoch - 1)  # raises HistoryGone with the oldest epoch
     return [render_epoch(row, mine, live_table.shape, table.tag) for row, mine in found]
 
 
 def find_newest_position(live_table: LiveTable) -> ChangePosition:
     """Return the position of the newest epoch."""
-    return ChangePosition(_find_newest(live_table), table=live_table.table_tag)
-
-
-def _find_newest(live_table: LiveTable) -> int:
-    if live_table.newest is None:
-        raise make_no_epoch_problem()
-    return live_table.newest.epoch
+    return ChangePosition(live_table.require_newest().epoch, table=live_table.table_tag)

@@ -34,7 +34,7 @@ from service.live.reader import (
 )
 from service.live.reader_process import ReaderEnded, ReaderProcess, ReaderSpawner
 from service.live.recent_changes import RecentChanges
-from service.live.results_index import ResultsIndex
+from service.live.results_index import ResultsIndex, make_no_epoch_problem
 from service.live.staggered_event import StaggeredEvent, wait_for_share
 from service.paths import JobPaths, hide_paths
 
@@ -97,6 +97,12 @@ class LiveTable:
         self._thread = threading.Thread(
             target=self._run, name=f"live_table-{paths.name}", daemon=True
         )
+
+    def require_newest(self) -> EpochRow:
+        """Return the newest epoch; raise a Problem if there is none."""
+        if self.newest is None:
+            raise make_no_epoch_problem()
+        return self.newest
 
     def start(self) -> None:
         """Start the thread and the reader."""

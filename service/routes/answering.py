@@ -14,9 +14,7 @@ from fastapi.routing import APIRoute
 from jobs.reading.group_key import parse_key_text
 from jobs.reading.version import Key
 from schemas.directory.quarantine import MessagePosition, parse_message_id
-from schemas.table.epoch import EpochRow
 from service.answers.history import raise_problems
-from service.live.results_index import make_no_epoch_problem
 from service.live.table import LiveTable
 from service.problems import Problem
 
@@ -27,13 +25,6 @@ def answer(document: Any, status: int = 200, headers: dict[str, str] | None = No
     """Return a JSON response."""
     headers = {"Cache-Control": "no-store"} | (headers or {})
     return Response(msgspec.json.encode(document), status, headers, "application/json")
-
-
-def require_newest(live_table: LiveTable) -> EpochRow:
-    """Return the newest epoch; raise a Problem if there is none."""
-    if live_table.newest is None:
-        raise make_no_epoch_problem()
-    return live_table.newest
 
 
 def parse_key(live_table: LiveTable, raw: str) -> Key:

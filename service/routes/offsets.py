@@ -18,7 +18,7 @@ from schemas.types.json_types import JsonObject
 from service.access.requirements import ADMIN, VIEWER
 from service.documents import JobOffsets, Operation, PartitionOffsets
 from service.problems import Problem
-from service.routes.answering import answer, make_body_problem, parse_body, require_newest
+from service.routes.answering import answer, make_body_problem, parse_body
 from service.routes.examples import describe_body, describe_responses
 from service.routes.operations import RequestKey, answer_accepted, find_repeated, submit_operation
 from service.routes.views import require_whole_job
@@ -50,7 +50,7 @@ async def get_offsets(request: Request, name: str) -> Response:
     """Return the next offset of each partition, and its lag if the brokers respond."""
     runtime = runtime_of(request)
     live_table = await runtime.wait_until_ready(name)
-    newest, spec = require_newest(live_table), live_table.spec
+    newest, spec = live_table.require_newest(), live_table.spec
     job = name.partition(".")[0]  # all views of a job are at the same offsets
     ends = runtime.lags.find_ends(job)
     topics = {
@@ -89,7 +89,7 @@ async def move_offsets(
     """
     require_whole_job(name, "offsets")
     runtime = runtime_of(request)
-    newest = require_newest(await runtime.wait_until_ready(name))
+    newest = (await runtime.wait_until_ready(name)).require_newest()
     if (known := find_repeated(runtime, name, "offsets", idempotency_key)) is not None:
         return answer_accepted(known)
     wanted = (await parse_body(request, OffsetsBody)).offsets
@@ -110,7 +110,7 @@ async def reset_offsets(
     """Let a stopped job continue from the `start` of its sources, with its state; see PATCH."""
     require_whole_job(name, "offsets")
     runtime = runtime_of(request)
-    newest = require_newest(await runtime.wait_until_ready(name))
+    newest = (await runtime.wait_until_ready(name)).require_newest()
     if (known := find_repeated(runtime, name, "offsets", idempotency_key)) is not None:
         return answer_accepted(known)
     arguments = {"epoch": _fence(runtime, name, newest, if_match), "offsets": None}

@@ -34,7 +34,6 @@ from service.routes.answering import (
     make_body_problem,
     parse_body,
     parse_message,
-    require_newest,
 )
 from service.routes.examples import describe_body, describe_responses
 from service.routes.views import open_view, require_whole_job
@@ -138,7 +137,7 @@ async def audit_job(request: Request, name: str, idempotency_key: RequestKey = N
     The report is the result of the operation, which belongs to the job. The job may run meanwhile.
     """
     runtime = runtime_of(request)
-    require_newest(await runtime.wait_until_ready(name))
+    (await runtime.wait_until_ready(name)).require_newest()
     job, arguments = _split_view(name)
     if (known := find_repeated(runtime, job, "audit", idempotency_key)) is not None:
         return answer_accepted(known)
@@ -159,7 +158,7 @@ async def rewind_job(request: Request, name: str, idempotency_key: RequestKey = 
     """
     require_whole_job(name, "rewind")
     runtime = runtime_of(request)
-    require_newest(await runtime.wait_until_ready(name))
+    (await runtime.wait_until_ready(name)).require_newest()
     if (known := find_repeated(runtime, name, "rewind", idempotency_key)) is not None:
         return answer_accepted(known)
     to = _parse_goal((await parse_body(request, RewindBody)).to)
@@ -182,7 +181,7 @@ async def clone_job(request: Request, name: str, idempotency_key: RequestKey = N
     """
     require_whole_job(name, "clone")
     runtime = runtime_of(request)
-    require_newest(await runtime.wait_until_ready(name))
+    (await runtime.wait_until_ready(name)).require_newest()
     if (known := find_repeated(runtime, name, "clone", idempotency_key)) is not None:
         return answer_accepted(known)
     body = await parse_body(request, CloneBody)

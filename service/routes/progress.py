@@ -15,7 +15,7 @@ from schemas.types.moments import format_instant
 from service.access.requirements import ADMIN, OPERATOR, VIEWER
 from service.documents import Savepoint, Savepoints, Watermarks
 from service.problems import Problem
-from service.routes.answering import answer, make_body_problem, parse_body, require_newest
+from service.routes.answering import answer, make_body_problem, parse_body
 from service.routes.examples import describe_body, describe_responses
 from service.routes.views import require_whole_job
 from service.runtime import Runtime, runtime_of
@@ -42,7 +42,7 @@ class SavepointBody(msgspec.Struct, forbid_unknown_fields=True):
 )
 async def get_watermarks(request: Request, name: str) -> Response:
     """Return the watermarks of the job and its partitions, as of the newest epoch."""
-    newest = require_newest(await runtime_of(request).wait_until_ready(name))
+    newest = (await runtime_of(request).wait_until_ready(name)).require_newest()
     time: JsonObject = {"combined": None, "status": None, "held_by": [], "topics": {}}
     document = {"epoch": newest.epoch, "committed_at": format_instant(newest.committed_at // 1_000)}
     return answer(document | time | newest.watermarks)
@@ -90,7 +90,7 @@ async def make_savepoint(request: Request, name: str) -> Response:
         if any(each.name == asked for each in list_job_savepoints(runtime, name)):
             detail = f"job {name!r} already has a savepoint {asked!r}; choose another name"
             raise Problem("savepoint-exists", detail)
-    require_newest(live_table)
+    live_table.require_newest()
     arguments = ["savepoint", name, "--json", *(["--name", asked] if asked else [])]
     output = await run_in_threadpool(operations.run_command, runtime.settings, arguments)
     document = msgspec.json.decode(output, type=Savepoint)
