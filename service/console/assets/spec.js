@@ -4,7 +4,7 @@
 //   submit ──► PUT /v1/jobs/NAME ──► the job's page
 import { sendChange } from "./change.js";
 import { backOff, describeRefusal, goToLogin, Lost, request } from "./connection.js";
-import { attachEditor } from "./editor.js";
+import { attachSpecEditor } from "./spec_language.js";
 
 const PAUSE_MS = 350;
 
@@ -15,7 +15,7 @@ const preview = document.getElementById("preview");
 const refusal = form.querySelector(".refusal");
 const name = form.dataset.name;
 const saveButton = document.getElementById("save");
-const editor = attachEditor(text, JSON.parse(form.dataset.vocabulary));
+const editor = attachSpecEditor(text, JSON.parse(form.dataset.vocabulary));
 
 let timer = 0;
 let pending = null;

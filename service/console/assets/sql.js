@@ -1,19 +1,22 @@
-// SQL over results: complete names while the user types, send the statement, show the answer.
+// SQL over results: an editor that completes names, the answer as a table and a chart.
 //
-//   typing ──► the word before the caret ──► jobs, their columns, keywords ──► buttons
-//   submit ──► POST /v1/sql ──► rows and their epochs, or the reason ──► the statement into history
+//   Ctrl-Enter ──► POST /v1/sql ──► rows, their epochs and the time, or the reason and its position
+//                            └────► the statement into the history, and into the page's address
 //
 // The history is this browser's: the service keeps no statement.
+import { showChart } from "./answer_chart.js";
 import { describeRefusal, goToLogin, Lost, requestOnce } from "./connection.js";
+import { attachEditor, options, SQL } from "./editor.js";
 
 const ANSWER_MS = 90_000; // longer than the service lets a statement run
 const HISTORY = "retally-sql";
 const HISTORY_MAX = 50;
-const COMPLETIONS_MAX = 8;
+const ADDRESS_MAX = 2_000; // characters; the address of a longer statement is the page's
 const KEYWORDS = [
   "SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "LIMIT", "JOIN", "LEFT JOIN", "USING", "AT EPOCH",
   "AT TIME", "COUNT(*)", "SUM(", "DISTINCT", "HAVING", "BETWEEN", "IS NOT NULL", "DESC",
 ];
+const NUMERIC = /^((tiny|small|big|huge)?int\b|u?int\d|decimal|float|double)/i;
 
 const form = document.getElementById("ask");
 if (form !== null) install();
@@ -22,56 +25,29 @@ function install() {
   const tables = JSON.parse(form.dataset.tables);
   const rowsMax = Number(form.dataset.rowsMax);
   const statement = document.getElementById("statement");
-  const completions = document.getElementById("completions");
   const answer = document.getElementById("answer");
   const table = document.getElementById("rows");
   const verdict = document.getElementById("verdict");
   const refusal = form.querySelector(".refusal");
   const runButton = document.getElementById("run");
   const stopButton = document.getElementById("stop");
+  const keys = [{ key: "Mod-Enter", run: () => Boolean(run("json")) }];
+  const editor = attachEditor(statement, { label: "Statement", language: SQL, complete, keys });
   let running = null;
   let answered = "";
 
-  // --- completion ---------------------------------------------------------------------------
-
-  function wordBeforeCaret() {
-    const before = statement.value.slice(0, statement.selectionStart);
-    return /[\w-]*$/.exec(before)[0];
-  }
-
-  // Tables first where a table stands; columns of the tables that the statement names elsewhere.
-  function suggestions() {
-    const word = wordBeforeCaret();
-    const before = statement.value.slice(0, statement.selectionStart - word.length);
-    const wantsTable = /\b(from|join)\s+$/i.test(before);
-    if (word === "" && !wantsTable) return [];
+  // Tables where a table stands; columns of the tables that the statement names elsewhere.
+  function complete(context) {
+    const word = context.matchBefore(/[\w-]*/);
+    const wantsTable = /\b(from|join)\s+$/i.test(context.state.sliceDoc(0, word.from));
+    if (word.from === word.to && !wantsTable && !context.explicit) return null;
+    const names = tables.map(({ name }) => ({ label: name, type: "class", apply: quote(name) }));
+    if (wantsTable) return options(word, names);
     const named = tables.filter((each) => new RegExp(`(?<![\\w-])${each.name}(?![\\w-])`, "i").test(statement.value));
-    const columns = (named.length === 0 ? tables : named).flatMap((each) => Object.keys(each.columns));
-    const names = tables.map((each) => each.name);
-    const all = wantsTable ? names : [...columns, ...KEYWORDS, ...names];
-    const found = all.filter((each) => each.toLowerCase().startsWith(word.toLowerCase()) && each !== word);
-    return [...new Set(found)].slice(0, COMPLETIONS_MAX);
+    const columns = Object.assign({}, ...(named.length === 0 ? tables : named).map((each) => each.columns));
+    const found = Object.entries(columns).map(([label, detail]) => ({ label, detail, type: "property", apply: quote(label), boost: 2 }));
+    return options(word, [...found, ...KEYWORDS.map((label) => ({ label, type: "keyword" })), ...names]);
   }
-
-  function showCompletions() {
-    const buttons = suggestions().map((text) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = text;
-      button.addEventListener("click", () => complete(text));
-      return button;
-    });
-    completions.replaceChildren(...buttons);
-  }
-
-  function complete(text) {
-    const end = statement.selectionStart;
-    statement.focus();
-    statement.setRangeText(text, end - wordBeforeCaret().length, end, "end");
-    showCompletions();
-  }
-
-  // --- running --------------------------------------------------------------------------------
 
   async function ask(format) {
     const body = JSON.stringify({ sql: statement.value, format });
@@ -85,13 +61,14 @@ function install() {
   async function run(format) {
     if (running !== null) return;
     running = new AbortController();
+    const began = performance.now();
     setRunning(true);
     showError("");
     answer.classList.add("outdated");
     try {
       const response = await ask(format);
       if (!response.ok) showError(await describeRefusal(response));
-      else if (format === "json") show(await response.json());
+      else if (format === "json") show(await response.json(), (performance.now() - began) / 1_000);
       else download(await response.blob(), format);
     } catch (error) {
       if (error.name === "AbortError") showError("Stopped.");
@@ -113,40 +90,44 @@ function install() {
   function showError(text) {
     refusal.textContent = text;
     refusal.hidden = text === "";
-    statement.setAttribute("aria-invalid", String(text !== ""));
+    editor.mark(text === "" ? [] : [{ ...positionOf(text), text }]);
     if (text !== "") verdict.textContent = "";
   }
 
-  function show(found) {
+  function show(found, seconds) {
+    const numeric = new Set(found.columns.filter(({ type }) => NUMERIC.test(type)).map(({ name }) => name));
     const head = document.createElement("tr");
     for (const { name, type } of found.columns) {
       const cell = document.createElement("th");
       cell.scope = "col";
+      if (numeric.has(name)) cell.className = "num";
       const kind = document.createElement("small");
       kind.textContent = type;
       cell.append(name, kind);
       head.append(cell);
     }
-    const rows = found.rows.slice(0, rowsMax).map((row) => rowOf(found.columns, row));
+    const rows = found.rows.slice(0, rowsMax).map((row) => rowOf(found.columns, numeric, row));
     table.tHead.replaceChildren(head);
     table.tBodies[0].replaceChildren(...rows);
     const epochs = Object.entries(found.epochs).map(([name, epoch]) => `${name}: epoch ${epoch}`);
     const total = `${found.rows.length} ${found.rows.length === 1 ? "row" : "rows"}`;
     const shown = found.rows.length > rowsMax ? `, the first ${rowsMax} are shown` : "";
-    verdict.textContent = `${total}${shown}. ${epochs.join(", ")}`;
+    verdict.textContent = `${total} in ${seconds.toFixed(seconds < 1 ? 2 : 1)} s${shown}. ${epochs.join(", ")}`;
+    showChart(found.rows.slice(0, rowsMax), found.columns.map(({ name }) => name), [...numeric]);
     answer.hidden = false;
     answer.classList.remove("outdated");
     answered = statement.value;
-    remember(statement.value);
+    const address = `/sql?q=${encodeURIComponent(answered)}`;
+    history.replaceState(null, "", address.length > ADDRESS_MAX ? "/sql" : address);
+    remember(answered);
   }
 
-  function rowOf(columns, row) {
+  function rowOf(columns, numeric, row) {
     const element = document.createElement("tr");
     for (const { name } of columns) {
       const cell = document.createElement("td");
       const value = row[name];
-      if (value === null) cell.className = "null";
-      else cell.className = typeof value === "number" ? "value num" : "value";
+      cell.className = `${value === null ? "null" : "value"}${numeric.has(name) ? " num" : ""}`;
       cell.textContent = value === null ? "NULL" : typeof value === "object" ? JSON.stringify(value) : String(value);
       element.append(cell);
     }
@@ -191,11 +172,7 @@ function install() {
       const button = document.createElement("button");
       button.type = "button";
       button.textContent = text;
-      button.addEventListener("click", () => {
-        statement.value = text;
-        statement.focus();
-        showCompletions();
-      });
+      button.addEventListener("click", () => editor.write(text));
       item.append(button);
       return item;
     });
@@ -208,19 +185,6 @@ function install() {
     event.preventDefault();
     run("json");
   });
-  statement.addEventListener("input", showCompletions);
-  statement.addEventListener("click", showCompletions);
-  statement.addEventListener("keydown", (event) => {
-    if (!event.ctrlKey && !event.metaKey) return;
-    if (event.key === "Enter") {
-      event.preventDefault();
-      run("json");
-    } else if (event.code === "Space") {
-      event.preventDefault();
-      const [first] = suggestions();
-      if (first !== undefined) complete(first);
-    }
-  });
   stopButton.addEventListener("click", () => running?.abort());
   answer.addEventListener("click", (event) => {
     if (event.target.dataset.format !== undefined) run(event.target.dataset.format);
@@ -230,4 +194,16 @@ function install() {
     showHistory();
   });
   showHistory();
+}
+
+// As quote_name of jobs.querying.statement.
+function quote(name) {
+  return name.split(".").map((part) => (/^[a-z_]\w*$/i.test(part) ? part : `"${part}"`)).join(".");
+}
+
+// The position in a reason, which has the line of the mistake with a caret below it.
+function positionOf(reason) {
+  const found = /\nLINE (\d+): (?!\.\.\.).*\n( *)\^/.exec(reason);
+  if (found === null) return { line: 1, column: 1 };
+  return { line: Number(found[1]), column: found[2].length - `LINE ${found[1]}: `.length + 1 };
 }

@@ -388,11 +388,13 @@ async def group_page(
 
 
 @router.get("/sql")
-async def sql_page(request: Request) -> Response:
-    """Show the statement's form; assets/sql.js sends it to `POST /v1/sql`."""
+async def sql_page(request: Request, q: str = "") -> Response:
+    """Show the form of the statement `q`; assets/sql.js sends it to `POST /v1/sql`."""
     visitor = require_visitor(request)
     tables = await run_in_threadpool(_list_tables, runtime_of(request))
-    return await render_page(request, visitor, "sql.html", tables=tables, rows_max=CONSOLE_SQL_ROWS)
+    return await render_page(
+        request, visitor, "sql.html", tables=tables, rows_max=CONSOLE_SQL_ROWS, statement=q
+    )
 
 
 def _list_tables(runtime: Runtime) -> list[JsonObject]:

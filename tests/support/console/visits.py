@@ -109,11 +109,11 @@ _PASTE = """(element, text) => {
 }"""
 
 
-def write_spec(spec: Locator, text: str) -> None:
+def write_spec(editor: Locator, text: str, area: str = "#spec") -> None:
     """Paste a text over the whole one of the editor, again if something else moved its cursor."""
     for _ in range(3):
-        spec.press("Control+a")
-        spec.evaluate(_PASTE, text)
-        if spec.page.locator("#spec").input_value() == text:
+        editor.press("Control+a")
+        editor.evaluate(_PASTE, text)
+        if editor.page.locator(area).input_value() == text:
             return
     raise AssertionError("the editor does not take the text")
