@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import msgspec
 from fastapi import APIRouter, Query, Request
@@ -383,6 +383,7 @@ async def group_page(
         document=snapshot.document,
         label=label_key(named),
         part=encode_key(named),
+        key=unquote(encode_key(named)),
         highlighted=epoch,
     )
 
