@@ -136,10 +136,11 @@ class TopicList:
     known: int
 
 
-def list_topics(connection: Connection) -> TopicList:
-    """Return the topics of a connection; raise TopicsUnreadable."""
+def list_topics(connection: Connection, part: str = "") -> TopicList:
+    """Return the topics of a connection with `part` in their name; raise TopicsUnreadable."""
     with open_consumer(connection) as consumer:
-        names = sorted(name for name in consumer.topics() if not name.startswith("__"))
+        own = (name for name in consumer.topics() if not name.startswith("__"))
+        names = sorted(name for name in own if part.lower() in name.lower())
         return TopicList(_read_offsets(consumer, names[:TOPICS_SHOWN_MAX]), len(names))
 
 

@@ -31,10 +31,10 @@ class Topics:
         # When, and the next offset, by connection, topic and partition.
         self._readings: dict[tuple[str, str, int], tuple[float, int]] = {}
 
-    def list_topics(self, connection: str) -> tuple[list[Topic], int]:
-        """Return the first topics by name, and the number of all; Kafka's own are left out."""
+    def list_topics(self, connection: str, part: str = "") -> tuple[list[Topic], int]:
+        """Return the first topics with `part` in their name, by name, and the number of all."""
         with self._lookup(connection) as found:
-            listed = list_topics(found)
+            listed = list_topics(found, part)
         topics = listed.topics.items()
         return [self._describe(connection, name, each) for name, each in topics], listed.known
 

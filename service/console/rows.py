@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import quote
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode
 
 from jobs.core.explain.extreme_changes import source_text
 from jobs.core.values.json_values import Json
@@ -139,6 +139,57 @@ def _find_direction(shape: RowShape, column: str, before: Any, after: Any) -> st
         for value in (before, after)
     )
     return "same" if old == new else "up" if new > old else "down"
+
+
+class Heading(NamedTuple):
+    """The heading of a column: its order now, and the query after a click on it."""
+
+    label: str
+    sort: str
+    query: str
+    kind: str
+
+
+def make_heading(
+    name: str, order: str | None, encode: Callable[[str], str], label: str = "", kind: str = ""
+) -> Heading:
+    """Return a heading; the first click on numbers puts the greatest first, the third ends it."""
+    up, down = name, f"-{name}"
+    first, second = (down, up) if "num" in kind else (up, down)
+    sort = {up: "ascending", down: "descending"}.get(order or "", "none")
+    after = first if sort == "none" else second if order == first else ""
+    return Heading(label or name, sort, encode(after), kind)
+
+
+class Column(NamedTuple):
+    """A column of a page's own table, for which a row has a value that can be sorted, or None."""
+
+    name: str
+    label: str
+    value: Callable[[Any], Any]
+    kind: str = ""
+
+
+Row = TypeVar("Row")
+
+
+def sort_table(
+    columns: Sequence[Column], rows: Iterable[Row], order: str, **kept: str
+) -> tuple[list[Heading], list[Row]]:
+    """Return the headings, and the rows by `order`; `kept` are the page's other parameters."""
+
+    def encode(after: str) -> str:
+        pairs = {**kept, "order": after}
+        return f"?{urlencode({name: value for name, value in pairs.items() if value})}"
+
+    headings = [make_heading(c.name, order, encode, c.label, c.kind) for c in columns]
+    value = next((c.value for c in columns if c.name == order.removeprefix("-")), None)
+    if value is None:
+        return headings, list(rows)
+    found = list(rows)
+    known = [row for row in found if value(row) is not None]
+    known.sort(key=value, reverse=order.startswith("-"))
+    return headings, known + [row for row in found if value(row) is None]
 
 
 def format_ranges(ranges: Mapping[str, Mapping[str, Any]]) -> str:

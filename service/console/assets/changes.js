@@ -403,9 +403,24 @@ pauseButton.addEventListener("click", () => {
   }
   updateTally();
 });
-text.addEventListener("input", redraw);
-only.addEventListener("change", redraw);
-befores.addEventListener("change", () => table.classList.toggle("compact", !befores.checked));
+// The filters are in the address, so that it leads to the same list.
+function filter() {
+  const shown = new URL(location.href);
+  for (const each of [text, only, befores]) {
+    const value = each === befores && !befores.checked ? "" : each.value;
+    if (value === "") shown.searchParams.delete(each.name);
+    else shown.searchParams.set(each.name, value);
+  }
+  history.replaceState(null, "", shown);
+  table.classList.toggle("compact", !befores.checked);
+  redraw();
+}
 
+const asked = new URLSearchParams(location.search);
+text.value = asked.get("text") ?? "";
+if ([...only.options].some(({ value }) => value === asked.get("only"))) only.value = asked.get("only");
+befores.checked = asked.has("before");
+for (const each of [text, only, befores]) each.addEventListener("input", filter);
+table.classList.toggle("compact", !befores.checked);
 updateTally();
 connect();

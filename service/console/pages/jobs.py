@@ -30,6 +30,7 @@ from service.console.pictures.charts import LineChart
 from service.console.pictures.dataflow import WIDTH, Dataflow, draw_dataflow
 from service.console.pictures.lineage import JobTopics, draw_lineage, list_job_topics
 from service.console.pictures.partition_strip import draw_partitions
+from service.console.rows import Column, sort_table
 from service.console.visitor import Visitor, require_visitor
 from service.documents import Evolution, Level
 from service.live.epoch_history import EpochHistory
@@ -76,24 +77,29 @@ class Action:
 
 
 @router.get("/")
-async def jobs_page(request: Request, find: str = "", state: str = "") -> Response:
-    """List the jobs whose name contains `find` and that are in `state`."""
+async def jobs_page(request: Request, find: str = "", state: str = "", order: str = "") -> Response:
+    """List the jobs in `state` whose name, query or topics contain `find`."""
     visitor = require_visitor(request)
     runtime = runtime_of(request)
     records = runtime.jobs.list_records()
     states = Counter(label_state(each) for each in records)
+    topics = await run_in_threadpool(list_job_topics, records)
+    texts = {each.name: each.text for each in topics}
     wanted = [
         each
         for each in records
-        if find.strip().lower() in each.name and state in ("", label_state(each))
+        if find.strip().lower() in texts.get(each.name, each.name)
+        and state in ("", label_state(each))
     ]
-    topics = await run_in_threadpool(list_job_topics, records)
     rows = await run_in_threadpool(_make_rows, runtime, wanted, topics)
+    headings, rows = sort_table(_COLUMNS, rows, order, find=find, state=state)
     return await render_page(
         request,
         visitor,
         "jobs.html",
         jobs=rows,
+        headings=headings,
+        order=order,
         lineage=None if find or state else draw_lineage(topics),
         all=len(records),
         states=states.most_common(),
@@ -116,6 +122,19 @@ class JobRow(NamedTuple):
     query: str
     pace: LineChart
     freshness: Freshness
+
+
+_COLUMNS = (
+    Column("name", "Job", lambda row: row.job.name),
+    Column("state", "State", lambda row: row.job.state),
+    Column(
+        "rate", "Messages in", lambda row: getattr(row.job.status["rates"], "read_per_second", None)
+    ),
+    Column("lag", "Lag", lambda row: row.job.lag, "num"),
+    Column("freshness", "Freshness", lambda row: row.freshness.seconds, "num"),
+    Column("groups", "Groups", lambda row: row.job.status["groups"], "num minor"),
+    Column("watermark", "Watermark (UTC)", lambda row: row.job.watermark, "minor"),
+)
 
 
 def _make_rows(
@@ -275,6 +294,7 @@ class Freshness:
 
     age: str
     note: str
+    seconds: float | None = None
 
 
 def measure_freshness(job: JobView, now: int) -> Freshness:
@@ -285,10 +305,10 @@ def measure_freshness(job: JobView, now: int) -> Freshness:
     took = (newest.counts.compute_seconds or 0) * 1_000
     behind = (now - job.committed_ms + took) / 1_000
     if not job.running:
-        return Freshness(format_duration(behind), "since the last epoch started")
+        return Freshness(format_duration(behind), "since the last epoch started", behind)
     if job.lag == 0:
-        return Freshness("current", "no records are waiting")
-    return Freshness(format_duration(behind), "since the newest epoch started")
+        return Freshness("current", "no records are waiting", 0.0)
+    return Freshness(format_duration(behind), "since the newest epoch started", behind)
 
 
 def list_actions(visitor: Visitor, job: JobView) -> list[Action]:

@@ -34,11 +34,13 @@ from service.console.page import HEADERS, Context, PageRoute, redirect_to, rende
 from service.console.rows import (
     ColumnChange,
     DisplayRow,
+    Heading,
     compare_rows,
     encode_key,
     find_numeric_columns,
     label_key,
     list_group_columns,
+    make_heading,
     make_row,
 )
 from service.console.visitor import require_visitor
@@ -202,27 +204,14 @@ def _choose_operator(shape: RowShape) -> str:
     return "^=" if first.kind is Kind.STRING else "="
 
 
-class Heading(NamedTuple):
-    """The heading of a column: its order now, and the query after a click on it."""
-
-    name: str
-    sort: str
-    query: str
-    num: bool
-
-
 def _make_headings(shape: RowShape, query: ResultsQuery, numeric: frozenset[str]) -> list[Heading]:
-    found = []
-    for name in shape.names:
-        sort, order = "none", name if name not in numeric else f"-{name}"
-        if query.order in (name, f"-{name}"):
-            descending = query.order.startswith("-")
-            sort = "descending" if descending else "ascending"
-            first = descending == (name in numeric)
-            order = (name if descending else f"-{name}") if first else ""
-        address = query.encode(order=order, cursor=None)
-        found.append(Heading(name, sort, address, name in numeric))
-    return found
+    def encode(order: str) -> str:
+        return query.encode(order=order, cursor=None)
+
+    return [
+        make_heading(each, query.order, encode, kind="num" if each in numeric else "")
+        for each in shape.names
+    ]
 
 
 # --- differences --------------------------------------------------------------------------------

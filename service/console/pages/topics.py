@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
@@ -14,6 +15,7 @@ from schemas.spec import connections
 from service.access.tokens import Role
 from service.console.page import PageRoute, render_page
 from service.console.pictures.lineage import JobTopics, list_job_topics
+from service.console.rows import Column, sort_table
 from service.console.visitor import require_visitor
 from service.documents import Topic
 from service.problems import Problem
@@ -25,28 +27,56 @@ _RAW_CHARACTERS = 2_000
 
 
 @router.get("/topics")
-async def topics_page(request: Request, connection: str = connections.DEFAULT) -> Response:
-    """List the topics of a connection."""
+async def topics_page(
+    request: Request, connection: str = connections.DEFAULT, find: str = "", order: str = ""
+) -> Response:
+    """List the topics of a connection whose name contains `find`."""
     visitor = require_visitor(request, Role.ADMIN)
     runtime = runtime_of(request)
     topics: list[Topic] = []
     known, refused = 0, None
     try:
-        topics, known = await run_in_threadpool(runtime.topics.list_topics, connection)
+        topics, known = await run_in_threadpool(
+            runtime.topics.list_topics, connection, find.strip()
+        )
     except Problem as problem:
         refused = problem.detail
     jobs = await run_in_threadpool(list_job_topics, runtime.jobs.list_records())
+    rows = [TopicRow(each, *_find_users(jobs, connection, each.name)) for each in topics]
+    at = "" if connection == connections.DEFAULT else connection
+    headings, rows = sort_table(_COLUMNS, rows, order, connection=at, find=find)
     return await render_page(
         request,
         visitor,
         "topics/list.html",
-        topics=[(each, *_find_users(jobs, connection, each.name)) for each in topics],
+        topics=rows,
+        headings=headings,
+        find=find,
+        order=order,
         known=known,
         refused=refused,
         connection=connection,
         connections=sorted(runtime.settings.connections.by_name),
         address=_address,
     )
+
+
+class TopicRow(NamedTuple):
+    """A topic in the list, with the jobs that read and write it."""
+
+    topic: Topic
+    readers: list[str]
+    writers: list[str]
+
+
+_COLUMNS = (
+    Column("name", "Topic", lambda row: row.topic.name),
+    Column("partitions", "Partitions", lambda row: len(row.topic.partitions), "num"),
+    Column("records", "Records", lambda row: row.topic.records, "num"),
+    Column("rate", "Rate", lambda row: row.topic.rate, "num"),
+    Column("readers", "Read by", lambda row: row.readers or None),
+    Column("writers", "Written by", lambda row: row.writers or None),
+)
 
 
 @router.get("/topics/{name}")

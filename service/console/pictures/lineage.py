@@ -42,6 +42,12 @@ class JobTopics:
         """Its sinks, and the topics of its progress beside them."""
         return {(at, name) for at, topic in self.sinks for name in topics_of_sink(topic)}
 
+    @property
+    def text(self) -> str:
+        """What a search looks into, in lower case."""
+        topics = (topic for _, topic in (*self.sources, *self.sinks))
+        return " ".join((self.name, self.query, *topics)).lower()
+
 
 @dataclass(frozen=True, slots=True)
 class LineageNode:

@@ -70,10 +70,18 @@ def test_only_what_fits_is_shown_and_the_rest_is_counted(workshop_visits: Visits
     tally(page, "2 changes shown, 4 received")
     page.get_by_label("Text in a row").fill("screw")
     expect(page.get_by_text("No matching changes.")).to_be_visible()
+    page.get_by_label("Text in a row").fill("9")
     page.get_by_label("Group key").fill("bolt")
     page.keyboard.press("Enter")
     expect(page.get_by_text("Group bolt")).to_be_visible()
     tally(page, "2 changes shown, 2 received")
+    page.get_by_label("Type of change").select_option("decreased values")
+    page.get_by_label("-U rows").check()
+    assert urlsplit(page.url).query == "key=bolt&text=9&only=down&before=on"
+    page.reload()
+    tally(page, "1 change shown, 2 received")
+    expect(page.get_by_label("Text in a row")).to_have_value("9")
+    expect(page.locator("tr.before").first).to_be_visible()
 
 
 def test_a_pause_holds_the_page_still_and_loses_nothing(workshop_visits: Visits) -> None:

@@ -13,7 +13,10 @@ pytestmark = pytest.mark.slow
 COPIED = {
     "/jobs/items/results/bolt": ("Copy the key", "bolt"),
     "/jobs/items/spec": ("Copy the spec", "name: items\n"),
-    "/jobs/items/quarantine/60-t-0-600": ("Copy Text of the message", '{"type": "INSERT", "data": '),
+    "/jobs/items/quarantine/60-t-0-600": (
+        "Copy Text of the message",
+        '{"type": "INSERT", "data": ',
+    ),
     "/sql?q=SELECT+1": ("Copy the statement", "SELECT 1"),
 }
 

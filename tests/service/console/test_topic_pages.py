@@ -127,7 +127,14 @@ def test_a_topic_leads_to_a_job_that_reads_it(
         page.get_by_role("button", name="Create the job").click()
         page.wait_for_url("**/jobs/*")
         page.goto("/topics")
+        page.get_by_role("searchbox").fill(topic.upper())
+        page.keyboard.press("Enter")
+        page.get_by_role("columnheader", name="Records").click()
+        expect(page.get_by_role("columnheader", name="Records")).to_have_attribute(
+            "aria-sort", "descending"
+        )
         row = page.get_by_role("row", name=topic)
+        assert_sound(page, "topics")
         expect(row.get_by_role("link")).to_have_count(2)  # the topic, and the job that reads it
         visits.close()
     finally:

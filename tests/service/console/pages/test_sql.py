@@ -71,7 +71,9 @@ def test_two_columns_of_an_answer_are_a_chart(
     ]
     assert_sound(page, f"sql-chart-{width}-{scheme}")
     run(page, "SELECT range AS n, n * n AS squared FROM range(200)")
-    expect(page.get_by_role("img", name="n by squared: 200 rows").locator("path.line")).to_be_visible()
+    expect(
+        page.get_by_role("img", name="n by squared: 200 rows").locator("path.line")
+    ).to_be_visible()
 
 
 @pytest.mark.slow
