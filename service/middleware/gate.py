@@ -38,7 +38,7 @@ log = logging.getLogger("service.access")
 _KEYED = re.compile(rb"((?:/v1)?/jobs/[^/]+/results/)([^/]+)(/explain|/history)?")
 _VIEW = re.compile(rb"((?:/v1)?/jobs/[a-z][a-z0-9_-]*)/views/([a-z][a-z0-9_-]*)((?:/.*)?)")
 # They change nothing; the spec editor sends two of them while the user types.
-_READS_WITH_BODY = frozenset({"/v1/jobs:validate", "/v1/sql", "/preview"})
+_READS_WITH_BODY = frozenset({"/v1/jobs:validate", "/v1/sql", "/preview", "/from-flink"})
 _CHECK = "/quarantine/check"  # of a job's messages
 # Of the caller alone, so a service that does not lead takes them too.
 _OWN_CHANGES = frozenset({"/v1/session", "/v1/tickets", "/login"})

@@ -15,7 +15,7 @@ const preview = document.getElementById("preview");
 const refusal = form.querySelector(".refusal");
 const name = form.dataset.name;
 const saveButton = document.getElementById("save");
-const editor = attachSpecEditor(text, JSON.parse(form.dataset.vocabulary));
+export const editor = attachSpecEditor(text, JSON.parse(form.dataset.vocabulary));
 
 let timer = 0;
 let pending = null;
@@ -95,11 +95,12 @@ async function save(replace) {
     return showError(await describeRefusal(response));
   }
   saved = text.value;
-  if (document.getElementById("start")?.checked) {
-    const started = await sendChange("POST", `/v1/jobs/${job}/start`);
-    if (!started.ok) return showError(`The job was created but could not be started: ${await describeRefusal(started)}`);
+  const started = document.getElementById("start")?.checked;
+  if (started) {
+    const answer = await sendChange("POST", `/v1/jobs/${job}/start`);
+    if (!answer.ok) return showError(`The job was created but could not be started: ${await describeRefusal(answer)}`);
   }
-  return location.assign(`/jobs/${job}`);
+  return location.assign(`/jobs/${job}${started ? "?first=true" : ""}`);
 }
 
 async function submit(replace) {

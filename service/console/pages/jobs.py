@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
+import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
@@ -21,6 +22,7 @@ from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_SAVEPOINTS, JOB_STOP_SECON
 from schemas.spec.job import JobSpec
 from schemas.table.view_path import place_part
 from schemas.types.moments import now_ms
+from service.answers.listing import parse_listing
 from service.console.explanations.ready_statements import write_statements
 from service.console.formatting import ABSENT, format_duration
 from service.console.job_view import JobView, find_job, label_state, view_job
@@ -30,7 +32,7 @@ from service.console.pictures.charts import LineChart
 from service.console.pictures.dataflow import WIDTH, Dataflow, draw_dataflow
 from service.console.pictures.lineage import JobTopics, draw_lineage, list_job_topics
 from service.console.pictures.partition_strip import draw_partitions
-from service.console.rows import Column, sort_table
+from service.console.rows import Column, make_row, sort_table
 from service.console.visitor import Visitor, require_visitor
 from service.documents import Evolution, Level
 from service.live.epoch_history import EpochHistory
@@ -158,8 +160,9 @@ async def job_page(
     name: str,
     level: Annotated[Level, Query()] = "DEBUG",
     span: Annotated[Span, Query()] = "10m",
+    first: bool = False,
 ) -> Response:
-    """Show one job."""
+    """Show one job; of one that is started for the `first` time, lead to its first results."""
     visitor = require_visitor(request)
     runtime = runtime_of(request)
     find_job(request, name)  # or there is no such job
@@ -167,9 +170,31 @@ async def job_page(
         await runtime.wait_until_ready(name)
     job = find_job(request, name)
     values = await run_in_threadpool(_describe, runtime, visitor, job, level, span)
+    group = await run_in_threadpool(_find_group, runtime, job) if first else None
     return await render_page(
-        request, visitor, "job/overview.html", job=job, tab="overview", **values
+        request,
+        visitor,
+        "job/overview.html",
+        job=job,
+        tab="overview",
+        first=first,
+        group=group,
+        **values,
     )
+
+
+def _find_group(runtime: Runtime, job: JobView) -> str | None:
+    """Return the address of the page of one group, or of all if rows do not name theirs."""
+    if job.live_table is None or job.newest is None:
+        return None
+    shape = job.live_table.shape
+    found = runtime.results.read_page(
+        job.live_table, parse_listing(job.live_table, (), None, None), 1, None, None
+    )
+    for document in found.documents:
+        link = make_row(shape, frozenset(), msgspec.json.decode(document)).link
+        return f"{job.base}/results/{link}" if link else f"{job.base}/results"
+    return None
 
 
 def _describe(

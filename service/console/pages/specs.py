@@ -26,6 +26,7 @@ from schemas.spec import file as spec_file
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
 from service.access.tokens import Role
+from service.console.editor.flink import convert_flink_sql
 from service.console.editor.trial import run_trial
 from service.console.editor.vocabulary import (
     STARTERS,
@@ -57,6 +58,7 @@ async def new_page(
     topic: str = "",
     connection: str = connections.DEFAULT,
     template: str = STARTERS[0].name,
+    flink: bool = False,
 ) -> Response:
     """Show the editor for a new job; with a topic, suggest a spec from its messages."""
     visitor = require_visitor(request, Role.ADMIN)
@@ -74,7 +76,8 @@ async def new_page(
         text=with_free_name(draft.text, {each.name for each in runtime.jobs.list_records()}),
         vocabulary=make_vocabulary(),
         starters=STARTERS,
-        chosen="" if topic else starter.name,
+        chosen="" if topic or flink else starter.name,
+        flink=flink,
         warning=draft.warning,
         topic=topic,
         connection=connection,
@@ -127,6 +130,21 @@ def _compare_texts(old: str, new: str) -> list[tuple[str, str]]:
     return [(kinds[line[:2]], line) for line in lines if line[:2] in kinds]
 
 
+@router.post("/from-flink")
+async def convert_flink(request: Request) -> Response:
+    """Return the specs of a file of Flink SQL, a fragment of a page."""
+    visitor = require_visitor(request, Role.ADMIN)
+    found = await run_in_threadpool(convert_flink_sql, await _read_body(request))
+    return await render_page(request, visitor, "editor/flink.html", found=found)
+
+
+async def _read_body(request: Request) -> bytes:
+    body = await request.body()
+    if len(body) > SPEC_BYTES_MAX:
+        raise Problem("body-too-large", f"a spec must not exceed {SPEC_BYTES_MAX} bytes")
+    return body
+
+
 @router.post("/preview")
 async def preview(
     request: Request,
@@ -136,10 +154,7 @@ async def preview(
     """Return the preview of a spec, a fragment of a page: errors, or plan and trial."""
     visitor = require_visitor(request, Role.ADMIN)
     runtime = runtime_of(request)
-    body = await request.body()
-    if len(body) > SPEC_BYTES_MAX:
-        raise Problem("body-too-large", f"a spec must not exceed {SPEC_BYTES_MAX} bytes")
-    values = await _make_preview(runtime, body, name, sample)
+    values = await _make_preview(runtime, await _read_body(request), name, sample)
     if values["trial"] is not None:
         spec = values["checked"].spec
         connections = spec.topic_connections.items()

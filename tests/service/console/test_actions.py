@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,45 @@ def test_an_empty_service_says_what_to_do_next(browser: Browser, tmp_path: Path)
     try:
         page = visits.open("/")
         assert_sound(page, "empty")
-        page.get_by_role("link", name="Create the first job").click()
+        expect(page.get_by_label("Command of the demo")).to_have_text("retally demo")
+        visits.expect("status of 422")  # of the suggestion: there is no broker
+        page.get_by_label("Topic").fill("shop.product")
+        page.get_by_role("button", name="Suggest a spec").click()
         expect(page.get_by_role("heading", name="New job")).to_be_visible()
+        expect(page.get_by_role("status").filter(has_text="did not answer")).to_be_visible()
         visits.close()
     finally:
         assert visits.served.stop() == 0
+
+
+FLINK = """
+CREATE TABLE product (name STRING, v INT) WITH ('connector' = 'kafka', 'topic' = 'shop.product',
+  'properties.bootstrap.servers' = 'kafka:9092', 'format' = 'canal-json');
+CREATE TABLE by_name (name STRING, total INT, PRIMARY KEY (name) NOT ENFORCED) WITH (
+  'connector' = 'upsert-kafka', 'topic' = 'by-name', 'properties.bootstrap.servers' = 'kafka:9092',
+  'key.format' = 'json', 'value.format' = 'json');
+INSERT INTO by_name SELECT name, SUM(v) FROM product GROUP BY name;
+INSERT INTO by_name SELECT name, MY_OWN(v) FROM product GROUP BY name;
+"""
+
+
+def test_a_file_of_flink_sql_becomes_specs_with_what_is_not_taken(workshop_visits: Visits) -> None:
+    page = workshop_visits.open("/new?flink=true")
+    page.get_by_label("File").set_input_files(
+        {"name": "shop.sql", "mimeType": "text/plain", "buffer": FLINK.encode()}
+    )
+    page.get_by_role("button", name="Convert").click()
+    expect(page.get_by_role("button", name="by_name")).to_be_visible(timeout=60_000)
+    expect(page.locator("#spec")).to_have_value(re.compile("SUM"))
+    expect(page.get_by_role("list", name="Notes")).to_contain_text("not taken")
+    expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
+    assert_sound(page, "flink")
+
+
+def test_a_job_that_is_started_first_leads_to_its_groups(visits: Visits) -> None:
+    page = visits.open("/jobs/items?first=true")
+    page.get_by_role("link", name="see a group").click()
+    expect(page.get_by_role("region", name="History")).to_be_visible()
 
 
 def test_a_job_is_started_at_once_and_stopped_after_a_question(workshop_visits: Visits) -> None:

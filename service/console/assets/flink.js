@@ -1,0 +1,43 @@
+// Specs from a file of Flink SQL, into the editor of a new job.
+//
+//   text or file ──► POST /from-flink ──► the first spec into the editor; a button for each spec
+import { Lost, requestOnce } from "./connection.js";
+import { editor } from "./spec.js";
+
+const CONVERT_MS = 130_000; // longer than the service lets the command run
+
+const area = document.getElementById("flink-sql");
+const form = area.form;
+const specs = document.getElementById("flink-specs");
+const refusal = form.querySelector(".refusal");
+const button = form.querySelector("[type=submit]");
+
+document.getElementById("flink-file").addEventListener("change", async (event) => {
+  const [file] = event.target.files;
+  if (file !== undefined) area.value = await file.text();
+});
+specs.addEventListener("click", (event) => {
+  const { spec } = event.target.dataset;
+  if (spec !== undefined) editor.write(spec);
+});
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  button.disabled = true;
+  try {
+    const response = await requestOnce("/from-flink", { method: "POST", body: area.value, timeout: CONVERT_MS });
+    const found = new DOMParser().parseFromString(await response.text(), "text/html");
+    if (response.ok) specs.replaceChildren(...found.body.childNodes);
+    showError(response.ok ? "" : found.querySelector("[data-detail]")?.textContent ?? "The file could not be read.");
+    if (response.ok) specs.querySelector("[data-spec]")?.click();
+  } catch (error) {
+    if (!(error instanceof Lost)) throw error;
+    showError("The service does not respond.");
+  } finally {
+    button.disabled = false;
+  }
+});
+
+function showError(text) {
+  refusal.textContent = text;
+  refusal.hidden = text === "";
+}
