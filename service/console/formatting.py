@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from contextvars import ContextVar
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from markupsafe import Markup
@@ -16,6 +17,8 @@ _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _BYTES_PER_UNIT = 1_024
 _EXACT_BELOW = 10_000
 _SECONDS_EXACT_BELOW = 10
+
+ZONE: ContextVar[tzinfo] = ContextVar("zone", default=UTC)  # of the times of a page
 
 
 def format_number(value: int | float | None) -> str:
@@ -76,19 +79,34 @@ def format_size(count: int | None) -> str:
 
 
 def format_instant(milliseconds: int | None) -> str:
-    """Return 2026-01-31 12:00:00 in UTC; milliseconds if outside the calendar."""
+    """Return 2026-01-31 12:00:00 in the page's zone; milliseconds if outside the calendar."""
     if milliseconds is None:
         return ABSENT
     try:
-        moment = datetime.fromtimestamp(milliseconds / 1_000, UTC)
+        moment = datetime.fromtimestamp(milliseconds / 1_000, ZONE.get())
     except (OverflowError, ValueError, OSError):
         return f"{milliseconds} ms"
     return moment.strftime("%Y-%m-%d %H:%M:%S")
 
 
+def name_zone(milliseconds: int | None = None) -> str:
+    """Return the name of the page's zone at a moment: UTC, CET."""
+    try:
+        seconds = time.time() if milliseconds is None else milliseconds / 1_000
+        return datetime.fromtimestamp(seconds, ZONE.get()).strftime("%Z")
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def parse_iso(text: str | None) -> int | None:
+    """Return the milliseconds of a document's time, which is ISO 8601 text in UTC."""
+    return None if text is None else round(datetime.fromisoformat(text).timestamp() * 1_000)
+
+
 def shorten_instant(text: str | None) -> str:
-    """Return the instant of a document, which is ISO 8601 text in UTC, as pages show times."""
-    return ABSENT if text is None else f"{text[:19].replace('T', ' ')} UTC"
+    """Return the time of a document as pages show times."""
+    at = parse_iso(text)
+    return ABSENT if at is None else f"{format_instant(at)} {name_zone(at)}"
 
 
 def format_time_of_day(milliseconds: int | None) -> str:
@@ -111,7 +129,8 @@ def render_time(milliseconds: int | None) -> Markup | str:
         exact = datetime.fromtimestamp(milliseconds / 1_000, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):
         return f"{milliseconds} ms"
-    return Markup('<time datetime="{}">{} UTC</time>').format(exact, format_instant(milliseconds))
+    shown = f"{format_instant(milliseconds)} {name_zone(milliseconds)}"
+    return Markup('<time datetime="{}">{}</time>').format(exact, shown)
 
 
 def format_age(milliseconds: int | None) -> str:
@@ -140,6 +159,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "size": format_size,
     "instant": format_instant,
     "iso": shorten_instant,
+    "from_iso": parse_iso,
+    "zone": name_zone,
     "time_of_day": format_time_of_day,
     "day": format_day,
     "moment": render_time,

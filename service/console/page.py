@@ -23,8 +23,8 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from service.console.asset_files import DIGEST, asset_address
-from service.console.formatting import FILTERS, base_of
-from service.console.visitor import Visitor, login_address, require_visitor
+from service.console.formatting import FILTERS, ZONE, base_of
+from service.console.visitor import Visitor, login_address, read_preferences, require_visitor
 from service.problems import Problem
 from service.request_ids import current_id
 
@@ -96,6 +96,7 @@ async def render_page(
         template,
         visitor=visitor,
         path=request.url.path,
+        preferences=read_preferences(request),
         find_leader=find_leader,
         **values,
     )
@@ -109,6 +110,7 @@ class PageRoute(APIRoute):
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
+            ZONE.set(read_preferences(request).tzinfo)
             try:
                 return await handler(request)
             except Problem as problem:

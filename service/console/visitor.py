@@ -7,7 +7,9 @@ request ──► service.access, as for every route ──► Visitor ──►
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from urllib.parse import quote, urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastapi import Request
 
@@ -48,6 +50,33 @@ def require_visitor(request: Request, needed: Role = Role.VIEWER) -> Visitor:
         role=request.state.role,
         csrf=None if cookie is None else derive_csrf_token(cookie),
         logged_in=cookie is not None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What a browser prefers, by cookies that assets/preferences.js sets."""
+
+    theme: str = ""  # light or dark; "" follows the system
+    zone: str = "UTC"
+    keys: str = ""  # off without keyboard shortcuts
+
+    @property
+    def tzinfo(self) -> tzinfo:
+        return UTC if self.zone == "UTC" else ZoneInfo(self.zone)
+
+
+def read_preferences(request: Request) -> Preferences:
+    """Return the preferences in the cookies of a request; other values than ours are ignored."""
+    theme, zone, keys = (
+        request.cookies.get(f"retally-{name}", "") for name in ("theme", "zone", "keys")
+    )
+    try:
+        ZoneInfo(zone or "UTC")
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        zone = ""
+    return Preferences(
+        theme if theme in ("light", "dark") else "", zone or "UTC", "off" if keys == "off" else ""
     )
 
 

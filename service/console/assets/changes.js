@@ -7,6 +7,7 @@
 // hidden.
 import { backOff, goToLogin, Lost, markFound, markLost, request } from "./connection.js";
 import { compare } from "./decimals.js";
+import { formatTime } from "./preferences.js";
 
 const KEPT_MAX = 2_000; // changes that a filter can bring back
 const SHOWN_MAX = 300; // changes in the table
@@ -261,7 +262,7 @@ function labelEpoch(number) {
   if (commit === undefined) return;
   const time = document.createElement("time");
   time.dateTime = commit.committed_at;
-  time.textContent = `${time.dateTime.slice(0, 19).replace("T", " ")} UTC`;
+  time.textContent = formatTime(new Date(time.dateTime));
   heading.append(" committed ", time);
 }
 

@@ -3,6 +3,8 @@
 //   .plot[data-top data-unit data-since data-until] > svg > path.line[data-name]
 //
 // The values are computed from the picture, so they are as exact as the picture.
+import { formatTime } from "./preferences.js";
+
 const WIDTH = 600;
 const HEIGHT = 120;
 const NEAR = 12; // units of the picture, a fiftieth of its width
@@ -49,7 +51,7 @@ function show(plot, pointer) {
     shown.append(document.createElement("span"));
     plot.querySelector(".canvas").append(shown);
   }
-  shown.firstChild.textContent = `${moment.toISOString().slice(11, 19)} · ${values.join(" · ")}`;
+  shown.firstChild.textContent = `${formatTime(moment).slice(11, 19)} · ${values.join(" · ")}`;
   shown.style.left = `${(at / WIDTH) * 100}%`;
   shown.classList.toggle("left", at > WIDTH / 2);
   return undefined;

@@ -1,12 +1,16 @@
-// Scripts of every page: forms and dialogs, copy buttons, chart readings, live parts.
+// Scripts of every page: forms, copy buttons, chart readings, live parts, shortcuts, preferences.
 import { installForms } from "./change.js";
 import { installReadings } from "./chart.js";
 import { installCopying } from "./copy.js";
 import { startRefreshing } from "./live.js";
+import { installPalette } from "./palette.js";
+import { installPreferences } from "./preferences.js";
 
 installForms(document);
 installCopying(document);
 installReadings(document);
 startRefreshing();
+installPalette();
+installPreferences();
 // On a narrow screen the tabs scroll.
 document.querySelector(".tabs [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });

@@ -26,7 +26,15 @@ def convert_flink_sql(sql: bytes) -> FlinkSpecs:
     with TemporaryDirectory() as folder:
         file, out = Path(folder) / "flink.sql", Path(folder) / "jobs"
         file.write_bytes(sql)
-        command = [sys.executable, "-m", "jobs.cli.main", "from-flink", file, "--out", out]
+        command = [
+            sys.executable,
+            "-m",
+            "jobs.cli.main",
+            "from-flink",
+            str(file),
+            "--out",
+            str(out),
+        ]
         try:
             done = subprocess.run(
                 command, capture_output=True, timeout=SHORT_COMMAND_SECONDS_MAX, check=False

@@ -135,7 +135,7 @@ _COLUMNS = (
     Column("lag", "Lag", lambda row: row.job.lag, "num"),
     Column("freshness", "Freshness", lambda row: row.freshness.seconds, "num"),
     Column("groups", "Groups", lambda row: row.job.status["groups"], "num minor"),
-    Column("watermark", "Watermark (UTC)", lambda row: row.job.watermark, "minor"),
+    Column("watermark", "Watermark", lambda row: row.job.watermark, "minor"),
 )
 
 
