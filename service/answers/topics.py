@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from jobs.topics.consumer import Offsets, TopicsUnreadable, list_topics, read_topic
+from jobs.topics.consumer import Offsets, TopicsUnreadable, list_topics, open_consumer, read_topic
 from schemas.spec.connections import Connection, Connections, UnknownConnectionError
 from service.answers.samples import make_topics_problem
 from service.documents import Topic, TopicPartition
@@ -43,6 +43,12 @@ class Topics:
         with self._lookup(connection) as found:
             offsets = read_topic(found, name)
         return self._describe(connection, name, offsets)
+
+    def measure_answer(self, connection: str) -> float:
+        """Return the seconds until the brokers answered; raise a Problem if they did not."""
+        began = time.monotonic()
+        with self._lookup(connection) as found, open_consumer(found):
+            return time.monotonic() - began
 
     @contextmanager
     def _lookup(self, connection: str) -> Iterator[Connection]:

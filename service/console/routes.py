@@ -11,6 +11,7 @@ from service.console.page import render_problem
 from service.console.pages import (
     activity,
     changes,
+    health,
     jobs,
     login,
     quarantine,
@@ -21,7 +22,19 @@ from service.console.pages import (
 )
 from service.problems import Problem
 
-_PARTS = (asset_files, login, jobs, specs, topics, rest, results, changes, quarantine, activity)
+_PARTS = (
+    asset_files,
+    login,
+    jobs,
+    specs,
+    topics,
+    rest,
+    results,
+    changes,
+    quarantine,
+    activity,
+    health,
+)
 
 router = APIRouter()
 for _part in _PARTS:

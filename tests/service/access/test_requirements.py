@@ -41,11 +41,11 @@ ADMIN = {
 
 
 def needed(method: str, path: str) -> Role:
-    if (path in OPERATOR and method == "POST") or path == LOGS:
+    if (path in OPERATOR and method == "POST") or path in (LOGS, "/health"):
         return Role.OPERATOR
     if path in ADMIN and method in ("PUT", "POST", "PATCH", "DELETE"):
         return Role.ADMIN
-    if path in ("/v1/audit-log", "/v1/trail", "/audit-log", "/new", "/preview"):
+    if path in ("/v1/audit-log", "/v1/trail", "/audit-log", "/new", "/preview", "/from-flink"):
         return Role.ADMIN
     if path.startswith(("/topics", "/v1/topics")):
         return Role.ADMIN

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.support.console.gallery import WIDTHS
 from tests.support.console.visits import Visits, assert_sound, assert_sound_everywhere
 from tests.support.sampling import quick
 
@@ -16,6 +17,8 @@ PAGES = {
     "new": "/new",
     "audit-log": "/audit-log",
     "sql": "/sql",
+    "health": "/health",
+    "help": "/help",
     "spec": "/jobs/items/spec",
 }
 
@@ -102,3 +105,29 @@ def test_a_job_has_ready_statements_for_other_engines(visits: Visits) -> None:
     card = page.get_by_role("region", name="Query this table")
     card.get_by_text("Polars Python").click()
     expect(page.get_by_label("Statement for Polars")).to_contain_text('.group_by("name")')
+
+
+@pytest.mark.slow
+def test_the_health_page_names_what_is_wrong(visits: Visits) -> None:
+    page = visits.open("/health")
+    expect(page.get_by_role("row", name="Brokers of default")).to_contain_text("did not answer")
+    expect(page.get_by_role("row", name="Disk")).to_contain_text("GiB free")
+    expect(page.get_by_role("row", name="Streams of changes")).to_contain_text("0")
+
+
+@pytest.mark.slow
+def test_a_word_of_a_page_is_explained(visits: Visits) -> None:
+    page = visits.open("/jobs/items")
+    page.get_by_role("link", name="What is: Watermark?").first.click()
+    page.wait_for_url("**/help#watermark")
+    expect(page.locator("#watermark")).to_contain_text("time.md#the-watermark")
+
+
+@pytest.mark.parametrize("width", quick(WIDTHS, [WIDTHS[0]]))
+def test_what_is_not_there_is_on_the_grid(visits: Visits, width: int) -> None:
+    visits.expect("status of 404")
+    page = visits.open("/jobs/none", width=width)
+    left = "name => document.querySelector(name).getBoundingClientRect().left"
+    heading = page.evaluate(left, "main h1")
+    assert heading == page.evaluate(left, ".brand" if width > 768 else "footer p")
+    assert_sound(page, "not-found")

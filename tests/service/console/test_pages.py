@@ -25,6 +25,8 @@ PAGES = [
     "/rest",
     "/new?template=windows",
     "/sql",
+    "/health",
+    "/help",
     "/jobs/items",
     "/jobs/items/spec",
     "/jobs/items/results",

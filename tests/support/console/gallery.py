@@ -42,6 +42,8 @@ PAGES = {
     "topics": "/topics",
     "sql": "/sql",
     "rest": "/rest",
+    "health": "/health",
+    "help": "/help",
     "audit-log": "/audit-log",
     "viewed": "/jobs/viewed",
     "view-results": "/jobs/viewed/views/most/results",

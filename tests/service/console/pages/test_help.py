@@ -1,0 +1,35 @@
+"""Words of the pages: each has its document, and each page that explains a word has one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.service.served import CHECKOUT
+
+TEMPLATES = CHECKOUT / "service" / "console" / "templates"
+WORDS = dict(
+    re.findall(r'word\("([^"]+)", "[^"]+", "([^"]+)"\)', (TEMPLATES / "help.html").read_text())
+)
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_the_document_of_a_word_is_there(word: str) -> None:
+    name, _, anchor = WORDS[word].partition("#")
+    assert not anchor or anchor in anchors(CHECKOUT / "docs" / name)
+
+
+def test_each_explained_word_is_in_the_list() -> None:
+    explained = {
+        word
+        for template in TEMPLATES.rglob("*.html")
+        for word in re.findall(r'(?:help\(|word=)"(\w[\w ]*)"', template.read_text())
+    }
+    assert {"Watermark", "Epoch"} <= explained <= set(WORDS)
