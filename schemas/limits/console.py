@@ -10,6 +10,8 @@ CONSOLE_SAVEPOINTS = 50
 CONSOLE_AUDITS = 100
 CONSOLE_FAILURES = FAILURES_KEPT = 100  # of each job, with their stacks
 CONSOLE_SQL_ROWS = 500
+CONSOLE_NEWEST_CHANGES = 10  # of all jobs together
+CONSOLE_NEWEST_EPOCHS = 50  # of each job, in which they are looked for
 CONSOLE_DISK_FREE_SHARE_MIN = 0.1  # as the alert RetallyDiskAlmostFull
 
 # Sample messages of a topic, for the spec editor and suggestions. A longer message is cut; older

@@ -23,6 +23,7 @@ from schemas.spec.job import JobSpec
 from schemas.table.view_path import place_part
 from schemas.types.moments import now_ms
 from service.answers.listing import parse_listing
+from service.console.explanations.newest_changes import list_newest_changes
 from service.console.explanations.ready_statements import write_statements
 from service.console.formatting import ABSENT, format_duration
 from service.console.job_view import JobView, find_job, label_state, view_job
@@ -101,6 +102,7 @@ async def jobs_page(request: Request, find: str = "", state: str = "", order: st
         "jobs.html",
         jobs=rows,
         headings=headings,
+        newest=await run_in_threadpool(list_newest_changes, [each.job for each in rows]),
         order=order,
         lineage=None if find or state else draw_lineage(topics),
         all=len(records),
