@@ -164,7 +164,7 @@ async def job_page(
     span: Annotated[Span, Query()] = "10m",
     first: bool = False,
 ) -> Response:
-    """Show one job; of one that is started for the `first` time, lead to its first results."""
+    """Show one job; at its `first` start, lead to its first results."""
     visitor = require_visitor(request)
     runtime = runtime_of(request)
     find_job(request, name)  # or there is no such job

@@ -26,7 +26,7 @@ def test_an_empty_service_says_what_to_do_next(browser: Browser, tmp_path: Path)
         assert_sound(page, "empty")
         expect(page.get_by_label("Command of the demo")).to_have_text("retally demo")
         visits.expect("status of 422")  # of the suggestion: there is no broker
-        page.get_by_label("Topic").fill("shop.product")
+        page.get_by_role("textbox", name="Topic").fill("shop.product")
         page.get_by_role("button", name="Suggest a spec").click()
         expect(page.get_by_role("heading", name="New job")).to_be_visible()
         expect(page.get_by_role("status").filter(has_text="did not answer")).to_be_visible()
@@ -48,9 +48,10 @@ INSERT INTO by_name SELECT name, MY_OWN(v) FROM product GROUP BY name;
 
 def test_a_file_of_flink_sql_becomes_specs_with_what_is_not_taken(workshop_visits: Visits) -> None:
     page = workshop_visits.open("/new?flink=true")
-    page.get_by_label("File").set_input_files(
+    page.get_by_label("File", exact=True).set_input_files(
         {"name": "shop.sql", "mimeType": "text/plain", "buffer": FLINK.encode()}
     )
+    expect(page.get_by_label("Flink SQL")).to_have_value(FLINK)
     page.get_by_role("button", name="Convert").click()
     expect(page.get_by_role("button", name="by_name")).to_be_visible(timeout=60_000)
     expect(page.locator("#spec")).to_have_value(re.compile("SUM"))

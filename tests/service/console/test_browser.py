@@ -111,7 +111,7 @@ def test_a_job_has_ready_statements_for_other_engines(visits: Visits) -> None:
 def test_the_health_page_names_what_is_wrong(visits: Visits) -> None:
     page = visits.open("/health")
     expect(page.get_by_role("row", name="Brokers of default")).to_contain_text("did not answer")
-    expect(page.get_by_role("row", name="Disk")).to_contain_text("GiB free")
+    expect(page.get_by_role("row", name="Disk")).to_contain_text("free for tables")
     expect(page.get_by_role("row", name="Streams of changes")).to_contain_text("0")
 
 

@@ -50,7 +50,7 @@ def test_jobs_are_sorted_by_a_cell_and_found_by_their_topics(workshop_visits: Vi
     page.get_by_role("searchbox").fill("APPLES")
     page.keyboard.press("Enter")
     expect(page.locator(".jobs tbody tr")).to_have_count(2)
-    heading = page.get_by_role("columnheader", name="Job")
+    heading = page.get_by_role("columnheader", name="Job", exact=True)
     box = heading.bounding_box()
     assert box is not None
     for order, found in (("ascending", ["b", "c"]), ("descending", ["c", "b"])):
