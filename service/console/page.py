@@ -23,7 +23,7 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from service.console.asset_files import DIGEST, asset_address
-from service.console.formatting import FILTERS, ZONE, base_of
+from service.console.formatting import FILTERS, ZONE, base_of, name_zone
 from service.console.visitor import Visitor, login_address, read_preferences, require_visitor
 from service.problems import Problem
 from service.request_ids import current_id
@@ -64,7 +64,10 @@ def _make_environment() -> Environment:
         auto_reload=False,
     )
     environment.globals.update(
-        asset=asset_address, digest=DIGEST, version=metadata.version("retally")
+        asset=asset_address,
+        digest=DIGEST,
+        version=metadata.version("retally"),
+        zone=name_zone,
     )
     environment.filters.update(FILTERS)
     return environment

@@ -26,11 +26,11 @@ const THEME = EditorView.theme({
 });
 const COLORS = HighlightStyle.define([
   { tag: [tags.definition(tags.propertyName), tags.propertyName], color: "var(--accent)" },
-  { tag: tags.keyword, color: "var(--hue-4)", fontWeight: "600" },
+  { tag: tags.keyword, color: "light-dark(#6b3fb3, var(--hue-4))", fontWeight: "600" },
   { tag: [tags.string, tags.attributeValue], color: "var(--good)" },
   { tag: [tags.number, tags.bool, tags.null], color: "var(--warn)" },
   { tag: tags.comment, color: "var(--faint)", fontStyle: "italic" },
-  { tag: [tags.typeName, tags.standard(tags.name)], color: "var(--hue-5)" },
+  { tag: [tags.typeName, tags.standard(tags.name)], color: "light-dark(#a0365c, var(--hue-5))" },
 ]);
 
 // Return the editor; `complete` is the source of its completions, `keys` are its own key bindings.

@@ -30,7 +30,7 @@ def test_the_newest_changes_of_all_jobs_lead_to_their_groups(workshop_visits: Vi
         seen = own.open("/?find=newest-", width=width, scheme=scheme)
         expect(seen.get_by_role("link", name="bolt").first).to_be_visible()
         assert_sound(seen, f"newest-{width}-{scheme}")
-    page.get_by_role("link", name="bolt").first.click()
+    page.get_by_role("link", name="bolt").first.click(timeout=60_000)
     expect(page.get_by_role("region", name="History")).to_contain_text("9")
 
 
