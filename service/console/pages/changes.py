@@ -36,8 +36,11 @@ async def changes_page(
     request: Request,
     name: str,
     key: Annotated[str | None, Query(max_length=10_000, description="as in /results")] = None,
+    text: str = "",
+    only: str = "",
+    before: str = "",
 ) -> Response:
-    """Show the live changelog of a job or of one group."""
+    """Show the live changelog of a job or of one group; assets/changes.js has the other filters."""
     visitor = require_visitor(request)
     live_table, job = await find_followed_job(request, name)
     if job.newest is None:

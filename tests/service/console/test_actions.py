@@ -56,13 +56,14 @@ def test_a_file_of_flink_sql_becomes_specs_with_what_is_not_taken(workshop_visit
     expect(page.get_by_role("button", name="by_name")).to_be_visible(timeout=60_000)
     expect(page.locator("#spec")).to_have_value(re.compile("SUM"))
     expect(page.get_by_role("list", name="Notes")).to_contain_text("not taken")
+    expect(page.get_by_role("region", name="Result columns")).to_contain_text("SUM(v)")
     expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
     assert_sound(page, "flink")
 
 
 def test_a_job_that_is_started_first_leads_to_its_groups(visits: Visits) -> None:
     page = visits.open("/jobs/items?first=true")
-    page.get_by_role("link", name="see a group").click()
+    page.get_by_role("link", name="see a group").click(timeout=60_000)
     expect(page.get_by_role("region", name="History")).to_be_visible()
 
 
