@@ -88,18 +88,20 @@ class Assembler:
     def drafts(self, insert: Insert) -> list[Draft]:
         """Return the specs of an INSERT, inner jobs first."""
         target = self._file.tables.get(insert.target)
-        if target is None:
+        if target is None and not insert.shows:
             raise NotTakenError(f"there is no CREATE TABLE of {insert.target}", insert.offset)
-        physical = [each for each in target.columns if not each.expression]
+        columns = () if target is None else target.columns
+        physical = [each for each in columns if not each.expression]
         names = list(insert.columns or [each.name for each in physical if not each.metadata])
         file = replace(self._file, views=self._file.views | insert.views)
         converter = QueryConverter(file, insert.query, insert.target)
         query = converter.convert(insert.query, names)
         drafts = self._inner_drafts(query, insert)
         draft = self._draft(insert.target, query, insert, drafts)
-        sink = read_sink(target, windows=query.windowed)
-        self._cast_results(draft, query, sink, [target.column(name) for name in names])
-        if sink is None:
+        sink = None if target is None else read_sink(target, windows=query.windowed)
+        if target is not None:
+            self._cast_results(draft, query, sink, [target.column(name) for name in names])
+        if target is None or sink is None:
             draft.header.append(
                 f"{insert.target} only shows rows: retally results, retally changes"
             )
@@ -209,9 +211,10 @@ class Assembler:
     def _add_source(self, draft: Draft, source: SourceTable) -> None:
         document, endpoint = draft.document, read_source(source.table)
         section = dict(endpoint.section)
-        name = self.connections.add(endpoint.connection, source.table.offset)
-        if name != DEFAULT:
-            section["connection"] = name
+        if "files" not in section:
+            name = self.connections.add(endpoint.connection, source.table.offset)
+            if name != DEFAULT:
+                section["connection"] = name
         if endpoint.registry:
             section |= self.connections.add_registry(endpoint.registry, source.table.offset)
         if section["format"] == "json" and source.paths:
@@ -351,7 +354,8 @@ class Assembler:
             draft.note(keys, Note(text))
         self._note_decimals(draft, spec, plan)
         line = self._file.sql.count("\n", 0, draft.offset) + 1
-        draft.header.insert(0, f"Made by `retally from-flink` from the INSERT in line {line}.")
+        statement = "SELECT" if self._file.inserts[0].shows else "INSERT"
+        draft.header.insert(0, f"Made by `retally from-flink` from the {statement} in line {line}.")
 
     def _note_decimals(self, draft: Draft, spec: JobSpec, plan: Plan) -> None:
         if spec.sink is None or spec.sink.format != "upsert-json":

@@ -60,5 +60,7 @@ def convert(sql: str) -> Conversion:
         except NotTakenError as error:
             problems.append(error.problem)
     if not file.inserts and not problems:
-        problems.append(Problem("the file has no INSERT INTO, so there is no job", 0))
-    return Conversion(sql, drafts, assembler.connections.text() if drafts else None, problems)
+        problems.append(Problem("the file has no INSERT INTO and no SELECT, so there is no job", 0))
+    known = assembler.connections
+    text = known.text() if drafts and known.entries else None
+    return Conversion(sql, drafts, text, problems)

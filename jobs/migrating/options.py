@@ -97,6 +97,8 @@ def read_source(table: Table) -> Endpoint:
     """Return the source that a table is."""
     options, source = TableOptions(table), Endpoint()
     connector = options.need("connector")
+    if connector.value == "filesystem":
+        return _read_files(options, source)
     if connector.value not in ("kafka", "upsert-kafka"):
         reason = f"the connector {connector.value!r} has no counterpart: {_KAFKA}"
         raise NotTakenError(reason, connector.offset)
@@ -127,6 +129,22 @@ def read_source(table: Table) -> Endpoint:
     _skip_of_sink(options)
     for note in options.finish():
         source.notes.setdefault("topic", []).append(note)
+    return source
+
+
+def _read_files(options: TableOptions, source: Endpoint) -> Endpoint:
+    """Return the directory that a table is."""
+    path, every = options.need("path"), options.take("source.monitor-interval")
+    known = re.sub(r"^s3[an]://", "s3://", re.sub(r"^file:(//)?", "", path.value))
+    source.section["files"] = {"path": known} | ({"every": duration(every)} if every else {})
+    once = "" if every else "; Flink ends after the files that are there (run --until-caught-up)"
+    text = f"without the directories below it, and only where RETALLY_FILES allows it{once}"
+    source.note("files", text, path.offset, differs=True)
+    _read_format(options, source)
+    source.section["start"] = "earliest"
+    _read_watermark(options, source)
+    _skip_of_sink(options)
+    options.finish()
     return source
 
 

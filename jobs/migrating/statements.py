@@ -14,8 +14,6 @@ from jobs.migrating.tokens import Cursor, Token, split_statements, text_of, toke
 _SKIPPED = {"USE", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "DROP", "RESET", "QUIT", "EXIT", "END"}
 _NO_COUNTERPART = {
     "ADD": "there are no user-defined functions; write the query without the jar",
-    "SELECT": "a SELECT only shows rows; write INSERT INTO a sink table",
-    "WITH": "a SELECT only shows rows; write INSERT INTO a sink table",
     "UPDATE": "a job changes no tables; its results follow its source",
     "DELETE": "a job changes no tables; its results follow its source",
     "ALTER": "write the table as it is after this ALTER",
@@ -68,6 +66,7 @@ class Insert:
     columns: tuple[str, ...]
     query: tuple[Token, ...]
     views: dict[str, View]  # of its WITH
+    shows: bool = False  # a SELECT, whose job has no sink; `target` is the name of the job
 
 
 @dataclass(slots=True)
@@ -79,6 +78,7 @@ class SqlFile:
     views: dict[str, View] = field(default_factory=dict)
     settings: dict[str, Option] = field(default_factory=dict)
     inserts: list[Insert] = field(default_factory=list)
+    selects: list[Insert] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -96,6 +96,11 @@ def read_sql_file(sql: str) -> SqlFile:
             _read_statement(Cursor(tokens, sql), file)
         except NotTakenError as error:
             file.problems.append(error.problem)
+    if not file.inserts:
+        file.inserts = file.selects
+    else:
+        reason = "a SELECT beside INSERT INTO only shows rows; remove it, or write INSERT INTO"
+        file.problems += [Problem(reason, each.offset) for each in file.selects]
     return file
 
 
@@ -124,6 +129,10 @@ def _read_statement(cursor: Cursor, file: SqlFile) -> None:
         cursor.expect("INTO")
         cursor.take("TABLE")
         file.inserts.append(_read_insert(cursor))
+    elif word in ("SELECT", "WITH"):
+        views, query = _split_with(cursor.rest(), file.sql)
+        name = f"query-{len(file.selects) + 1}" if file.selects else "query"
+        file.selects.append(Insert(name, offset, (), tuple(query), views, shows=True))
     elif word not in _SKIPPED:
         reason = _NO_COUNTERPART.get(word, f"a statement of {word or 'this kind'} is not known")
         raise NotTakenError(reason, offset)

@@ -18,6 +18,8 @@ from jobs.edge.kafka.range_consumer import RangeUnreadable
 from jobs.edge.tasks.file_ranges import locate_line, read_file_ranges
 from schemas.spec.file import SpecError, load_spec
 from schemas.spec.source import Files
+from schemas.table.object_path import ObjectPath
+from tests.support.object_storage import BUCKET, Storage
 
 
 @pytest.fixture
@@ -141,6 +143,29 @@ def test_a_logged_file_may_go_and_come_back_but_not_change(directory: Path) -> N
     write(path, b"1\n2\n3\n", 2)
     with pytest.raises(FilesChanged, match="has changed"):
         log.notice()
+
+
+def test_objects_of_a_prefix_are_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefix = ObjectPath(f"{BUCKET}/in")
+    with Storage() as storage:
+        for name, value in storage.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("RETALLY_FILES", f"s3://{BUCKET}/in/")
+        for name, content in (("a b", b"1\n22\n"), ("_c", b"0\n"), ("d", b"3" * 5_000_000)):
+            with (prefix / name).sink() as sink:
+                sink.write(content)
+        log = FileLog.open(tmp_path, Files(path=str(prefix)))
+        assert log.notice()
+        found = rest(log)
+        assert sorted(map(len, filter(None, found))) == [1, 2, 5_000_000]
+        with (prefix / "later").sink() as sink:
+            sink.write(b"4")
+        log.notice()
+        assert rest(log) == [*found, b"4"]
+        with (prefix / "a b").sink() as sink:
+            sink.write(b"1\n23\n")
+        with pytest.raises(FilesChanged, match="has changed"):
+            log.notice()
 
 
 def test_only_as_many_lines_are_counted_as_a_bundle_takes(directory: Path) -> None:

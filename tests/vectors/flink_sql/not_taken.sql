@@ -10,7 +10,7 @@ CREATE TABLE product (
 );
 CREATE TABLE avro (id BIGINT) WITH ('connector' = 'kafka', 'topic' = 't', 'format' = 'avro',
   'properties.bootstrap.servers' = 'localhost:9092');
-CREATE TABLE files (id BIGINT) WITH ('connector' = 'filesystem', 'path' = '/tmp/x', 'format' = 'csv');
+CREATE TABLE files (id BIGINT) WITH ('connector' = 'datagen');
 CREATE TABLE sink (a STRING, n BIGINT) WITH ('connector' = 'print');
 CREATE TABLE elsewhere (a STRING, n BIGINT) WITH ('connector' = 'jdbc', 'url' = 'jdbc:x');
 CREATE TABLE plain (a STRING, n BIGINT) WITH ('connector' = 'kafka', 'topic' = 'plain', 'format' = 'json',
