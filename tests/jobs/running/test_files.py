@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import duckdb
 import pytest
 
+from jobs.edge.process.broker import Broker
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.running.file_reading import FileReading
 from schemas.spec.file import load_spec
@@ -22,7 +23,7 @@ from tests.support.histories.judge import QUERIES
 from tests.support.histories.products import COLUMNS, DATABASE, TABLE, history
 from tests.support.jobs.epochs_by_hand import EpochsByHand
 from tests.support.jobs.exact_job import must_end_in_the_truth
-from tests.support.jobs.running_job import RUN_SECONDS_MAX, RunningJob
+from tests.support.jobs.running_job import RUN_SECONDS_MAX, RunningJob, create_topic, produce
 from tests.support.jobs.tasks_here import TasksHere
 from tests.support.service.served import eventually
 
@@ -152,49 +153,60 @@ def last_line(directory: Path, format: str) -> str:
     return f"{name} line {number}"
 
 
-def test_a_directory_that_is_ahead_waits_for_the_other_one(
-    tmp_path: Path, directory: Path, spark: SparkSession
-) -> None:
-    slow = tmp_path / "slow"
-    slow.mkdir()
-    times = {directory: [0, 50, 500], slow: [0, 455]}
-    for place, seconds in times.items():
-        for number, second in enumerate(seconds):
-            path = place / f"{number}.csv"
-            path.write_text(f"a,{second * 1_000}\n" * 10)
-            os.utime(path, (number, number))
-    source = {
-        "format": "csv",
-        "csv": {"fields": ["shop", "ms"]},
-        "columns": {"shop": "STRING", "ms": "BIGINT"},
-        "watermark": {
-            "time": {"column": "ms"},
-            "align": {"group": "g", "max_drift": "40s", "every": "10ms"},
-        },
-    }
-    views = {
-        name: {"query": f"SELECT shop, COUNT(*) AS n FROM {name} GROUP BY shop"}
-        for name in ("fast", "late")
-    }
+ALIGNED: dict[str, Any] = {
+    "format": "csv",
+    "csv": {"fields": ["shop", "ms"]},
+    "columns": {"shop": "STRING", "ms": "BIGINT"},
+    "watermark": {
+        "time": {"column": "ms"},
+        "align": {"group": "g", "max_drift": "40s", "every": "10ms"},
+    },
+}
+
+
+def aligned_job(data: Path, fast: Path, late: dict[str, Any], brokers: str) -> EpochsByHand:
+    """A job of two sources, of which neither may be 40 s ahead of the other one."""
+    query = "SELECT shop, COUNT(*) AS n FROM {} GROUP BY shop"
     spec = {
         "name": "aligned",
         "sources": {
-            "fast": {"files": {"path": str(directory)}, **source},
-            "late": {"files": {"path": str(slow)}, **source},
+            "fast": {"files": {"path": str(fast)}, **ALIGNED},
+            "late": {**late, **ALIGNED},
         },
-        "views": views,
+        "views": {name: {"query": query.format(name)} for name in ("fast", "late")},
         "minibatch": {"max_rows": 10, "size": 1},
     }
-    job = by_hand(tmp_path / "data", spec, now_ms=1_000_000)
+    spark = cast("SparkSession", TasksHere())
+    return EpochsByHand(spark, brokers, data, load_spec(spec), 1_000_000)
+
+
+def write_seconds(directory: Path, seconds: list[int]) -> None:
+    for number, second in enumerate(seconds):
+        path = directory / f"{number}.csv"
+        path.write_text(f"a,{second * 1_000}\n" * 10)
+        os.utime(path, (number, number))
+
+
+def tick(job: EpochsByHand) -> set[str]:
+    """Let time pass, and return what is paused."""
+    assert job.now_ms is not None
+    job.now_ms += 20
+    job.pipeline.tick()
+    return {each.topic for each in job.pipeline.clock.paused}
+
+
+def test_a_directory_that_is_ahead_waits_for_the_other_one(tmp_path: Path, directory: Path) -> None:
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    write_seconds(directory, [0, 50, 500])
+    write_seconds(slow, [0, 455])
+    job = aligned_job(tmp_path / "data", directory, {"files": {"path": str(slow)}}, NO_BROKER)
     reading = FileReading(job.pipeline, job.logs)
     trace = []
     for _ in range(8):
         reading.work()
-        assert job.now_ms is not None
-        job.now_ms += 20
-        job.pipeline.tick()
+        paused = {Path(path).name for path in tick(job)}
         read = job.pipeline.newest.offsets
-        paused = {Path(each.topic).name for each in job.pipeline.clock.paused}
         trace.append((read[str(directory)]["0"], read[str(slow)]["0"], paused))
     assert trace[:5] == [
         (6, 4, set()),
@@ -204,6 +216,29 @@ def test_a_directory_that_is_ahead_waits_for_the_other_one(
         (22, 20, {"in"}),
     ]
     assert trace[-1] == trace[4], "nothing more of the slow one will come"
+
+
+@pytest.mark.broker
+def test_a_directory_that_is_ahead_waits_for_a_topic(
+    directory: Path, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    write_seconds(directory, [0, 50, 500])
+    create_topic(broker.address, topic, 1)
+    produce(broker.address, topic, [(0, b"a,5000")])
+    job = aligned_job(tmp_path / "data", directory, {"topic": topic}, broker.address)
+    path, reading = str(directory), FileReading(job.pipeline, job.logs)
+    job.epoch({topic: job.ends()[topic]})
+    read = []
+    for _ in range(4):
+        reading.work()
+        read.append((job.pipeline.newest.offsets[path]["0"], tick(job)))
+    assert read == [(10, set()), (20, {path}), (20, {path}), (20, {path})]
+    produce(broker.address, topic, [(0, b"a,480000")])
+    job.epoch({topic: job.ends()[topic]})
+    assert tick(job) == {topic}, "now the files are behind"
+    reading.work()
+    assert tick(job) == set()
+    assert job.pipeline.newest.offsets[path] == {"0": 30}
 
 
 @pytest.mark.spark
