@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.output import print_answer
@@ -14,12 +14,8 @@ from schemas.spec.connections import load_connections
 from schemas.spec.job import JobSpec
 from schemas.types.json_types import JsonObject
 
-_EFFECTS = ("continues", "reasons", "added", "dropped")
-
 if TYPE_CHECKING:
     from jobs.cli.service import State
-    from jobs.core.job.job_evolution import JobEvolution
-    from schemas.table.epoch import EpochRow
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,21 +30,23 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.check:
             found = compare(paths, spec)
-            _print(options, spec, found, None)
+            _print(options, spec.name, found, {})
             return 0 if found.continues else 1
         if options.replay:
             found = compare(paths, spec)  # raises if reading the topic again would not help
             if found.replayed:
                 _read_topic_again(options, spec)
             if options.beside:
-                _print(options, spec, compare(paths, spec), None)
+                _print(options, spec.name, compare(paths, spec), {})
                 return 0
             done = activate_replay(paths, spec)
         else:
             done = evolve(paths, spec)
     except CannotEvolve as error:
         raise CommandFailed(f"{spec.name} cannot evolve: {error}") from None
-    _print(options, spec, done.evolution, done.row)
+    row = done.row
+    end = {} if row is None else {"epoch": row.epoch, "changelog_rows": row.counts.changelog_rows}
+    _print(options, spec.name, done.evolution, end)
     return 0
 
 
@@ -61,16 +59,15 @@ def _evolve_by_service(options: argparse.Namespace, name: str) -> int:
         found = client.validate(options.spec).evolution
         if found is None:
             raise CommandFailed(f"{name} has no state; retally jobs put {options.spec} changes it")
-        document = {"job": name} | {key: found[key] for key in _EFFECTS}
-        done: JsonObject = {"epoch": None, "changelog_rows": None}
+        done: JsonObject = {}
         if not options.check:
             if not (found.replays if options.replay else found.continues):
                 others = "; retally evolve --replay reads the topic again" if found.replays else ""
                 raise CommandFailed(f"{name} cannot evolve: {'; '.join(found.reasons)}{others}")
             if client.put(options.spec, replace=True).pending is not None:
                 state: State = "replay" if options.replay else "keep"
-                done |= approve_pending(client, name, state, options.output == "table")[0]
-        print_answer(options.output, [document | done], text=partial(_print_text, options))
+                done, _ = approve_pending(client, name, state, options.output == "table")
+    _print(options, name, found, done)
     return 0 if found.continues or not options.check else 1
 
 
@@ -100,17 +97,16 @@ def _read_topic_again(options: argparse.Namespace, spec: JobSpec) -> None:
         ) from None
 
 
-def _print(
-    options: argparse.Namespace, spec: JobSpec, found: JobEvolution, row: EpochRow | None
-) -> None:
+def _print(options: argparse.Namespace, job: str, found: Any, done: JsonObject) -> None:
+    """Print a JobEvolution, or what a service says of one, and the epoch that it led to."""
     document = {
-        "job": spec.name,
+        "job": job,
         "continues": found.continues,
         "reasons": list(found.reasons),
         "added": list(found.added),
         "dropped": list(found.dropped),
-        "epoch": None if row is None else row.epoch,
-        "changelog_rows": None if row is None else row.counts.changelog_rows,
+        "epoch": done.get("epoch"),
+        "changelog_rows": done.get("changelog_rows"),
     }
     print_answer(options.output, [document], text=partial(_print_text, options))
 
