@@ -47,7 +47,7 @@ LAYERS = [
         "retally": "documents errors http addresses results following leader client blocking",
         "schemas": "limits failures types table directory spec process",
         "jobs.core": """kernels values plan evaluate aggregates sql rows join fold formats time
-            publish explain job suggestion generators homes""",
+            publish explain job suggestion generators functions homes""",
         "jobs.reading": """parts json_columns files scan epoch_rows savepoints version row_shape
             history results difference listing group_key multisets joined_rows group
             quarantine state_size""",

@@ -17,10 +17,12 @@ from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from jobs.changing.clone import read_part, write_part
 from jobs.changing.replayed_quarantine import SharedQuarantine, count_own, shared_tables
 from jobs.changing.rewind import build_changelog
+from jobs.core.aggregates import has_timers
 from jobs.core.fold.fold import ChangelogRow, FoldContext, fold
 from jobs.core.fold.program import Program
 from jobs.core.fold.rules import Rules
@@ -31,6 +33,7 @@ from jobs.core.plan.tree import Plan
 from jobs.core.time.due_work import DueWork
 from jobs.core.values.change import Row
 from jobs.core.values.order_key import encoder
+from jobs.edge.process import aggregate_class  # noqa: F401 - that classes can be loaded
 from jobs.edge.rows.columns import conform
 from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table.epoch_files import TableLayout, layout_of
@@ -264,10 +267,12 @@ class ViewWriter:
 
     def _find_due_work(self, at: EpochRow) -> DueWorkSnapshot | None:
         """Return the due work of a state; a job without records has a state without any."""
-        if not at.fresh:
-            return at.time.due_work
+        timed, before = has_timers(self._plan), at.time.due_work
+        if not at.fresh:  # the first timers of new classes are not known
+            return replace(before, timers=None) if timed and before is not None else before
         closing, ttl_ms = closing_of(self._spec, self._plan), self._spec.state.ttl_ms
-        return DueWork(self._spec.minibatch, ttl_ms, None, fresh=True, closing=closing).snapshot()
+        work = DueWork(self._spec.minibatch, ttl_ms, None, fresh=True, closing=closing, timed=timed)
+        return work.snapshot()
 
     def writer(self, part: str) -> FileWriter:
         return self.attempt.open(self._root, part, _WRITER, self.layout.schema(part))

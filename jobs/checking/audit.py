@@ -32,9 +32,11 @@ from pyspark.sql import functions as F
 
 from jobs.checking.dedupe_audit import MESSAGE, SIGN
 from jobs.checking.join_audit import join_sources
-from jobs.checking.recomputation import recompute, recompute_total
+from jobs.checking.recomputation import recompute, recompute_total, sort_present
 from jobs.checking.source_rows import CountedRows, SourceRows, project_rows
 from jobs.checking.window_audit import LateRowsGone, assign_sessions, exclude_late, exclude_withheld
+from jobs.core.aggregates import is_class
+from jobs.core.aggregates.operator_class import AggregateFailed, recompute_class
 from jobs.core.evaluate.expressions import GroupRows
 from jobs.core.fold.state import Key
 from jobs.core.plan.tree import Aggregate, Named, Plan
@@ -42,6 +44,7 @@ from jobs.core.values.change import Row
 from jobs.core.values.json_values import Json
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.source import find_topics
+from jobs.edge.process import aggregate_class  # noqa: F401 - that classes can be loaded
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.spark.column_types import spark_type
 from jobs.edge.spark.session import session
@@ -131,12 +134,16 @@ def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> A
         found = _read_rows(source, reader, starts, ends)
         signed = exclude_late(source.spark, reader, found.rows, MESSAGE)
         signed = assign_sessions(signed, reader.plan, SIGN)
+        work = newest.time.due_work
         recomputed, beyond = _recompute_results(
-            signed, reader.plan, drops_early=reader.spec.drops_early
+            signed,
+            reader.plan,
+            drops_early=reader.spec.drops_early,
+            watermark=None if work is None else work.passed,
         )
         recomputed = exclude_withheld(reader, recomputed, stored)
-    except LateRowsGone as gone:
-        raise CannotAudit(str(gone)) from gone
+    except (LateRowsGone, AggregateFailed) as failed:
+        raise CannotAudit(str(failed)) from failed
     offsets = _pair_offsets(starts, ends)
     return _make_report(reader, stored, recomputed, beyond, found, offsets)
 
@@ -229,7 +236,7 @@ class _Argument:
 
 
 def _recompute_results(
-    rows: DataFrame, plan: Plan, *, drops_early: bool
+    rows: DataFrame, plan: Plan, *, drops_early: bool, watermark: int | None
 ) -> tuple[dict[Key, Row], set[Key]]:
     """Return the results of all groups, and the groups with a sum beyond Spark's decimals."""
     rows = rows.persist()
@@ -254,7 +261,8 @@ def _recompute_results(
     results: dict[Key, Row] = {}
     for key, (row_count, arguments) in found.items():
         result: Row = tuple(
-            _recompute_result(plan, each, row_count, arguments) for each in plan.aggregates
+            _recompute_result(plan, each, row_count, arguments, watermark)
+            for each in plan.aggregates
         )
         if rows_of_groups is None:
             results[key] = result
@@ -359,12 +367,18 @@ def _read_pairs(lists: pa.ListArray, kind: SqlType) -> list[list[tuple[Any, int]
 
 
 def _recompute_result(
-    plan: Plan, each: Aggregate, row_count: int, arguments: Sequence[_Argument]
+    plan: Plan,
+    each: Aggregate,
+    row_count: int,
+    arguments: Sequence[_Argument],
+    watermark: int | None,
 ) -> Any:
-    """Return the value of one aggregate."""
+    """Return the value of one aggregate; `watermark` is that up to which timers have fired."""
     if each.argument is None:
         return row_count
     argument, kind = arguments[each.argument], plan.arguments[each.argument].type
+    if is_class(each):
+        return recompute_class(each, kind, sort_present(argument.values), watermark)
     if each.function in EXTREMES:
         return argument.largest if each.function == "MAX" else argument.smallest
     if _needs_values(each, kind):

@@ -53,8 +53,13 @@ def recompute_total(aggregate: Aggregate, argument: SqlType, total: int, count: 
 
 def _list_values(aggregate: Aggregate, values: Values) -> list[Any]:
     """Return every value as often as it occurs, once with DISTINCT; smallest first."""
-    present = [(value, 1 if aggregate.distinct else times) for value, times in values if times > 0]
-    return sorted((value for value, times in present for _ in range(times)), key=rank)
+    present = sort_present(values)
+    return [value for value, n in present for _ in range(1 if aggregate.distinct else n)]
+
+
+def sort_present(values: Values) -> list[tuple[Any, int]]:
+    """Return the values that are present with their multiplicities; smallest first."""
+    return sorted((each for each in values if each[1] > 0), key=lambda each: rank(each[0]))
 
 
 def _recompute_sum(

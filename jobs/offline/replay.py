@@ -36,6 +36,8 @@ from jobs.core.plan.relations import list_scans
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Op, Rejected, Row, Truncated
 from jobs.core.values.json_values import renderer
+from jobs.edge.process.aggregate_class import require_aggregates
+from jobs.edge.process.generator_class import ClassRefused
 from jobs.edge.rows.join_inputs import JoinInputs
 from jobs.offline.replay_time import ReplayTime, has_strategy
 from jobs.offline.steps import Lines, Output, print_run, read_steps, read_whole, require_true
@@ -148,6 +150,10 @@ class _Replay:
         if wrong := window_problems(spec, self.plan) | empty_row_problems(spec, self.plan):
             problems = [Problem(".".join(keys), reason) for keys, reason in wrong.items()]
             raise SpecError("", problems)
+        try:
+            require_aggregates(spec)
+        except ClassRefused as refused:
+            raise SpecError("", [Problem("functions", str(refused))]) from refused
         self.rows = RowExpander(self.plan)
         self._time: ReplayTime | None = None
         self.refused: Mapping[Position, Rejected] = {}  # by another view

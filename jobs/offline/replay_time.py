@@ -18,7 +18,7 @@ from jobs.core.plan.tree import Plan
 from jobs.core.time.job_time import JobTime
 from jobs.core.time.watermark_generators import latest_of
 from jobs.core.values.change import Changes, Row
-from jobs.edge.process.generator_class import GeneratorRefused, make_allowed, require_allowed
+from jobs.edge.process.generator_class import ClassRefused, make_allowed, require_allowed
 from schemas.spec.file import Problem, SpecError
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import TopicPartition
@@ -75,7 +75,7 @@ def make_time(spec: JobSpec) -> JobTime:
     for path, section in spec.sections.items():
         try:
             require_allowed(section)
-        except GeneratorRefused as refused:
+        except ClassRefused as refused:
             problem = Problem(".".join((*path, "generator", "class")), str(refused))
             raise SpecError("", [problem]) from refused
     return JobTime(spec.strategies, make=make_allowed)

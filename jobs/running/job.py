@@ -32,10 +32,11 @@ from jobs.edge.kafka.source import begin_new_topics, check_starts, find_topics, 
 from jobs.edge.machine.jars import spark_jars
 from jobs.edge.machine.java import java
 from jobs.edge.machine.process_limits import require_limits
+from jobs.edge.process.aggregate_class import require_classes
 from jobs.edge.process.alignment_group import AlignmentGroup, join_groups
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
-from jobs.edge.process.generator_class import GeneratorRefused, make_allowed, require_allowed
+from jobs.edge.process.generator_class import ClassRefused, make_allowed
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.spark.executors import ExecutorList
@@ -317,10 +318,9 @@ class Job:
     def _make_clock(self, topics: SourceTopics, newest: EpochRow) -> JobClock:
         spec = self.spec.with_defaults(self.time_defaults)
         try:
-            for strategy in spec.strategies.values():
-                require_allowed(strategy)
-        except GeneratorRefused as refused:
-            raise SpecMisfit(f"watermark.generator: {refused}") from refused
+            require_classes(spec)
+        except ClassRefused as refused:
+            raise SpecMisfit(f"a class of the spec: {refused}") from refused
         self._groups = join_groups(self.data.absolute(), spec)
         topics.follow(spec)
         return JobClock(

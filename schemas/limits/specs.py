@@ -30,6 +30,10 @@ TOP_K_MAX = 1_000
 LIST_CHARACTERS_MAX = 250_000
 LIST_VALUES_MAX = 50_000
 
+# Timers of an operator's class that fire in one group when its value is computed, from its first
+# row on: a timer each minute of two months. More are taken for a timer that sets itself for ever.
+CLASS_TIMERS_MAX = 100_000
+
 # Characters that LPAD, RPAD and REPEAT return for one value: small beside the message.
 TEXT_CHARACTERS_MAX = 10_000
 # A job spec or a connections file: a thousand columns take 30 KB, and the worst case parses in

@@ -275,7 +275,7 @@ def _choices(annotation: Any) -> Iterator[str]:
 
 def _without_places(keys: Keys) -> Keys:
     """Return a path without the indexes of items in lists, and without names of users."""
-    named = keys[:1] in (("views",), ("sources",))
+    named = keys[:1] in (("views",), ("sources",), ("functions",))
     return tuple(key for at, key in enumerate(keys) if not (key.isdigit() or (named and at == 1)))
 
 

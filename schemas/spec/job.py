@@ -24,6 +24,7 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_v
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from schemas import limits
+from schemas.spec.operator_classes import AggregateClass, FunctionName
 from schemas.spec.sink import Sink
 from schemas.spec.source import Source
 from schemas.spec.source_rows import (
@@ -154,6 +155,7 @@ class JobSpec(RowRules):
     dedupe: Literal["pk"] | None = Field(default=None, validate_default=True)
     timestamp_format: Literal["sql", "iso"] = Field(default="sql", validate_default=True)
     query: Sql = ""  # "": only views
+    functions: dict[FunctionName, AggregateClass] | None = None
     # Whether a query without GROUP BY has a row without input. As in Flink it has none by default.
     empty: Empty = "none"
     # Emit the results of a window when they change, or once when the watermark has passed its end;

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
-from schemas import limits
+from schemas.spec.operator_classes import GeneratorClass
 from schemas.spec.values import (
     KEYS_TAG,
     WORD_TAG,
@@ -19,7 +19,6 @@ from schemas.spec.values import (
     MisplacedError,
     Section,
     Sql,
-    text_like,
     word_or_keys,
 )
 from schemas.types.sql_types import Kind, SqlType
@@ -50,19 +49,6 @@ class Mark(Section):
 
     when: Sql
     time: Sql
-
-
-class GeneratorClass(Section):
-    """A generator class of the operator, who must have allowed it."""
-
-    path: Annotated[
-        str,
-        text_like(
-            "a class",
-            r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*",
-            "write it like package.module:ClassName",
-        ),
-    ] = Field(alias="class", max_length=limits.PATTERN_CHARACTERS_MAX)
 
 
 class Alignment(Section):

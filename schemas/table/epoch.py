@@ -262,6 +262,8 @@ class EpochTime(msgspec.Struct, frozen=True, kw_only=True):
             bounds.append(self.due_work.released)
         if self.due_work is not None and self.due_work.emits is not None:
             bounds.append(self.due_work.passed)
+        elif self.due_work is not None and (timers := self.due_work.timers) and "event" in timers:
+            bounds.append(timers["event"] - 1)  # of an operator's class, perhaps due
         known = [bound for bound in bounds if bound is not None]
         return min(known) if len(known) == len(bounds) else None
 

@@ -17,6 +17,8 @@ from jobs.core.aggregates.functions import (
     RUNTIME,
     SYNONYMS,
     accumulators_of,
+    has_timers,
+    is_class,
     read_cost_of,
 )
 from jobs.core.aggregates.interfaces import (
@@ -51,6 +53,8 @@ __all__ = [
     "Storage",
     "Sum",
     "accumulators_of",
+    "has_timers",
+    "is_class",
     "place_of",
     "read_cost_of",
     "sum_of",

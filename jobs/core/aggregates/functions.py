@@ -14,6 +14,7 @@ from jobs.core.aggregates import (
     first_last,
     json_lists,
     lists,
+    operator_class,
     pairs,
     ranks,
     shape,
@@ -22,7 +23,7 @@ from jobs.core.aggregates import (
 from jobs.core.aggregates import sum as sums
 from jobs.core.aggregates.distinct import distinct_of
 from jobs.core.aggregates.interfaces import Accumulator, Function, ReadCost
-from jobs.core.plan.tree import Aggregate
+from jobs.core.plan.tree import Aggregate, Plan
 from jobs.core.values import exact_numbers as numbers
 from schemas.types.sql_types import SqlType
 
@@ -30,9 +31,18 @@ FAMILIES = (
     *(count, sums, extremes, variance, shape, pairs, booleans, bits),
     *(first_last, lists, json_lists, ranks),
 )
-FUNCTIONS: dict[str, Function] = {
-    function.name: function for family in FAMILIES for function in family.FUNCTIONS
-}
+
+
+class _Functions(dict[str, Function]):
+    """The functions by name; any other name in a plan is that of an operator's class."""
+
+    def __missing__(self, name: str) -> Function:
+        return operator_class.FUNCTION
+
+
+FUNCTIONS = _Functions(
+    {function.name: function for family in FAMILIES for function in family.FUNCTIONS}
+)
 SYNONYMS: dict[str, str] = {
     word: function.name for function in FUNCTIONS.values() for word in function.synonyms
 }
@@ -48,11 +58,22 @@ _CALLABLE: tuple[Callable[..., Any], ...] = (
     *lists.RUNTIME,
     *json_lists.RUNTIME,
     *ranks.RUNTIME,
+    *operator_class.RUNTIME,
 )
 RUNTIME: dict[str, object] = {
     **{name: known for name, known in vars(numbers).items() if not name.startswith("_")},
     **{function.__name__: function for function in _CALLABLE},
 }
+
+
+def is_class(aggregate: Aggregate) -> bool:
+    """Return whether a call is of an operator's class."""
+    return aggregate.function not in FUNCTIONS
+
+
+def has_timers(plan: Plan) -> bool:
+    """Return whether a class of the plan has timers, so that time alone changes results."""
+    return any(is_class(each) and bool(each.parameters[2]) for each in plan.aggregates)
 
 
 def read_cost_of(aggregate: Aggregate, argument: SqlType) -> ReadCost:

@@ -26,7 +26,7 @@ from itertools import repeat
 from typing import Any
 
 from jobs.core.fold.emission import emit_change
-from jobs.core.fold.group_results import NO_COUNTS, GroupResults, is_same_row
+from jobs.core.fold.group_results import NO_COUNTS, GroupResults, empty_multisets, is_same_row
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.fold.program import (
     HEADS,
@@ -48,6 +48,7 @@ from schemas.limits import DROPPED_KEYS_NAMED_MAX, KEYS_BELOW_ZERO_NAMED_MAX, WI
 
 ChangelogRow = tuple[Op, Key, Row]
 TTL = "ttl"  # the namespace of the timers that let groups expire
+CLASS = "class"  # and of the first timers that operators' classes wait for
 END_OF_BUNDLE = 1 << 62  # later than every time
 
 
@@ -143,18 +144,20 @@ def fold_time(
 ) -> FoldResult:
     """Fold the work that becomes due without rows, in the order of (time, key).
 
-    The work is windows that the watermark completes or closes, groups whose TTL has passed, and
-    last, with `release`, the withheld results.
+    The work is timers of operators' classes, windows that the watermark completes or closes, groups
+    whose TTL has passed, and last, with `release`, the withheld results.
     """
     rules, watermark = context.rules, context.watermark
     window_timers: dict[Key, list[GroupTimer]] = {}
+    class_timers: dict[Key, list[GroupTimer]] = {}
     others: list[GroupTimer] = []
-    if rules.closing is not None and watermark is not None:
+    if (rules.closing is not None or program.timed) and watermark is not None:
+        kinds = {COMPLETE: window_timers, CLOSED: window_timers, CLASS: class_timers}
         for timer in state.due(Clock.EVENT, watermark):
-            if timer.namespace in (COMPLETE, CLOSED):
-                window_timers.setdefault(timer.key, []).append(timer)
-            else:
+            if (known := kinds.get(timer.namespace)) is None:
                 others.append(timer)
+            else:
+                known.setdefault(timer.key, []).append(timer)
     ttl_timers: dict[Key, list[GroupTimer]] = {}
     if rules.ttl_ms:
         for timer in state.due(Clock.PROCESSING, context.now_ms):
@@ -162,13 +165,13 @@ def fold_time(
                 ttl_timers.setdefault(timer.key, []).append(timer)
     released = set(state.withheld()) if release else set()
     released -= rules.find_incomplete(released, watermark)
-    keys = list(released.union(window_timers, ttl_timers))
+    keys = list(released.union(window_timers, class_timers, ttl_timers))
     groups = dict(zip(keys, state.groups(keys), strict=True))
 
     def due_at(key: Key) -> int:
         group = groups[key]
-        if key in window_timers:
-            return window_timers[key][0].time
+        if key in window_timers or key in class_timers:
+            return min(each[key][0].time for each in (window_timers, class_timers) if key in each)
         if key in ttl_timers and group is not None:  # its timer may be older than its last write
             return (group.written or 0) + rules.ttl_ms
         return END_OF_BUNDLE
@@ -179,7 +182,8 @@ def fold_time(
     times: list[int] = []
     for time, _, key in due:
         old = groups[key]
-        new = groups_fold.fire_window_timers(key, old, window_timers.get(key, ()))
+        new = groups_fold.fire_class_timers(key, old, class_timers.get(key, ()))
+        new = groups_fold.fire_window_timers(key, new, window_timers.get(key, ()))
         new = groups_fold.fire_ttl_timers(key, new, ttl_timers.get(key, ()))
         if new is not None and new.withheld and key in released:
             new = groups_fold.release(key, new)
@@ -228,7 +232,7 @@ class _GroupsFold:
         self.changelog: list[ChangelogRow] = []
         self.upserts = Upserts([], [], [])
         self.multiset_updates = list(program.update_multiset.items())
-        self.results = GroupResults(program, state)
+        self.results = GroupResults(program, state, context.watermark)
         self.rows = program.rows
         self.closed: list[Key] = []
         self.null_result: Row = (None,) * len(program.plan.kept_results)
@@ -376,6 +380,13 @@ class _GroupsFold:
 
     # --- time -----------------------------------------------------------------------------------
 
+    def fire_class_timers(
+        self, key: Key, group: Group | None, timers: Sequence[GroupTimer]
+    ) -> Group | None:
+        """Return the group after timers of operators' classes; a withheld one fires on release."""
+        self.upserts.timers += [(timer, False) for timer in timers]
+        return group if not timers or group is None or group.withheld else self.release(key, group)
+
     def fire_window_timers(
         self, key: Key, group: Group | None, timers: Sequence[GroupTimer]
     ) -> Group | None:
@@ -453,10 +464,13 @@ class _GroupsFold:
     def _emit_row(
         self, key: Key, old: Group | None, cells: Cells, aggregates: Row
     ) -> tuple[Row, Action]:
-        """Emit what changed for readers of a group.
+        """Emit what changed for readers of a group, and set the first timer of its classes.
 
         Return the result to store, and whether the group has a row.
         """
+        clock = self.results.clock
+        if clock is not None and clock.next is not None:
+            self.upserts.timers.append((GroupTimer(Clock.EVENT, clock.next, CLASS, key), True))
         stored, row, has_row = aggregates, aggregates, self._has_rows(key, cells)
         if self.rows is not None:
             stored, passes = self.rows.compute(key, aggregates, self.results.misfits)
@@ -483,11 +497,3 @@ class _GroupsFold:
 
     def _remove_entries(self, key: Key) -> None:
         self.upserts.multisets += empty_multisets(self.program, self.state, key)
-
-
-def empty_multisets(program: Program, state: State, key: Key) -> Iterator[tuple[int, Key, Counts]]:
-    """Yield the changes that remove every multiset entry of a group that ends."""
-    for argument in program.multisets:
-        entries = state.entries(argument, key)
-        if entries:
-            yield argument, key, {value: 0 for value, _ in entries}

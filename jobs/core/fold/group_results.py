@@ -10,8 +10,10 @@ values, and read as many as they need.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from jobs.core.aggregates.operator_class import AggregateFailed, GroupClock
 from jobs.core.aggregates.present_values import PresentValues
 from jobs.core.fold.program import (
     LARGEST_RETRACTED,
@@ -29,8 +31,10 @@ NO_COUNTS: Counts = {}
 class GroupResults:
     """Computes the results of one fold, group by group; `misfits` counts those that overflow."""
 
-    def __init__(self, program: Program, state: State) -> None:
+    def __init__(self, program: Program, state: State, watermark: int | None = None) -> None:
+        """`watermark` is that up to which the timers of operators' classes fire."""
         self.misfits = [0]
+        self.clock = GroupClock(watermark) if program.timed else None
         self._program = program
         self._state = state
         self._scanned = frozenset(program.scanned)
@@ -67,10 +71,17 @@ class GroupResults:
         if not program.scanned:
             return program.result(cells, self._extremes, self.misfits)
         present = [self._present[argument] for argument in program.scanned]
-        return program.result(cells, self._extremes, self.misfits, present)
+        try:
+            if self.clock is None:
+                return program.result(cells, self._extremes, self.misfits, present)
+            self.clock.next = None
+            return program.result(cells, self._extremes, self.misfits, present, self.clock)
+        except AggregateFailed as failed:
+            raise AggregateFailed(f"{failed} (in the group {self._key!r})") from failed
 
     def compute_stored(self, key: Key, cells: Cells) -> Row:
         """Return the result of a group from its stored multisets alone."""
+        self._key = key
         for argument in self._program.multisets:
             self._present[argument] = self._state.present(argument, key, NO_COUNTS)
         self._extremes = [
@@ -85,3 +96,11 @@ def is_same_row(left: Row, right: Row, *, floating: bool) -> bool:
     if left == right:
         return True
     return floating and all(a == b or (a != a and b != b) for a, b in zip(left, right, strict=True))
+
+
+def empty_multisets(program: Program, state: State, key: Key) -> Iterator[tuple[int, Key, Counts]]:
+    """Yield the changes that remove every multiset entry of a group that ends."""
+    for argument in program.multisets:
+        entries = state.entries(argument, key)
+        if entries:
+            yield argument, key, {value: 0 for value, _ in entries}

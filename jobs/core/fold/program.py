@@ -28,6 +28,7 @@ from jobs.core.aggregates import (
     Site,
     Storage,
     accumulators_of,
+    has_timers,
 )
 from jobs.core.evaluate.expressions import GroupRows
 from jobs.core.fold.state import Group
@@ -108,6 +109,7 @@ class Program:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.timed = has_timers(plan)
         self.arguments = [_accumulators(plan, index) for index in range(len(plan.arguments))]
         own_cells = [cell for kept in self.arguments for part in kept for cell in part.cells]
         self.cells: tuple[Cell, ...] = (Cell("row_count", Storage.BIGINT), *own_cells)
@@ -377,9 +379,9 @@ class Program:
         return lines
 
     def _result_function(self) -> list[str]:
-        present = ", present" if self.scanned else ""
+        more = (", present" if self.scanned else "") + (", clock" if self.timed else "")
         lines = [
-            f"def result(cells, extremes, misfits{present}):",
+            f"def result(cells, extremes, misfits{more}):",
             '    """Return the result of a group; misfits[0] counts values beyond their type."""',
         ]
         row = ""

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from jobs.core.fold.fold import FoldContext, FoldResult, empty_multisets, fold, fold_time
+from jobs.core.fold.fold import FoldContext, FoldResult, fold, fold_time
+from jobs.core.fold.group_results import empty_multisets
 from jobs.core.fold.program import FIRST_CELL, ROW_COUNT, Delta, Program
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Clock, Counts, Group, GroupTimer, Key, State, Upserts, rank

@@ -343,7 +343,7 @@ class InMemoryJob:
         yield from self.end_bundle()
         if self._watermark is None or time > self._watermark:
             self._watermark = time
-            if self._closing is not None:
+            if self._closing is not None or self._memory_fold.program.timed:
                 yield from self._memory_fold.pass_time(self._now_ms, watermark=time).changelog
             yield WatermarkEvent(time)
 

@@ -10,7 +10,9 @@ from jobs.core.fold.program import state_names
 from jobs.core.plan.relations import columns_in, list_scans
 from jobs.core.plan.tree import Column, Plan, Scan
 from jobs.core.rows.projection import row_projection
+from jobs.core.sql.aggregate_calls import AGGREGATES, OperatorClass
 from jobs.core.sql.dialect import Refusal
+from jobs.core.sql.expression_nodes import KNOWN
 from jobs.core.sql.grouping_sets import sets_of_plan, with_set_numbers
 from jobs.core.sql.problems import QueryProblem, problem_at
 from jobs.core.sql.select import QueryError, parse_joins, parse_query
@@ -78,16 +80,25 @@ def _list_empty_keys(plan: Plan) -> Iterator[Row]:
 
 def _parse(spec: JobSpec) -> Plan:
     """Return the plan of the query; over one of several sources, with its name."""
+    classes = {
+        name: OperatorClass(each.path, each.returns, each.timers)
+        for name, each in (spec.functions or {}).items()
+    }
+    for name in classes:
+        if name in KNOWN or name in AGGREGATES:
+            raise _refusal_at(spec.query, name, f"functions.{name}: retally has {name} itself")
     if spec.sources is None:
-        return parse_query(spec.query, spec.columns, metadata_columns(spec))
+        return parse_query(spec.query, spec.columns, metadata_columns(spec), classes)
     sources = spec.source_specs
     plan = parse_joins(
-        spec.query, {name: each.columns | metadata_columns(each) for name, each in sources.items()}
+        spec.query,
+        {name: each.columns | metadata_columns(each) for name, each in sources.items()},
+        classes,
     )
     if not isinstance(plan.relation, Scan):
         return plan
     only = sources[plan.relation.source]
-    alone = parse_query(spec.query, only.columns, metadata_columns(only))
+    alone = parse_query(spec.query, only.columns, metadata_columns(only), classes)
     return replace(alone, source=plan.relation.source)
 
 

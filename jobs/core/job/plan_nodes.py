@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from jobs.core.aggregates import FUNCTIONS, ReadCost
+from jobs.core.aggregates import FUNCTIONS, ReadCost, is_class
 from jobs.core.fold.columnar.query import why_not_columnar
 from jobs.core.fold.rules import rules_of
 from jobs.core.formats.scanned import SCANNED_FORMATS, is_scannable
@@ -30,8 +30,9 @@ from jobs.core.sql.grouping_sets import sets_of_plan
 from jobs.core.sql.printer import aggregate_label, aggregate_sql, expression_sql
 from schemas.spec.duration import duration_text
 from schemas.spec.job import JobSpec, MiniBatch
+from schemas.spec.operator_classes import GeneratorClass
 from schemas.spec.plan_node import PlanNode
-from schemas.spec.watermark import GeneratorClass, Mark, RowTime, Watermark
+from schemas.spec.watermark import Mark, RowTime, Watermark
 from schemas.table.changelog import progress_topic
 from schemas.types.json_types import JsonObject
 
@@ -311,6 +312,7 @@ def _describe_aggregate(spec: JobSpec, plan: Plan) -> Attributes:
                 "keeps_values": FUNCTIONS[each.function].read_cost is not ReadCost.CELLS
                 or each.distinct,
             }
+            | ({"class": each.parameters[0]} if is_class(each) else {})
             for each in plan.aggregates
         ],
         "ttl": duration_text(ttl) if ttl else None,

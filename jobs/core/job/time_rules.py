@@ -31,7 +31,8 @@ from jobs.core.values.change import Changes, Row
 from jobs.core.values.json_values import renderer
 from jobs.core.values.rounding import EvaluationError
 from schemas.spec.job import JobSpec
-from schemas.spec.watermark import GeneratorClass, Mark, RowTime, Watermark
+from schemas.spec.operator_classes import GeneratorClass
+from schemas.spec.watermark import Mark, RowTime, Watermark
 from schemas.types.sql_types import BIGINT
 
 Columns = tuple[Column, ...]

@@ -9,7 +9,7 @@ The table of functions (jobs.core.aggregates.FUNCTIONS) says which parts a call 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal as OneOf
@@ -25,7 +25,7 @@ from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.sql import refused_names
 from jobs.core.sql.problems import ProblemReporter, function_name
 from schemas.limits import TOP_K_MAX
-from schemas.types.sql_types import BOOLEAN, INT, STRING, SqlType, row_of
+from schemas.types.sql_types import BOOLEAN, INT, STRING, Kind, SqlType, row_of
 
 AGGREGATES = (*FUNCTIONS, *SYNONYMS)
 
@@ -33,6 +33,8 @@ BY_ARRIVAL = (
     "{} without ORDER BY would depend on the order of arrival: partitions have no common order, "
     "and a retraction names a value, not the row that added it"
 )
+_TIMES = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ, Kind.BIGINT)
+_OPERATOR_CLASS = "operator class"  # in the metadata of a node
 _FRACTION = re.compile(r"\d{0,2}(\.\d{0,18})?")
 _WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
@@ -49,6 +51,26 @@ class AggregateCall:
     distinct: bool = False
     parameters: tuple[str | int, ...] = ()
     order: tuple[Ordering, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorClass:
+    """A Python class that a spec declares as an aggregate: `functions: {NAME: {class: ...}}`."""
+
+    path: str
+    returns: SqlType
+    timers: bool
+
+    def read_arguments(self, values: list[Expression]) -> Expression:
+        """Return the arguments of a call as one ROW; rows come in its order."""
+        kind = row_of(*(each.type for each in values))
+        first = kind.items[0]
+        if self.timers and (first.kind not in _TIMES or first.textual_time):
+            raise TypeProblem(
+                f"the first argument of a class with timers is the time of a row, this is {first}",
+                "a TIMESTAMP, TIMESTAMP_LTZ, or milliseconds as BIGINT",
+            )
+        return Composite(tuple(values), kind, "never")
 
 
 @dataclass(slots=True)
@@ -71,7 +93,15 @@ def is_call(node: exp.Expr) -> bool:
     """Return whether a node is a call of an aggregate, supported or refused."""
     name = function_name(node)
     known = name in FUNCTIONS or name in SYNONYMS or name in refused_names.AGGREGATES
-    return known or isinstance(node, _WRAPPERS)
+    return known or isinstance(node, _WRAPPERS) or _OPERATOR_CLASS in node.meta
+
+
+def mark_classes(select: exp.Select, classes: Mapping[str, OperatorClass]) -> exp.Select:
+    """Mark the calls of operators' classes, and return the query."""
+    for call in select.find_all(exp.Anonymous) if classes else ():
+        if (found := classes.get(function_name(call))) is not None:
+            call.meta[_OPERATOR_CLASS] = found
+    return select
 
 
 def called_function(node: exp.Expr) -> exp.Expr:
@@ -96,6 +126,16 @@ def read_call(reporter: ProblemReporter, node: exp.Expr, read: Read) -> Aggregat
     """Return the typed call; `read(node, where)` reads a row expression inside of it."""
     parts = _split_call(reporter, node)
     function, name = parts.function, parts.name
+    if (declared := parts.call.meta.get(_OPERATOR_CLASS)) is not None:
+        if parts.keeps_nulls is not None:
+            message, hint = f"{name} gets NULLs", "FILTER (WHERE x IS NOT NULL)"
+            raise reporter.refusal(message, parts.call, hint)
+        with reporter.blame(parts.arguments[0]):
+            values = [typing_rules.require_type(read(each, name)) for each in parts.arguments]
+            argument = declared.read_arguments(values)
+        argument = _apply_filter(reporter, parts, argument, read)
+        written = (declared.path, str(declared.returns), "timers" if declared.timers else "")
+        return AggregateCall(name, argument, declared.returns, parts.distinct, written)
     order = [_read_direction(reporter, each) for each in parts.order]
     parameters = _read_parameters(reporter, parts)
     distinct = parts.distinct
@@ -166,6 +206,8 @@ def _split_call(reporter: ProblemReporter, node: exp.Expr) -> _CallParts:
     if (refused := refused_names.AGGREGATES.get(name)) is not None:
         raise reporter.refusal(f"{name} is not supported: {refused.reason}", node, refused.instead)
     function = FUNCTIONS.get(SYNONYMS.get(name, name))
+    if _OPERATOR_CLASS in node.meta:
+        function = FUNCTIONS[name]
     if function is None:
         raise reporter.refusal("this is only possible with an aggregate", node)
     reporter.require_only(node, "this", "expressions")
@@ -227,6 +269,7 @@ def _check_call(reporter: ProblemReporter, parts: _CallParts) -> None:
     most = least + (function.constant is not None)
     if function.constant not in (None, Constant.SEPARATOR):
         least = most
+    many = many or _OPERATOR_CLASS in node.meta
     if not (least <= len(parts.arguments) <= most or (many and parts.arguments)):
         written = most - (function.constant is Constant.ON_NULL)  # which the parser adds
         count = {1: "one argument", 2: "two arguments", 3: "three arguments"}[written]

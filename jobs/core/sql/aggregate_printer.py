@@ -6,7 +6,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 
-from jobs.core.aggregates import FUNCTIONS, Constant, Order, place_of
+from jobs.core.aggregates import FUNCTIONS, Constant, Order, is_class, place_of
 from jobs.core.plan.tree import Aggregate, Case, Composite, Expression, Ordering
 
 
@@ -69,6 +69,8 @@ def _call_text(
             return f"{name}({', '.join([distinct + value, *constants])})"
         order = _order_text([value], aggregate.order)
         return f"{name}({', '.join(constants)}) WITHIN GROUP (ORDER BY {order})"
+    if is_class(aggregate):
+        return f"{name}({distinct}{', '.join(parts)})"
     if aggregate.function == "COUNT" or function.is_of_pairs:
         listed = ", ".join(parts)
         return f"{name}({distinct}{f'ROW({listed})' if keeps_nulls else listed})"

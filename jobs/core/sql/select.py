@@ -30,7 +30,7 @@ from jobs.core.plan import typing_rules
 from jobs.core.plan.relations import columns_in, prune
 from jobs.core.plan.tree import Column, Expression, Named, Plan, WindowBound
 from jobs.core.sql import grouping_sets, window_calls
-from jobs.core.sql.aggregate_calls import AGGREGATES
+from jobs.core.sql.aggregate_calls import AGGREGATES, OperatorClass, mark_classes
 from jobs.core.sql.dialect import Refusal, parse_select
 from jobs.core.sql.joins import JoinReader
 from jobs.core.sql.other_names import rewrite_names
@@ -40,27 +40,38 @@ from jobs.core.sql.scope import RESERVED, Scope, SelectItem, readable_name
 from schemas.limits import COLUMNS_MAX, EXPRESSION_NODES_MAX
 from schemas.types.sql_types import SqlType
 
+NO_CLASSES: Mapping[str, OperatorClass] = {}
+
 
 def parse_query(
-    sql: str, columns: Mapping[str, SqlType], metadata: Mapping[str, SqlType] | None = None
+    sql: str,
+    columns: Mapping[str, SqlType],
+    metadata: Mapping[str, SqlType] | None = None,
+    classes: Mapping[str, OperatorClass] = NO_CLASSES,
 ) -> Plan:
     """Return the plan of a query over these columns; raise QueryError with every problem.
 
-    A query may name `metadata` too, which is then among the used columns of the plan only."""
-    plan = parse_joins(sql, {"": {**columns, **(metadata or {})}})
+    A query may name `metadata` too, which is then among the used columns of the plan only. It may
+    call `classes` like other aggregates."""
+    plan = parse_joins(sql, {"": {**columns, **(metadata or {})}}, classes)
     if plan.relation is not None:
         return plan
     return replace(plan, columns=tuple(each for each in plan.columns if each.name in columns))
 
 
-def parse_joins(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
+def parse_joins(
+    sql: str,
+    sources: Mapping[str, Mapping[str, SqlType]],
+    classes: Mapping[str, OperatorClass] = NO_CLASSES,
+) -> Plan:
     """Return the plan of a query over these sources; raise QueryError with every problem.
 
     FROM may call a source without a name as it likes."""
     problems: list[QueryProblem] = []
     plan = None
     try:
-        plan = _Query(sql, problems, sources=sources).plan(rewrite_names(parse_select(sql)))
+        select = mark_classes(rewrite_names(parse_select(sql)), classes)
+        plan = _Query(sql, problems, sources=sources).plan(select)
     except Refusal as refusal:
         problems.append(problem_at(sql, refusal))
     if plan is None or problems:

@@ -46,18 +46,20 @@ class DueWork:
         fresh: bool,
         closing: Closing | None = None,
         opens: bool = False,
+        timed: bool = False,
     ) -> None:
         """Continue from the `snapshot` of the newest epoch row; a `fresh` job has no state yet.
 
-        `opens`: a group that has a row without input is not in the state."""
+        `opens`: a group that has a row without input is not in the state. `timed`: classes of the
+        query have timers."""
         known = snapshot or DueWorkSnapshot()
         self.withholds = minibatch.clock == "event"
         self.closing = closing
         self._opens = opens
         self.watermark: int | None = None  # of the newest epoch row
         self._emitted_to = known.passed  # the watermark up to which windows are emitted
-        closes = closing is not None
-        self._keeps = self.withholds or ttl_ms > 0 or closes or snapshot is not None
+        self._by_watermark = timed or closing is not None
+        self._keeps = self.withholds or ttl_ms > 0 or self._by_watermark or snapshot is not None
         self._ttl_ms = ttl_ms
         self._size = minibatch.size
         self._now = known.now
@@ -94,13 +96,13 @@ class DueWork:
         checked = now - now % max(1, self._ttl_ms // EXPIRY_LATE_PARTS)
         expiring = self._ttl_ms > 0 and self._first_timer_is_due(Clock.PROCESSING, checked)
         passed = (
-            self.closing is not None
+            self._by_watermark
             and self.watermark is not None
             and self._first_timer_is_due(Clock.EVENT, self.watermark)
         )
         if not (expiring or passed or self._ending):
             return None
-        return Work(now, self._ending, self.watermark if self.closing else None)
+        return Work(now, self._ending, self.watermark if self._by_watermark else None)
 
     def _first_timer_is_due(self, clock: Clock, time: int) -> bool:
         if self._timers is None:
@@ -149,7 +151,7 @@ class DueWork:
         return DueWorkSnapshot(
             now=self._now,
             emits=_emits(self.closing),
-            passed=None if self.closing is None else self._emitted_to,
+            passed=self._emitted_to if self._by_watermark else None,
             timers=self._timers,
             withheld=self._withheld,
             ending=self._ending,

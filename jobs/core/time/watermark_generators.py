@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.spec.watermark import GeneratorClass, Mark, Watermark
+from schemas.spec.operator_classes import GeneratorClass
+from schemas.spec.watermark import Mark, Watermark
 from schemas.table.epoch import END_OF_TIME, PartitionSnapshot
 
 

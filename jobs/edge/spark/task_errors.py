@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from jobs.core.aggregates.operator_class import AggregateFailed
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.time.custom_generator import GeneratorFailed
 from jobs.edge.spark.spark_failure import SparkFailed, detach
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MARK = "retally-task-error:"
-_KNOWN = (TableFileGone, TableDamaged, BrokenLaw, ZombieTask, GeneratorFailed, RegistryUnavailable)
+_KNOWN = (
+    *(TableFileGone, TableDamaged, BrokenLaw, ZombieTask),
+    *(AggregateFailed, GeneratorFailed, RegistryUnavailable),
+)
 _BY_NAME = {kind.__name__: kind for kind in _KNOWN}
 
 

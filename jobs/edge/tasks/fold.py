@@ -32,6 +32,7 @@ from jobs.core.fold.state import Clock, Key, State
 from jobs.core.plan.bucket import bucket_of_group
 from jobs.core.rows.consolidate import Integers
 from jobs.core.values.order_key import encoder
+from jobs.edge.process import aggregate_class  # noqa: F401 - that classes can be loaded
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.late_rows import LATE, read_late
 from jobs.edge.rows.weighted_rows import BUCKET, POSITION, WEIGHT, Parcel, unpack_parcels
@@ -181,7 +182,7 @@ class _Fold:
 
         fired: dict[Clock, int | None] = {
             Clock.PROCESSING: task.now_ms if task.rules.ttl_ms else None,
-            Clock.EVENT: task.watermark if task.rules.closing else None,
+            Clock.EVENT: task.watermark if task.rules.closing or self.program.timed else None,
         }
         for bucket in sorted(buckets):
             self._take(bucket, fold, fired)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from jobs.core.aggregates.operator_class import AggregateFailed
 from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.formats.registry import MessageDecoder, MessageRules
@@ -219,6 +220,8 @@ def _fold(spec: JobSpec, plan: Plan, decoded: Sequence[_Read]) -> list[Changelog
             ):
                 events += job.truncate(*at, time, found.ts, source)
         events += job.end_bundle()
+    except AggregateFailed as failed:
+        raise _NoChangelog(f"No changelog: {failed}.") from None
     except BrokenLaw:  # the inserts of these rows are missing
         raise _NoChangelog("These messages change rows of earlier messages.") from None
     return [event for event in events if isinstance(event, tuple)]

@@ -191,3 +191,25 @@ def test_a_job_does_not_go_on_with_windows_that_wait_for_other_things() -> None:
     assert "emit: final" in reason
     assert refuse_other_windows(None, None) is None
     assert refuse_other_windows(None, windows().closing) is not None
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_timer_of_a_class_is_due_when_the_watermark_has_reached_it(again: bool) -> None:
+    due_work = DueWork(PROCESSING, 0, None, fresh=True, timed=True)
+    due_work.observe_fold(1, [{"event": 100}])
+    due_work.observe_watermark(99)
+    assert due_work.due(5) is None
+    due_work.observe_watermark(150)
+    snapshot = due_work.snapshot()
+    assert snapshot is not None
+    assert snapshot.passed == 99, "its results are not out"
+    if again:
+        due_work = DueWork(PROCESSING, 0, snapshot, fresh=False, timed=True)
+        due_work.observe_watermark(150)
+    due = due_work.due(5)
+    assert due == Work(5, release=False, watermark=150)
+    due_work.complete(due, [{"event": 200}])
+    assert due_work.due(6) is None
+    snapshot = due_work.snapshot()
+    assert snapshot is not None
+    assert snapshot.passed == 150

@@ -18,6 +18,8 @@ import pytest
 
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Clock
+from jobs.core.sql.aggregate_calls import OperatorClass
+from jobs.core.sql.select import parse_query
 from jobs.edge.state.bucket_states import CommittedEpoch, CommittedState
 from jobs.edge.table.compaction import BASE_TIER, Merge
 from jobs.edge.table.file_writer import EpochAttempt
@@ -25,7 +27,9 @@ from jobs.edge.tasks.fold import FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.reading.parts import ACCUMULATORS, CHANGELOG, STATE, TIMERS
 from schemas.table.epoch import EpochRow
-from tests.support.tables.folded_table import BUCKETS, FoldedTable, delete, insert
+from schemas.types.sql_types import BIGINT
+from tests.support.jobs.operator_classes import ALLOWED, PREFIX
+from tests.support.tables.folded_table import BUCKETS, COLUMNS, FoldedTable, delete, insert
 
 TTL_MS = 1_000
 
@@ -122,3 +126,27 @@ def test_groups_that_expire_without_a_word_are_counted_and_leave_the_state(tmp_p
     assert all(row["tombstone"] for row in rows(made, report, TIMERS))
     assert (report.counters["expired_silently"], report.groups_delta) == (2, -2)
     assert report.timers == {}
+
+
+def test_a_task_fires_the_timers_of_a_class_from_the_table_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RETALLY_AGGREGATES", ALLOWED)
+    burst = OperatorClass(f"{PREFIX}:Burst", BIGINT, timers=True)
+    query = "SELECT name, BURST(v, 10) AS b FROM t GROUP BY name"
+    plan = parse_query(query, COLUMNS, classes={"BURST": burst})
+    made = FoldedTable(tmp_path / "epochs", plan)
+    added = [(name, (at, 10)) for name, at in (("a", 0), ("a", 5), ("b", 50))]
+    line = [made.newest, made.epoch([((name,), (row,), 1) for name, row in added])]
+    recent = tuple(map(CommittedEpoch.of, line))
+    state = CommittedState(
+        made.root, tmp_path / "cache", recent[-1].stamp, made.table.version, recent
+    )
+    fold = FoldTask(plan, state, EpochAttempt(2, "next"), made.rules, watermark=30)
+    (payload,) = TimeTask(fold, release=False)(range(BUCKETS))
+    report = msgspec.json.decode(payload, type=FoldReport)
+    found = [(row["op"], row["name"], row["b"]) for row in rows(made, report, CHANGELOG)]
+    assert found == [("-U", "a", None), ("+U", "a", 2)]
+    assert report.timers == {"event": 60}, "that of b"
+    gone = [(row["timer_ms"], row["tombstone"]) for row in rows(made, report, TIMERS)]
+    assert gone == [(15, True)]

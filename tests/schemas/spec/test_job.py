@@ -11,8 +11,9 @@ import pytest
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
+from schemas.spec.operator_classes import GeneratorClass
 from schemas.spec.source import StartAt
-from schemas.spec.watermark import GeneratorClass, RowTime, TimeDefaults
+from schemas.spec.watermark import RowTime, TimeDefaults
 from schemas.types.sql_types import BIGINT
 
 SMALLEST: dict[str, Any] = {

@@ -55,6 +55,7 @@ CLOCKS = (
     "core/time/test_job_time.py",
 )
 SCRIPTS = ("core/fold/test_change_scripts.py",)
+CLASSES = ("jobs/offline/test_aggregate_classes.py",)
 SETS = ("jobs/offline/test_grouping_sets.py",)
 HOMES = ("core/test_homes.py",)
 SIMULATION = ("simulation/test_simulation.py",)
@@ -79,6 +80,15 @@ MUTANTS = [
     ),
     Mutant("fold/emission.py", "(Op.UPDATE_BEFORE, Op.UPDATE_AFTER)", "(Op.UPDATE_AFTER,)", FOLD),
     Mutant("fold/program.py", "if position < delta[FIRST_PLUS]:", "if False:", HISTORIES),
+    Mutant(
+        "time/due_work.py",
+        "self._by_watermark = timed or closing is not None",
+        "self._by_watermark = closing is not None",
+        ("core/time/test_due_work.py",),
+    ),
+    Mutant("aggregates/operator_class.py", "min(at - 1, until)", "min(at, until)", CLASSES),
+    Mutant("aggregates/operator_class.py", "self._registered.discard(time)", "pass", CLASSES),
+    Mutant("fold/fold.py", "CLASS: class_timers}", "CLASS: {}}", CLASSES),
     Mutant("fold/fold.py", "if any(cells) or any(", "if any(", INTERLEAVED),
     Mutant(
         "fold/fold.py",

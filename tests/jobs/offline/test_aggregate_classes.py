@@ -1,0 +1,282 @@
+"""Aggregate classes of operators give what DuckDB computes, whatever comes and goes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.checking.recomputation import sort_present
+from jobs.core.aggregates.operator_class import AggregateFailed, recompute_class
+from jobs.core.job.job_plan import plan_of
+from jobs.core.sql.printer import aggregate_sql
+from jobs.core.sql.select import QueryError
+from jobs.offline.replay import replay
+from schemas import limits
+from schemas.spec.file import SpecError, load_spec, spec_text
+from tests.support.examples import examples
+from tests.support.jobs.operator_classes import ALLOWED, PREFIX, declare
+
+Rows = list[dict[str, Any]]
+CLASSES = {
+    "TOTAL": declare("Sum", "BIGINT"),
+    "GEO": declare("GeoMean", "DOUBLE"),
+    "WEIGHTED": declare("WeightedMean", "DECIMAL(20, 4)"),
+    "BURST": declare("Burst", "BIGINT", timers=True),
+    "FIRED": declare("Fired", "STRING", timers=True),
+    "ENDLESS": declare("Endless", "STRING", timers=True),
+    "WRONG": declare("Wrong", "BIGINT"),
+}
+GAP = 10
+
+
+@pytest.fixture(autouse=True)
+def _allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RETALLY_AGGREGATES", ALLOWED)
+
+
+def spec(query: str, **more: Any) -> dict[str, Any]:
+    return {
+        "name": "classes",
+        "source": {"topic": "t"},
+        "columns": {"k": "STRING", "x": "INT", "d": "DECIMAL(10, 2)", "ms": "BIGINT"},
+        "functions": CLASSES,
+        "query": query,
+        "minibatch": {"size": 1_000_000, "latency": "1h"},
+        **more,
+    }
+
+
+def change(op: str, row: dict[str, Any]) -> dict[str, Any]:
+    return {"op": op, "row": {name: None if v is None else str(v) for name, v in row.items()}}
+
+
+def results(steps: Iterable[dict[str, Any]], query: str, **more: Any) -> dict[Any, Any]:
+    """Return the rows of a replay by their group, as they are before the end of time."""
+    last = change("+I", {"k": "end", "x": 9, "d": 0, "ms": 0})
+    found: dict[Any, Any] = {}
+    for output in list(replay(spec(query, **more), [*steps, {"flush": True}, last])):
+        if "op" in output:
+            if output["row"]["k"] == "end":
+                break
+            values = tuple(output["row"].values())
+            if output["op"] in ("+I", "+U"):
+                found[values[0]] = values[1:]
+            else:
+                assert found.pop(values[0]) == values[1:]
+    return found
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[dict[str, Any]], Rows]:
+    """Draw steps that add and retract rows in bundles, and the rows that are left."""
+    rows = st.fixed_dictionaries(
+        {
+            "k": st.sampled_from("ab"),
+            "x": st.integers(1, 9) | st.none(),
+            "d": st.decimals(-99, 99, places=2) | st.none(),
+            "ms": st.integers(0, 60),
+        }
+    )
+    steps: list[dict[str, Any]] = []
+    live: Rows = []
+    for _ in range(draw(st.integers(1, 25))):
+        if live and draw(st.integers(0, 2)) == 0:
+            steps.append(change("-D", live.pop(draw(st.integers(0, len(live) - 1)))))
+        else:
+            live.append(draw(rows))
+            steps.append(change("+I", live[-1]))
+        if draw(st.booleans()):
+            steps.append({"flush": True})
+    return steps, live
+
+
+def in_duckdb(live: Rows, query: str) -> Iterator[tuple[Any, ...]]:
+    names = {"k": "VARCHAR", "x": "INT", "d": "DECIMAL(10, 2)", "ms": "BIGINT"}
+    columns = ", ".join(f"{name} {kind}" for name, kind in names.items())
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE t ({columns})")
+        for row in live:
+            connection.execute("INSERT INTO t VALUES (?, ?, ?, ?)", [row[name] for name in names])
+        yield from connection.execute(query).fetchall()
+
+
+@examples(100)
+@given(histories())
+def test_a_class_is_what_duckdb_computes(drawn: tuple[list[dict[str, Any]], Rows]) -> None:
+    steps, live = drawn
+    found = results(
+        steps,
+        "SELECT k, TOTAL(x) AS s, total(DISTINCT x) AS sd, GEO(x) FILTER (WHERE x > 2) AS g, "
+        "WEIGHTED(d, x) AS w, TOTAL(x) * 2 AS twice FROM t GROUP BY k HAVING TOTAL(x) > 3",
+    )
+    computed = in_duckdb(
+        live,
+        "SELECT k, SUM(x), SUM(DISTINCT x), EXP(AVG(LN(x)) FILTER (WHERE x > 2)), "
+        "SUM(d * x) / SUM(x) FILTER (WHERE d IS NOT NULL), SUM(x) * 2 "
+        "FROM t GROUP BY k HAVING SUM(x) > 3",
+    )
+    expected = {key: values for key, *values in computed}
+    assert found.keys() == expected.keys()
+    for key, (total, distinct, geo, weighted, twice) in found.items():
+        assert [total, distinct, twice] == [expected[key][0], expected[key][1], expected[key][4]]
+        assert (geo is None) == (expected[key][2] is None)
+        assert geo is None or math.isclose(geo, expected[key][2], rel_tol=1e-12)
+        assert (weighted is None) == (expected[key][3] is None)
+        assert weighted is None or math.isclose(float(weighted), expected[key][3], abs_tol=1e-4)
+
+
+# Rows that follow each other within the gap are one burst; the last one that has ended counts.
+BURSTS = """
+WITH marked AS (
+    SELECT *, CASE WHEN ms - LAG(ms) OVER (PARTITION BY k ORDER BY ms) <= {gap} THEN 0 ELSE 1 END
+        AS starts FROM t
+), numbered AS (
+    SELECT *, SUM(starts) OVER (PARTITION BY k ORDER BY ms) AS burst FROM marked
+), bursts AS (
+    SELECT k, burst, COUNT(*) AS n, MAX(ms) + {gap} AS ends FROM numbered GROUP BY k, burst
+)
+SELECT t.k, (SELECT ARG_MAX(n, burst) FROM bursts AS b WHERE b.k = t.k AND b.ends <= {watermark})
+FROM t GROUP BY t.k
+"""
+
+
+@examples(100)
+@given(histories(), st.lists(st.integers(0, 80), max_size=4), st.data())
+def test_timers_fire_as_on_the_rows_in_their_order(
+    drawn: tuple[list[dict[str, Any]], Rows], times: list[int], data: st.DataObject
+) -> None:
+    steps, live = drawn
+    for time in sorted(times):  # watermarks somewhere in between
+        steps.insert(data.draw(st.integers(0, len(steps))), {"watermark": time})
+    marks = [step["watermark"] for step in steps if "watermark" in step]
+    found = results(steps, f"SELECT k, BURST(ms, {GAP}) AS b FROM t GROUP BY k")
+    watermark = max(marks, default=-1)
+    expected = dict(in_duckdb(live, BURSTS.format(gap=GAP, watermark=watermark)))
+    assert {key: b for key, (b,) in found.items()} == expected
+
+
+def test_timers_fire_once_in_time_order_before_the_watermark_is_forwarded() -> None:
+    steps = [
+        change("+I", {"k": "a", "x": 1, "d": None, "ms": 100}),
+        {"watermark": 109},
+        {"watermark": 110},
+        {"watermark": 129},
+        change("+I", {"k": "a", "x": 1, "d": None, "ms": 115}),
+        {"watermark": 131},
+    ]
+    output = list(replay(spec("SELECT k, FIRED(ms) AS f FROM t GROUP BY k"), steps))
+    told = [
+        each["watermark"] if "watermark" in each else each["row"]["f"]
+        for each in output
+        if "watermark" in each or each.get("op") in ("+I", "+U")
+    ]
+    assert told[:-2] == [
+        None,
+        109,
+        "110",
+        110,
+        "110,120",
+        129,
+        "110,120,125",  # of the second row; 129 has passed
+        "110,120,125,130",
+        131,
+    ]
+    assert told[-2] == "110,120,125,130,135,145", "the end of the input fires what is left"
+
+
+def test_a_timer_fires_after_the_rows_of_its_time() -> None:
+    rows = [{"k": "a", "x": 1, "d": None, "ms": ms} for ms in (0, GAP)]
+    steps = [*(change("+I", row) for row in rows), {"watermark": 2 * GAP}]
+    assert results(steps, f"SELECT k, BURST(ms, {GAP}) AS b FROM t GROUP BY k") == {"a": (2,)}
+
+
+def test_an_audit_runs_the_class_over_the_values_that_are_present() -> None:
+    plan = plan_of(load_spec(spec(f"SELECT k, BURST(ms, {GAP}) AS b FROM t GROUP BY k")))
+    (burst,), (argument,) = plan.aggregates, plan.arguments
+    values = sort_present([((90, GAP), 1), ((5, GAP), 2), ((0, GAP), 1), ((7, GAP), -1)])
+    found = [recompute_class(burst, argument.type, values, at) for at in (None, 14, 15, 99, 100)]
+    assert found == [None, None, 3, 3, 1]
+
+
+def test_what_a_class_does_wrong_is_named_with_its_row_and_its_group() -> None:
+    def run(x: int | None, query: str = "SELECT k, WRONG(x) AS w FROM t GROUP BY k") -> None:
+        list(replay(spec(query), [change("+I", {"k": "a", "x": x, "d": None, "ms": 7})]))
+
+    run(3)
+    where = rf"the aggregate class {PREFIX}:Wrong: "
+    with pytest.raises(AggregateFailed, match=where + r"accumulate failed: ZeroDivisionError") as e:
+        run(0)
+    assert "(operator_classes.py, line " in str(e.value)
+    assert "; the row: [0]; correct the class" in str(e.value)
+    assert str(e.value).endswith("(in the group ('a',))")
+    with pytest.raises(AggregateFailed, match=where + "result returned 'ten', which is no BIGINT"):
+        run(1)
+    timers = f"more than {limits.CLASS_TIMERS_MAX} timers fire in one group"
+    with pytest.raises(AggregateFailed, match=timers):
+        run(1, "SELECT k, ENDLESS(ms) AS w FROM t GROUP BY k")
+
+
+def test_a_class_is_loaded_only_if_the_operator_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(**functions: Any) -> None:
+        list(replay(spec("SELECT k, COUNT(*) AS n FROM t GROUP BY k", functions=functions), []))
+
+    monkeypatch.setenv("RETALLY_AGGREGATES", f"{PREFIX}:Sum,{PREFIX}:Fired,{PREFIX}:NAMES,a:B")
+    run(TOTAL=CLASSES["TOTAL"])
+    with pytest.raises(SpecError, match="GeoMean is not among the classes"):
+        run(GEO=CLASSES["GEO"])
+    with pytest.raises(SpecError, match="a:B cannot be loaded: No module named 'a'"):
+        run(B={"class": "a:B", "returns": "INT"})
+    with pytest.raises(SpecError, match="NAMES is not a subclass of AggregateFunction"):
+        run(B=declare("NAMES", "INT"))
+    with pytest.raises(SpecError, match=r"functions.F: .*:Fired has on_timer; add timers: true"):
+        run(F=declare("Fired", "STRING"))
+    with pytest.raises(SpecError, match=r"functions.S: .*:Sum has no on_timer; remove timers"):
+        run(S=declare("Sum", "BIGINT", timers=True))
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("TOTAL()", "TOTAL"),
+        ("TOTAL(x ORDER BY ms)", "TOTAL has no ORDER BY"),
+        ("TOTAL(SUM(x))", "an aggregate is not possible in TOTAL"),
+        ("BURST(x, 5)", "the first argument of a class with timers is the time of a row, this is"),
+        ("TOTAL(x) IGNORE NULLS", "TOTAL gets NULLs"),
+        ("TOTALS(x)", "unknown function TOTALS"),
+        ("TOTAL(y)", "unknown column"),
+    ],
+)
+def test_a_call_that_is_none_is_refused(call: str, reason: str) -> None:
+    with pytest.raises(QueryError, match=reason.replace("(", r"\(")):
+        plan_of(load_spec(spec(f"SELECT k, {call} AS r FROM t GROUP BY k")))
+
+
+def test_a_name_of_retally_is_no_name_of_a_class() -> None:
+    for name in ("SUM", "UPPER", "LISTAGG"):
+        own = spec("SELECT k, SUM(x) AS s FROM t GROUP BY k", functions={name: CLASSES["TOTAL"]})
+        with pytest.raises(QueryError, match=rf"functions.{name}: retally has {name} itself"):
+            plan_of(load_spec(own))
+    own = spec("SELECT k, SUM(x) AS s FROM t GROUP BY k", functions={"total": CLASSES["TOTAL"]})
+    with pytest.raises(SpecError, match="'total' is not a function name; write it in capitals"):
+        load_spec(own)
+
+
+def test_a_spec_and_a_plan_with_a_class_are_read_again() -> None:
+    query = (
+        "SELECT k, Burst(ms, 5) AS b, TOTAL(DISTINCT x) FILTER (WHERE x > 1) AS s FROM t GROUP BY k"
+    )
+    made = load_spec(spec(query))
+    assert load_spec(spec_text(made)) == made
+    plan = plan_of(made)
+    burst, total = (aggregate_sql(plan, each) for each in plan.aggregates)
+    assert (burst, total) == ("BURST(ms, 5)", "TOTAL(DISTINCT x) FILTER (WHERE x > 1)")
+    printed = made.model_copy(
+        update={"query": f"SELECT k, {burst} AS b, {total} AS s FROM t GROUP BY k"}
+    )
+    assert plan_of(printed).fingerprint == plan.fingerprint
