@@ -1,22 +1,28 @@
-"""Three executors, each with a hot state of its own: buckets stay at home, also after a death."""
+"""Three executors, each with a hot state of its own: buckets stay at home, also after one leaves.
+
+a worker is killed          its executor dies with it, in the middle of a task
+a worker is decommissioned  it gets no more tasks, ends those that it has, and its executor ends
+"""
 
 from __future__ import annotations
 
 import random
+import signal
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import psutil
 import pyarrow as pa
 import pytest
 
 from jobs.core.values.change import Op
 from jobs.edge.process.broker import Broker
 from schemas.table.epoch import EpochRow
-from tests.deploy.containers import SPARK_SECRET, Stack
+from tests.deploy.containers import SPARK_SECRET, Container, Stack
 from tests.support.command.shop import COLUMN_TYPES, Shop
 from tests.support.histories.folded_changelog import fold_changelog
 from tests.support.jobs.published_records import key_of, must_be_in_order, place
@@ -27,15 +33,16 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
     pytest.mark.timeout(800),
-    pytest.mark.costly("a cluster of three executors, one of which is killed"),
+    pytest.mark.costly("a cluster of three executors, one of which leaves"),
     pytest.mark.skipif(sys.platform != "linux", reason="each container is an address of 127/8"),
 ]
 QUERY = "SELECT cnt, COUNT(*) AS n, MAX(id) AS top, SUM(id) AS ids FROM product GROUP BY cnt"
 EPOCH_ROWS, EPOCHS = 9_000, 14  # more than one fold task would take
 SETTLED = 4  # epochs in which executors join
-# An epoch in which an executor dies, and those in which the buckets of the dead catch up.
+# An epoch in which an executor leaves, and those in which its buckets catch up elsewhere.
 MOVING = 3
 DEATHS = 6
+DECOMMISSION = "spark.decommission.enabled=true"  # of workers, and of the job
 TASKS = ("tasks_placed", "tasks_at_home")
 
 
@@ -44,7 +51,8 @@ class Cluster:
 
     def __init__(self, broker: Broker, home: Path) -> None:
         settings = {"WORKERS": "3", "WORKER_CORES": "1", "JOB_CORES": "3"}
-        self.stack = Stack(home, broker.address, settings=settings)
+        further = {"SPARK_WORKER_OPTS": f"-D{DECOMMISSION}"}
+        self.stack = Stack(home, broker.address, further=further, settings=settings)
         self.shop = Shop(broker.address, f"homes-{uuid.uuid4().hex[:8]}", seed=3)
         self._home = home
 
@@ -69,20 +77,40 @@ def cluster(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("RETALLY_SPARK_SECRET", SPARK_SECRET)
         monkeypatch.setenv("SPARK_LOCAL_IP", found.stack.containers["service"].address)
         monkeypatch.setenv("SPARK_EXECUTOR_MEMORY", "768m")
+        monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf {DECOMMISSION} pyspark-shell")
         yield found
     finally:
         found.stack.down()
         found.shop.close()
 
 
+def decommission(worker: Container) -> None:
+    """Let a worker leave as Spark's decommission-worker.sh does; wait until its executor ended."""
+    assert worker.process is not None
+    children = psutil.Process(worker.process.pid).children()
+    executors = [each for each in children if each.status() != psutil.STATUS_ZOMBIE]
+    assert executors, "it has no executor"
+    worker.process.send_signal(signal.SIGPWR)
+    _, alive = psutil.wait_procs(executors, RUN_SECONDS_MAX)
+    assert not alive
+
+
 @pytest.mark.slow
-def test_buckets_stay_at_home_and_move_once_if_an_executor_dies(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    "leave",
+    [
+        pytest.param(Container.kill, id="dies"),
+        pytest.param(decommission, id="is decommissioned", marks=pytest.mark.faults),
+    ],
+)
+def test_buckets_stay_at_home_and_move_once_if_an_executor_leaves(
+    cluster: Cluster, leave: Callable[[Container], None]
+) -> None:
     cluster.shop.feed(EPOCH_ROWS * EPOCHS)
     job = cluster.make_job()
     process = job.start()
-    eventually(lambda: newest(job) >= EPOCHS // 2, RUN_SECONDS_MAX)
-    cluster.stack.workers[1].kill()
-    killed = newest(job)
+    left = eventually(lambda: (found := newest(job)) >= EPOCHS // 2 and found, RUN_SECONDS_MAX)
+    leave(cluster.stack.workers[1])
     output, _ = process.communicate(timeout=RUN_SECONDS_MAX)
     assert process.returncode == 0, output
     must_be_exact(job, cluster.shop)
@@ -90,8 +118,8 @@ def test_buckets_stay_at_home_and_move_once_if_an_executor_dies(cluster: Cluster
     epochs = [row for row in job.epochs() if row.kind == "data"]
     for row in epochs:
         print(row.epoch, _work(row))
-    before = [row for row in epochs if SETTLED < row.epoch <= killed]
-    after = [row for row in epochs if row.epoch > killed + MOVING]
+    before = [row for row in epochs if SETTLED < row.epoch <= left]
+    after = [row for row in epochs if row.epoch > left + MOVING]
     assert before and after
     for some, executors in ((before, 3), (after, 2)):
         placed, at_home, folded, caught_up = (
@@ -100,10 +128,8 @@ def test_buckets_stay_at_home_and_move_once_if_an_executor_dies(cluster: Cluster
         assert placed == executors * len(some)
         assert at_home >= 0.9 * placed
         assert caught_up <= 0.05 * folded
-    moved = sum(
-        row.counts.rows_caught_up for row in epochs if killed < row.epoch <= killed + MOVING
-    )
-    assert moved > 0, "nobody had the state of the buckets of the dead"
+    moved = sum(row.counts.rows_caught_up for row in epochs if left < row.epoch <= left + MOVING)
+    assert moved > 0, "nobody had the state of the buckets of the executor that left"
 
 
 @pytest.mark.faults
