@@ -34,7 +34,7 @@ from schemas.spec.source import FORMATS_OF_REGISTRY
 
 _UNKNOWN, _REFUSED = 404, (409, 422)
 _TYPE = "application/vnd.schemaregistry.v1+json"
-_unknown: dict[tuple[Registry, int], tuple[float, str]] = {}  # until when, and why
+_unknown: dict[tuple[Registry, str, int], tuple[float, str]] = {}  # until when, and why
 
 
 class RegistryUnavailable(CodedError, code="registry-unavailable"):
@@ -77,7 +77,7 @@ def _find_schema(registry: Registry, kind: str, number: int) -> tuple[str, ...]:
     """Return the schema of an id, after those that it names; raise RegistryUnavailable.
 
     Raise UnknownSchemaError for an unknown id; messages with it do not ask again for a while."""
-    until, why = _unknown.get((registry, number), (0.0, ""))
+    until, why = _unknown.get((registry, kind, number), (0.0, ""))
     if time.monotonic() < until:
         raise UnknownSchemaError(why)
     try:
@@ -86,7 +86,7 @@ def _find_schema(registry: Registry, kind: str, number: int) -> tuple[str, ...]:
         if len(_unknown) >= limits.REGISTRY_SCHEMAS_MAX:
             _unknown.clear()
         forgotten = time.monotonic() + limits.REGISTRY_UNKNOWN_SECONDS
-        _unknown[registry, number] = forgotten, str(error)
+        _unknown[registry, kind, number] = forgotten, str(error)
         raise
 
 

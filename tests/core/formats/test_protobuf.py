@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import re
 import struct
-import tempfile
-from functools import cache
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
-from grpc_tools import protoc
+from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +20,7 @@ from jobs.core.values.change import Changes, ColumnGone, RejectCode, Rejected, S
 from jobs.core.values.json_text import JsonNumber
 from schemas.types.sql_types import SqlType
 from tests.support.examples import examples
+from tests.support.protobuf_classes import message_class
 
 SIZED = ("int", "uint", "sint", "fixed", "sfixed")
 KINDS = ["double", "float", *(f"{kind}{bits}" for kind in SIZED for bits in (32, 64))]
@@ -63,27 +59,6 @@ EVERYTHING = f"""
         rpc Get(Empty) returns (stream All) {{ option idempotency_level = NO_SIDE_EFFECTS; }}
     }}
 """
-
-
-@cache
-def message_class(text: str, name: str) -> Any:
-    """Return the class that Google's library makes of a .proto text compiled by protoc."""
-    pool = descriptor_pool.DescriptorPool()
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "own.proto").write_text(text)
-        out = Path(folder) / "set"
-        included = resources.files("grpc_tools") / "_proto"
-        options = [
-            f"-I{folder}",
-            f"-I{included}",
-            "--include_imports",
-            f"--descriptor_set_out={out}",
-        ]
-        assert protoc.main(["protoc", *options, "own.proto"]) == 0
-        compiled = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
-    for file in compiled.file:
-        pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
 
 
 def same(ours: Any, theirs: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Avro through Kafka, Spark and Delta: the results of the same rows as debezium-json."""
+"""Avro and Protobuf through Kafka, Spark and Delta: the same results as debezium-json."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import json
 import struct
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -16,6 +17,7 @@ from jobs.topics.schema_registry import RegistryUnavailable
 from schemas import limits
 from tests.support.jobs.epochs_by_hand import ByHand
 from tests.support.network.schema_registry import FakeRegistry, open_registry
+from tests.support.protobuf_classes import message_class
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -117,6 +119,54 @@ def test_a_job_over_avro_has_the_results_of_debezium_json(
     unknown = avro(9, envelope(), CHANGES[0])
     job.epoch_of([(0, unknown), (0, b"{}")])
     assert [each["quarantine_code"] for each in job.quarantine()] == ["schema", "message"]
+    assert job.results() == other.results()
+    assert job.audit().verdict == "equal"
+
+
+PROTOBUF = """
+    syntax = "proto3"; package s.t;
+    message Envelope { Value before = 1; Value after = 2; Source source = 3; string op = 4; }
+    message Value { optional string shop = 1; optional string price = 2; optional int64 made = 3; }
+    message Source { int64 ts_ms = 1; string db = 2; }
+"""
+
+
+def protobuf(number: int, change: tuple[str, Any, Any]) -> bytes:
+    def image(own: dict[str, Any] | None) -> Any:
+        if own is None:
+            return None
+        cents = int.from_bytes(own["price"], "big", signed=True)
+        return {"shop": own["shop"], "price": str(Decimal(cents) / 100), "made": own["made"]}
+
+    op, before, after = change
+    sent = message_class(PROTOBUF, "s.t.Envelope")(
+        before=image(before), after=image(after), source={"ts_ms": 5, "db": "s"}, op=op
+    )
+    octets: bytes = struct.pack(">BI", 0, number) + b"\0" + sent.SerializeToString()
+    return octets
+
+
+def test_a_job_over_protobuf_has_the_results_of_debezium_json(
+    by_hand: ByHand, registry: FakeRegistry
+) -> None:
+    registry.register(3, PROTOBUF)
+    source = {"format": "debezium-protobuf", "schema_registry": "schemas"}
+    registries = {"schemas": registry.connection()}
+    job = by_hand.job({**DOCUMENT, "source": source}, at="protobuf", registries=registries)
+    json_source = {
+        "topic": f"{by_hand.topic}-json",
+        "format": "debezium-json",
+        "debezium": {"decimal_handling_mode": "precise"},
+    }
+    other = by_hand.job({**DOCUMENT, "source": json_source}, at="json")
+    job.epoch_of([(0, protobuf(3, change)) for change in CHANGES])
+    other.epoch_of([(0, text(change)) for change in CHANGES])
+    assert job.results() == other.results()
+    assert len(job.results()) == 2
+    avro_of_2 = avro(2, envelope("added"), CHANGES[0])  # a schema of another kind
+    job.epoch_of([(0, protobuf(9, CHANGES[0])), (0, b"{}"), (0, avro_of_2)])
+    codes = [each["quarantine_code"] for each in job.quarantine()]
+    assert codes == ["schema", "message", "schema"]
     assert job.results() == other.results()
     assert job.audit().verdict == "equal"
 

@@ -13,14 +13,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from jobs.core.formats.avro_schema import parse_schema
 from jobs.core.formats.registered import UnknownSchemaError
+from jobs.core.formats.registry import MessageRules
+from jobs.core.plan.tree import Column
+from jobs.core.values.change import Changes
 from jobs.edge.process.broker import free_port
-from jobs.topics.schema_registry import RegistryUnavailable, schema_finder
+from jobs.topics.schema_registry import (
+    RegistryUnavailable,
+    SchemaRefused,
+    register,
+    schema_finder,
+)
 from schemas import limits
 from schemas.spec.connections import Registry
+from schemas.types.sql_types import SqlType
 from tests.support.network.schema_registry import FakeRegistry, open_registry
+from tests.support.protobuf_classes import message_class
 
 MONEY = {"type": "record", "name": "Money", "fields": [{"name": "amount", "type": "long"}]}
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "cost", "type": "Money"}]}
@@ -124,6 +139,42 @@ def test_an_unknown_id_may_be_known_later(
     assert find(registry.connection(), 5)
 
 
+def test_a_schema_is_registered_once_under_its_subject(registry: FakeRegistry) -> None:
+    connection = registry.connection("us", "pass")
+    registry.answers += [503]
+    numbers = [register(connection, "a/b-value", json.dumps(MONEY)) for _ in range(2)]
+    assert numbers == [1, 1]
+    assert registry.subjects == {"a/b-value"}
+    assert parse_schema(find(connection, 1)).labels == ("amount",)
+    assert {path for path, _ in registry.requests} == {
+        "/subjects/a%2Fb-value/versions",
+        "/schemas/ids/1",
+    }
+
+
+@pytest.mark.parametrize("status", [409, 422])
+def test_a_schema_that_a_registry_refuses_has_its_reason(
+    registry: FakeRegistry, status: int
+) -> None:
+    registry.answers += [status]
+    registry.message = b'{"error_code": 409, "message": "incompatible with an earlier schema"}'
+    with pytest.raises(
+        SchemaRefused, match=r"'schemas' refuses /subjects/a/.*incompatible with an"
+    ):
+        register(registry.connection(), "a", "{}")
+    assert len(registry.requests) == 1
+
+
+def test_a_schema_is_not_registered_while_the_registry_is_away(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A 409 of a proxy, without the registry's own code, says nothing about the schema."""
+    monkeypatch.setattr(limits, "REGISTRY_SECONDS_MAX", 0.5)
+    registry.answers += [409, 500] * 20
+    with pytest.raises(RegistryUnavailable, match="HTTP"):
+        register(registry.connection(), "a", "{}")
+
+
 def test_a_schema_of_another_kind_is_refused(registry: FakeRegistry) -> None:
     registry.documents["/schemas/ids/1"] = {"schema": "syntax = 3;", "schemaType": "PROTOBUF"}
     with pytest.raises(UnknownSchemaError, match="is PROTOBUF"):
@@ -159,9 +210,33 @@ def test_a_real_registry_answers_so(tmp_path: Path) -> None:
         assert parse_schema(find(connection, order)).parts[0].labels == ("amount",)
         with pytest.raises(UnknownSchemaError):
             find(connection, 1_000_000)
+        numbers = [register(connection, "t-value", json.dumps(MONEY)) for _ in range(2)]
+        assert numbers[0] == numbers[1]
+        _must_read_what_confluent_writes(connection)
     finally:
         process.terminate()
         process.wait()
+
+
+def _must_read_what_confluent_writes(registry: Registry) -> None:
+    """Confluent's serializers register schemas of messages, which retally then decodes."""
+    client = SchemaRegistryClient({"url": registry.url})
+    context = SerializationContext("orders", MessageField.VALUE)
+    columns = (Column("amount", SqlType.parse("BIGINT")),)
+    sent = {"avro": AvroSerializer(client, json.dumps(MONEY))({"amount": 7}, context)}
+    text = 'syntax = "proto3"; package m; message Other {} message Money { int64 amount = 1; }'
+    made = message_class(text, "m.Money")
+    own = SerializationContext("money", MessageField.VALUE)
+    sent["protobuf"] = ProtobufSerializer(made, client)(made(amount=7), own)
+    as_json = {"title": "Money", "type": "object", "properties": {"amount": {"type": "integer"}}}
+    own = SerializationContext("as-json", MessageField.VALUE)
+    sent["json"] = JSONSerializer(json.dumps(as_json), client)({"amount": 7}, own)
+    for name, value in sent.items():
+        find_schema = schema_finder(registry, name)
+        decoder = MessageRules(name).decoder(columns, columns, find_schema=find_schema)
+        assert value is not None
+        assert value[0] == 0
+        assert decoder.decode(value) == Changes([(1, (7,))]), name
 
 
 def _await(url: str) -> None:

@@ -37,7 +37,10 @@ class FakeRegistry:
     def register(
         self, number: int, schema: Any, subject: str = "", references: Sequence[Any] = ()
     ) -> None:
+        """Register a schema of Avro, or a .proto text."""
         document: dict[str, Any] = {"schema": json.dumps(schema)}
+        if isinstance(schema, str) and "message" in schema:
+            document = {"schema": schema, "schemaType": "PROTOBUF"}
         if references:
             document["references"] = list(references)
         self.documents[f"/schemas/ids/{number}"] = document
@@ -55,8 +58,8 @@ class FakeRegistry:
     @property
     def subjects(self) -> set[str]:
         """The subjects that have a schema."""
-        paths = (path.split("/") for path in self.documents)
-        return {parts[2] for parts in paths if parts[1] == "subjects"}
+        paths = (path.partition("/subjects/")[2] for path in self.documents)
+        return {path.rpartition("/versions/")[0] for path in paths if path}
 
     def forget(self) -> None:
         """Lose all schemas, as a registry whose topic was deleted."""
