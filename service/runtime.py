@@ -21,6 +21,7 @@ from jobs.core.suggestion.spec_text import Suggestion, suggest_spec
 from jobs.reading.files import UNREADABLE
 from jobs.reading.state_size import read_state_size
 from jobs.reading.version import TableVersion
+from jobs.topics.schema_registry import finders_of
 from schemas.directory.documents import read_document
 from schemas.directory.reports import MirrorReport
 from schemas.limits import (
@@ -201,7 +202,9 @@ class Runtime:
         """Return a spec for a topic, from its newest messages, which a child process parses."""
         found = await self.samples.read_newest(connection, [topic])
         messages = [(each.key, each.value) for each in found]
-        return await self.attempts.run(partial(suggest_spec, topic, connection, messages))
+        finders = finders_of(self.settings.connections)
+        work = partial(suggest_spec, topic, connection, messages, None, finders)
+        return await self.attempts.run(work)
 
     def put(
         self,

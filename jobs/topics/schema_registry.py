@@ -59,6 +59,24 @@ def find_by(connections: Connections, spec: JobSpec) -> FindSchema | None:
     return None if name is None else schema_finder(connections.lookup_registry(name), format)
 
 
+def finders_of(connections: Connections) -> dict[str, dict[str, FindSchema]]:
+    """Return how to find the schemas of sampled messages, by registry and format."""
+    return {
+        name: {
+            format: partial(_find_for_sample, registry, FORMATS_OF_REGISTRY[format])
+            for format in ("avro", "protobuf")
+        }
+        for name, registry in connections.registries.items()
+    }
+
+
+def _find_for_sample(registry: Registry, kind: str, number: int) -> tuple[str, ...]:
+    try:
+        return _find_schema(registry, kind, number)
+    except RegistryUnavailable as error:  # another registry may have it
+        raise UnknownSchemaError(str(error)) from None
+
+
 def find_refusal(decoders: Mapping[str, MessageDecoder], value: bytes) -> tuple[str, str] | None:
     """Return the reason and the path for which a job refuses a message, or cannot tell."""
     try:

@@ -21,6 +21,7 @@ from jobs.core.suggestion.spec_text import Suggestion, suggest_spec
 from jobs.offline.replay import ReplayError, replay
 from jobs.topics.consumer import list_topics
 from jobs.topics.samples import Sample, read_newest
+from jobs.topics.schema_registry import finders_of
 from schemas.spec.connections import BROKERS_DEFAULT, BROKERS_VARIABLE, load_connections
 from schemas.spec.file import load_spec
 from schemas.types.json_types import JsonObject
@@ -72,7 +73,7 @@ def init(options: argparse.Namespace) -> None:
     messages = [(each.key, each.value) for each in newest]
 
     def suggest(by: str | None) -> Suggestion:
-        found = suggest_spec(topic, connection.name, messages, by)
+        found = suggest_spec(topic, connection.name, messages, by, finders_of(connections))
         if found.text is None:
             raise CommandFailed(f"no suggestion: {found.reason}")
         return found
@@ -96,6 +97,8 @@ def init(options: argparse.Namespace) -> None:
 def _try(text: str, newest: Sequence[Sample]) -> None:
     """Run a spec on the newest messages of its topic, and print the results."""
     spec, refused, rows = load_spec(text), 0, dict[str, JsonObject]()
+    if spec.source.schema_registry is not None:  # a replay asks no registry
+        return
     plan = plan_of(spec)
     steps = [{"message": m.value, "key": m.key} for m in reversed(newest) if m.value is not None]
     with suppress(ReplayError):  # these messages may need what is before them

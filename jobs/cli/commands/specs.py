@@ -58,12 +58,14 @@ def suggest(options: argparse.Namespace) -> None:
     """
     from jobs.core.suggestion.spec_text import suggest_spec
     from jobs.topics.samples import read_newest
+    from jobs.topics.schema_registry import finders_of
     from schemas.spec.connections import load_connections
 
     connections = load_connections(options.connections, options.brokers)
     newest = read_newest(connections.lookup(options.connection), [options.topic])
     messages = [(each.key, each.value) for each in newest]
-    found = suggest_spec(options.topic, options.connection, messages)
+    finders = finders_of(connections)
+    found = suggest_spec(options.topic, options.connection, messages, None, finders)
     if found.text is None:
         raise CommandFailed(f"no suggestion: {found.reason}")
     sys.stdout.write(found.text)

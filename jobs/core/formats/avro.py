@@ -12,6 +12,9 @@ from jobs.core.formats.registered import BY_SCHEMA, HEADER, RegisteredDecoder, S
 from jobs.core.formats.row_fields import compile_decoder, indent
 from jobs.core.values.change import Changes, Decoded
 
+_NULL, _ENUM = Node("null"), "io.debezium.data.Enum"
+_CONNECT_KINDS = {"int": "int32", "long": "int64", "fixed": "bytes", "enum": "string"}
+
 
 class AvroDecoder(RegisteredDecoder):
     """Decodes debezium-avro, or avro of plain rows, for one source."""
@@ -20,17 +23,37 @@ class AvroDecoder(RegisteredDecoder):
         return parse_schema(texts)
 
     def _fields_by(self, node: Node) -> DebeziumFields:
-        row, modes = node.of_kind("record"), self._rules.modes if self._is_envelope else BY_SCHEMA
+        modes = self._rules.modes if self._is_envelope else BY_SCHEMA
+        types = self._column_types(node)
+        return self._fields_of(
+            tuple(
+                schema_encoding(types.get(column.name, _NULL).connect_field, column.type, modes)
+                for column in self._columns
+            )
+        )
+
+    def _column_types(self, node: Node) -> dict[str, Node]:
+        """Return the types of a row's columns, without NULL."""
+        row = node.of_kind("record")
         if row is not None and self._is_envelope:
             image = row.field("after") or row.field("before")
             row = image and image.of_kind("record")
-        types = [row and row.field(column.name) for column in self._columns]
-        encodings = []
-        for column, found in zip(self._columns, types, strict=True):
-            parts = () if found is None else found.parts if found.kind == "union" else (found,)
-            known = next((each for each in parts if each.kind != "null"), Node("null"))
-            encodings.append(schema_encoding(known.connect_field, column.type, modes))
-        return self._fields_of(tuple(encodings))
+        if row is None:
+            return {}
+        found = {}
+        for label, part in zip(row.labels, row.parts, strict=True):
+            parts = part.parts if part.kind == "union" else (part,)
+            found[label] = next((each for each in parts if each.kind != "null"), _NULL)
+        return found
+
+    def _describe(self, node: Node) -> dict[str, object]:
+        return {
+            name: {
+                "type": _CONNECT_KINDS.get(each.kind, each.kind),
+                **(each._replace(meaning=_ENUM) if each.kind == "enum" else each).connect_field,
+            }
+            for name, each in self._column_types(node).items()
+        }
 
     def _read_content(self, node: Node, value: bytes, at: int) -> object:
         root, end = read_value(node, value, at)

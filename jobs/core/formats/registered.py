@@ -82,6 +82,10 @@ class RegisteredDecoder(DebeziumDecoder):
         """Return the columns of messages of a type."""
         raise NotImplementedError
 
+    def _describe(self, node: Any) -> dict[str, object]:
+        """Return the columns of rows as fields of a schema of Kafka Connect."""
+        raise NotImplementedError
+
     def _make_reader(self, header: bytes) -> Callable[[bytes], Decoded]:
         """Return a function that reads usual messages of a type."""
         raise NotImplementedError
@@ -129,6 +133,16 @@ class RegisteredDecoder(DebeziumDecoder):
         root: Any = self._read(value)
         source = root[1].get("source")
         return source if isinstance(source, dict) else {}
+
+    def read_described(self, value: bytes) -> tuple[dict[str, object], dict[str, object]]:
+        """Return a message as JSON, and its columns as fields of a schema of Kafka Connect."""
+        try:
+            root: Any = self._read(value)
+            return self._require_object(root[1]), self._describe(root[0])
+        except UnreadableError as error:
+            raise SchemaError(str(error)) from None
+        except RefusedError as error:
+            raise SchemaError(getattr(error.decoded, "reason", "")) from None
 
     # --- the fast path ----------------------------------------------------------------------
 

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jobs.core.values.json_text import skip_header
+
 Row = Mapping[str, Any]
 
 # Beside `type`, canal writes these in each message; two of them are enough to recognize it.
@@ -35,12 +37,13 @@ class Sampled:
     described: Mapping[str, object] = field(default_factory=dict)
     key: Sequence[str] = ()
     kind: str = ""  # the `type` of a message without rows
+    registry: str = ""  # the name of its schema registry
 
 
 def read_object(value: bytes | None) -> Row | None:
     """Return the JSON object of a message, or None if it is another value."""
     try:
-        message = json.loads(value or b"")
+        message = json.loads(skip_header(value or b""))
     except (ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) else None

@@ -12,11 +12,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from jobs.core.formats.registered import SchemaError
 from jobs.core.sql.printer import identifier_sql
 from jobs.core.sql.scope import RESERVED
 from jobs.core.suggestion.column_types import ColumnGuess, Use, guess_column
 from jobs.core.suggestion.envelopes import Sampled, read_object, recognize
+from jobs.core.suggestion.registered import Finders, read_sample
 from schemas import limits
 from schemas.spec.job import SCHEMA_LINE
 from schemas.spec.source import METADATA_TYPES
@@ -50,18 +53,29 @@ class Suggestion:
 
 
 def suggest_spec(
-    topic: str, connection: str, messages: Iterable[Message], by: str | None = None
+    topic: str,
+    connection: str,
+    messages: Iterable[Message],
+    by: str | None = None,
+    finders: Finders = MappingProxyType({}),  # of schemas
 ) -> Suggestion:
     """Return a spec that reads a topic, from its newest messages, newest first.
 
     It groups by the column `by`, or else by the one that suits best.
     """
+    messages = list(messages)
     read = [(read_object(key), read_object(value)) for key, value in messages]
     objects = [(key, value) for key, value in read if value is not None]
     if not read:
         return Suggestion(None, f"topic {topic!r} is empty; a suggestion needs messages")
     recognized = [recognize(value, key) for key, value in objects]
     envelopes = [each for each in recognized if each is not None]
+    if not objects:
+        try:
+            found = (read_sample(key, value, finders) for key, value in messages)
+            envelopes = [each for each in found if each is not None]
+        except SchemaError as error:
+            return Suggestion(None, f"the newest messages cannot be read: {error}")
     samples = [each for each in envelopes if each.rows]
     if envelopes and not samples:
         kinds = ", ".join(sorted({each.kind[:20] for each in envelopes}))
@@ -196,6 +210,7 @@ def _write_spec(
     lines += [f"name: {_make_job_name(topic)}", "source:", f"  topic: {_quote(topic)}"]
     lines += [] if connection == "default" else [f"  connection: {_quote(connection)}"]
     lines.append(f"  format: {newest.format}")
+    lines += [f"  schema_registry: {_quote(newest.registry)}"] if newest.registry else []
     for section, name in (("database", newest.database), ("table", newest.table)):
         if name is not None and len(name) <= limits.TABLE_CHARACTERS_MAX:
             lines.append(f"  {section}: {_quote(_match_name(name))}")

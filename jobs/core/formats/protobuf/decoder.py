@@ -16,6 +16,20 @@ from jobs.core.values.change import Decoded
 from schemas import limits
 from schemas.types.sql_types import Kind
 
+_ENUM = "io.debezium.data.Enum"
+# A decimal's scale is in each value.
+_CONNECT_NAMES = {
+    "google.protobuf.Timestamp": "io.debezium.time.ZonedTimestamp",
+    "google.type.Date": "io.debezium.time.Date",
+    "google.type.TimeOfDay": "io.debezium.time.IsoTime",
+    "confluent.type.Decimal": "org.apache.kafka.connect.data.Decimal",
+}
+_CONNECT_KINDS = {
+    **dict.fromkeys(("sint32", "sfixed32"), "int32"),
+    **dict.fromkeys(("uint32", "fixed32", "sint64", "sfixed64", "uint64", "fixed64"), "int64"),
+    "bool": "boolean",
+}
+
 
 class Root(NamedTuple):
     """The type of a message, with the types that it names."""
@@ -38,10 +52,7 @@ class ProtobufDecoder(RegisteredDecoder):
         return read_message(node.schema, node.message, value, at)
 
     def _fields_by(self, node: Root) -> DebeziumFields:
-        row: Message | None = node.message
-        if self._is_envelope:
-            image = node.message.field("after") or node.message.field("before")
-            row = None if image is None else node.schema.messages.get(image.kind)
+        row = self._row_type(node)
         modes = self._rules.modes if self._is_envelope else BY_SCHEMA
         defaults = default_encodings(self._columns, modes)
         fields = [None if row is None else row.field(each.name) for each in self._columns]
@@ -51,6 +62,23 @@ class ProtobufDecoder(RegisteredDecoder):
                 for field, column, default in zip(fields, self._columns, defaults, strict=True)
             )
         )
+
+    def _row_type(self, node: Root) -> Message | None:
+        if not self._is_envelope:
+            return node.message
+        image = node.message.field("after") or node.message.field("before")
+        return None if image is None else node.schema.messages.get(image.kind)
+
+    def _describe(self, node: Root) -> dict[str, object]:
+        row = self._row_type(node)
+        found: dict[str, object] = {}
+        for each in () if row is None else row.fields:
+            kind = each.kind.removeprefix("google.protobuf.").removesuffix("Value").lower()
+            name, connect = _CONNECT_NAMES.get(each.kind, ""), _CONNECT_KINDS.get(kind, kind)
+            if each.repeated or each.kind in node.schema.enums:
+                name, connect = ("", "array") if each.repeated else (_ENUM, "string")
+            found[each.name] = {"type": connect, "name": name, "parameters": {"scale": "10"}}
+        return found
 
     def _make_reader(self, header: bytes) -> Callable[[bytes], Decoded]:
         return self.explain
