@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from jobs.core.formats.avro_code import MessageCode
 from jobs.core.formats.avro_schema import Node, parse_schema, read_value
-from jobs.core.formats.debezium import INSERTS
 from jobs.core.formats.debezium_fields import DebeziumFields, schema_encoding
-from jobs.core.formats.registered import BY_SCHEMA, HEADER, RegisteredDecoder, SchemaError
+from jobs.core.formats.registered import (
+    BY_SCHEMA,
+    HEADER,
+    RegisteredDecoder,
+    SchemaError,
+    changes_code,
+)
 from jobs.core.formats.row_fields import compile_decoder, indent
 from jobs.core.values.change import Changes, Decoded
 
@@ -65,9 +70,9 @@ class AvroDecoder(RegisteredDecoder):
         node = self._type_of(header)
         code = MessageCode(self._fields_by(node), self._tables.names_read)
         if self._is_envelope:
-            body = [*code.read_envelope(node), *self._outcome(code)]
+            body = [*code.read_envelope(node), *self._outcome(code.plus, code.minus)]
         else:
-            body = [*code.read_row("after", node), f"return {_changes(code.plus)}"]
+            body = [*code.read_row("after", node), f"return {changes_code(code.plus)}"]
         lines = [
             "def decode(value):",
             f"    at, before, after = {HEADER.size}, False, False",
@@ -79,17 +84,3 @@ class AvroDecoder(RegisteredDecoder):
             lines, code.names | self._tables.names() | {"Changes": Changes}
         )
         return reader
-
-    def _outcome(self, code: MessageCode) -> Iterator[str]:
-        for name in self._tables.names_read:
-            yield f"if not is_wanted_{name}[{name}]: return filtered"
-        yield f"if op in {INSERTS!r} and after: return {_changes(code.plus)}"
-        yield f"if op == 'd' and before: return {_changes(code.minus)}"
-        yield f"if op == 'u' and after and before: return {_changes(code.minus, code.plus)}"
-        if self._rules.last_images:
-            yield f"if op == 'u' and after: return {_changes(code.plus)}"
-        yield "raise ValueError('op')"
-
-
-def _changes(*rows: str) -> str:
-    return f"Changes([{', '.join(rows)}], es, ts)"

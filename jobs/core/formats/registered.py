@@ -11,11 +11,11 @@ a schema lacks is as one that a JSON message lacks (`on_schema_change`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from jobs.core.formats.debezium import DebeziumDecoder
+from jobs.core.formats.debezium import INSERTS, DebeziumDecoder
 from jobs.core.formats.debezium_fields import DebeziumFields, Modes
 from jobs.core.formats.frame import FormatRules
 from jobs.core.formats.row_fields import UNEXPECTED, Decode, RefusedError, clip
@@ -159,6 +159,17 @@ class RegisteredDecoder(DebeziumDecoder):
 
         return decode
 
+    def _outcome(self, plus: str, minus: str) -> Iterator[str]:
+        """Yield lines that return the changes of an envelope, with the code of its rows."""
+        for name in self._tables.names_read:
+            yield f"if not is_wanted_{name}[{name}]: return filtered"
+        yield f"if op in {INSERTS!r} and after: return {changes_code(plus)}"
+        yield f"if op == 'd' and before: return {changes_code(minus)}"
+        yield f"if op == 'u' and after and before: return {changes_code(minus, plus)}"
+        if self._rules.last_images:
+            yield f"if op == 'u' and after: return {changes_code(plus)}"
+        yield "raise ValueError('op')"
+
     def _readers(self) -> dict[bytes, Callable[[bytes], Decoded]]:
         return _Readers(self._make_reader)
 
@@ -181,6 +192,10 @@ class _Readers(dict[bytes, Callable[[bytes], Decoded]]):
             reader = _refuse(str(error))
         self[header] = reader
         return reader
+
+
+def changes_code(*rows: str) -> str:
+    return f"Changes([{', '.join(rows)}], es, ts)"
 
 
 def _refuse(reason: str) -> Callable[[bytes], Decoded]:

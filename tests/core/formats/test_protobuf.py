@@ -11,6 +11,7 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.core.formats.protobuf.decoder import ProtobufDecoder
 from jobs.core.formats.protobuf.messages import read_message
 from jobs.core.formats.protobuf.schema import parse_schema
 from jobs.core.formats.registered import SchemaError, UnknownSchemaError
@@ -319,6 +320,59 @@ def test_an_envelope_has_the_changes_of_debezium_json() -> None:
     assert "cannot be retracted" in rejected.reason
 
 
+IMAGES = st.none() | st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.integers(-(2**63), 2**63 - 1),
+        "price": st.sampled_from(["1.50", "-2", "x"]),
+        "seen": st.integers(-(10**18), 10**18),
+    },
+)
+
+
+@pytest.mark.parametrize("last_images", [False, True])
+@given(data=st.data())
+@examples(300)
+def test_usual_and_damaged_messages_are_what_the_exact_path_says(
+    last_images: bool, data: st.DataObject
+) -> None:
+    images = {"before": data.draw(IMAGES), "after": data.draw(IMAGES)}
+    sent = change(op=data.draw(st.sampled_from("crudx")), **images)
+    if data.draw(st.booleans()):
+        start = data.draw(st.integers(5, len(sent)))
+        piece = data.draw(st.binary(max_size=4))
+        sent = sent[:start] + piece + sent[start + data.draw(st.integers(0, 4)) :]
+    elif data.draw(st.booleans()):
+        sent += change(op="c", after=data.draw(IMAGES))[6:]  # messages are merged
+    table = data.draw(st.sampled_from([None, "p", "q"]))
+    own = decoder(ENVELOPE, "debezium-protobuf", OWN, table=table, last_images=last_images)
+    assert own.decode(sent) == own.explain(sent)
+
+
+@given(messages())
+@examples(200)
+def test_rows_of_every_kind_are_what_the_exact_path_says(sent: Any) -> None:
+    kinds = {"float": "FLOAT", "double": "DOUBLE", "bool": "BOOLEAN", "bytes": "BINARY"}
+    types = {
+        f"{form}_{kind}": kinds.get(kind, "STRING" if kind == "string" else "BIGINT")
+        for kind in KINDS
+        for form in "ab"
+    }
+    types |= {"color": "STRING", "maybe": "STRING", "number": "BIGINT", "at": "TIMESTAMP(9)"}
+    columns = tuple(Column(name, SqlType.parse(kind)) for name, kind in types.items())
+    own = decoder(EVERYTHING, "protobuf", columns)
+    octets = b"\0\0\0\0\7\2\4" + sent.SerializeToString()
+    assert repr(own.decode(octets)) == repr(own.explain(octets))
+
+
+def test_usual_messages_take_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = decoder(ENVELOPE, "debezium-protobuf", OWN)
+    monkeypatch.setattr(ProtobufDecoder, "explain", lambda *_: pytest.fail("the exact path"))
+    images = {"before": {"id": -1, "price": "1.50"}, "after": {"id": 2**40, "seen": 10**15}}
+    decoded = own.decode(change(op="u", **images))
+    assert decoded == Changes([(-1, (-1, 150, None)), (1, (2**40, None, 10**15))], 7, 8)
+
+
 @pytest.mark.parametrize(
     ("value", "reason", "code"),
     [
@@ -346,8 +400,11 @@ def test_a_message_may_contain_itself_but_not_for_ever() -> None:
     octets = b"\x08\1"
     for _ in range(80):
         octets = b"\x12" + encode(len(octets)) + octets
-    columns = (Column("id", SqlType.parse("INT")),)
-    decoded = decoder(text, "protobuf", columns).decode(b"\0\0\0\0\7\0" + octets)
+    columns: tuple[Column, ...] = (Column("id", SqlType.parse("INT")),)
+    sent = b"\0\0\0\0\7\0" + octets
+    assert decoder(text, "protobuf", columns).decode(sent) == Changes([(1, (0,))])  # nothing in it
+    columns += (Column("child", SqlType.parse("STRING")),)
+    decoded = decoder(text, "protobuf", columns).decode(sent)
     assert isinstance(decoded, Rejected)
     assert "deeper" in decoded.reason
 

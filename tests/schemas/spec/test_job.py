@@ -631,6 +631,20 @@ def test_a_topic_named_twice_is_refused_however_it_is_written() -> None:
     assert problems == {"source.topics": "'a' is named twice; keep one"}
 
 
+def test_a_sink_in_avro_needs_a_schema_registry_and_no_other_does() -> None:
+    sink = {"topic": "s", "format": "upsert-avro", "schema_registry": "registry"}
+    spec = load_spec({**SMALLEST, "sink": sink})
+    assert spec.sink is not None
+    assert spec.sink.schema_registry == "registry"
+    assert load_spec(spec.document()) == spec
+    del sink["schema_registry"]
+    needed = problems_of({**SMALLEST, "sink": sink})["sink.schema_registry"]
+    assert "is required by format: upsert-avro" in needed
+    sink = {"topic": "s", "schema_registry": "registry"}
+    excess = problems_of({**SMALLEST, "sink": sink})["sink.schema_registry"]
+    assert "has no effect with format: changelog-json" in excess
+
+
 def test_a_schema_registry_belongs_to_avro() -> None:
     source = {"topic": "t", "format": "debezium-avro", "schema_registry": "registry"}
     assert load_spec({**SMALLEST, "source": source}).source.schema_registry == "registry"

@@ -6,13 +6,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jobs.core.formats.debezium_fields import DebeziumFields, Encoding, default_encodings
+from jobs.core.formats.protobuf.code import ProtobufCode
 from jobs.core.formats.protobuf.messages import TIMES, read_message, read_varint
 from jobs.core.formats.protobuf.schema import Field, Message, Schema, parse_schema
-from jobs.core.formats.registered import BY_SCHEMA, HEADER, RegisteredDecoder, SchemaError
-from jobs.core.values.change import Decoded
+from jobs.core.formats.registered import (
+    BY_SCHEMA,
+    HEADER,
+    RegisteredDecoder,
+    SchemaError,
+    changes_code,
+)
+from jobs.core.formats.row_fields import compile_decoder, indent
+from jobs.core.values.change import Changes, Decoded
 from schemas import limits
 from schemas.types.sql_types import Kind
 
@@ -49,7 +57,11 @@ class ProtobufDecoder(RegisteredDecoder):
         return Root(schema, schema.find_root(_read_indexes(header)[0]))
 
     def _read_content(self, node: Root, value: bytes, at: int) -> object:
-        return read_message(node.schema, node.message, value, at)
+        only: dict[str, Any] | None = {column.name: None for column in self._columns} or None
+        if only is not None and self._is_envelope:
+            source = dict.fromkeys(("ts_ms", *self.table_keys.values()))
+            only = {"before": only, "after": only, "source": source, "op": None, "ts_ms": None}
+        return read_message(node.schema, node.message, value, at, only=only)
 
     def _fields_by(self, node: Root) -> DebeziumFields:
         row = self._row_type(node)
@@ -81,7 +93,24 @@ class ProtobufDecoder(RegisteredDecoder):
         return found
 
     def _make_reader(self, header: bytes) -> Callable[[bytes], Decoded]:
-        return self.explain
+        node = self._type_of(header)
+        fields, tables = self._fields_by(node), self._tables
+        code = ProtobufCode(node.schema, fields, tables.names_read)
+        if self._is_envelope:
+            outcome = self._outcome(code.plus, code.minus)
+            body = [*code.read_message(node.message), *outcome]
+        else:
+            body = [*code.read_rows(node.message), f"return {changes_code(code.plus)}"]
+        lines = [
+            "def decode(value):",
+            f"    at, end, before, after, source = {len(header)}, len(value), False, False, False",
+            "    op = es = ts = None",
+            *indent(4, code.set_missing(tables.names_read)),
+            *indent(4, body),
+        ]
+        names = code.names | tables.names() | {"Changes": Changes}
+        reader: Callable[[bytes], Decoded] = compile_decoder(lines, names)
+        return reader
 
 
 def _encoding(field: Field | None, kind: Kind, default: Encoding) -> Encoding:

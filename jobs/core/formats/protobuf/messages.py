@@ -25,7 +25,7 @@ from schemas import limits
 _VARINT, _EIGHT, _SIZED, _FOUR = 0, 1, 2, 5
 _VARINT_BYTES_MAX = 10
 _NANOS = 1_000_000_000
-_FIXED = {
+FIXED = {
     "double": "<d",
     "float": "<f",
     "fixed32": "<I",
@@ -34,13 +34,14 @@ _FIXED = {
     "sfixed64": "<q",
 }
 _WIRE = {"string": _SIZED, "bytes": _SIZED} | {
-    kind: _EIGHT if struct.calcsize(form) == 8 else _FOUR for kind, form in _FIXED.items()
+    kind: _EIGHT if struct.calcsize(form) == 8 else _FOUR for kind, form in FIXED.items()
 }
 _WRAPPERS = frozenset(
     f"google.protobuf.{kind}Value"
     for kind in ["Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes"]
 )
 Raw = int | bytes
+Names = Mapping[str, Any] | None
 
 
 def read_varint(value: bytes, at: int) -> tuple[int, int]:
@@ -80,23 +81,35 @@ def read_fields(value: bytes, at: int) -> dict[int, list[tuple[int, Raw]]]:
 
 
 def read_message(
-    schema: Schema, message: Message, value: bytes, at: int = 0, depth: int = 1
+    schema: Schema,
+    message: Message,
+    value: bytes,
+    at: int = 0,
+    depth: int = 1,
+    only: Names = None,
 ) -> Any:
-    """Return a message as JSON; raise SchemaError or IndexError for bytes that are none."""
+    """Return a message as JSON; raise SchemaError or IndexError for bytes that are none.
+
+    `only` has the names of the fields that are read, with those of messages in them; None: all."""
     if depth > limits.MESSAGE_DEPTH_MAX:
         raise SchemaError(f"the message is nested deeper than {limits.MESSAGE_DEPTH_MAX} levels")
     found = read_fields(value, at)
     members = {
-        each.name: _read_field(schema, each, found.get(each.number, []), depth)
+        each.name: _read_field(
+            schema, each, found.get(each.number, []), depth, (only or {}).get(each.name)
+        )
         for each in message.fields
+        if only is None or each.name in only
     }
     to_json = _KNOWN.get(message.name)
     return members if to_json is None else to_json(members)
 
 
-def _read_field(schema: Schema, field: Field, found: list[tuple[int, Raw]], depth: int) -> object:
+def _read_field(
+    schema: Schema, field: Field, found: list[tuple[int, Raw]], depth: int, only: Names
+) -> object:
     inner = schema.messages.get(field.kind)
-    wire = _SIZED if inner is not None else _WIRE.get(field.kind, _VARINT)
+    wire = wire_of(schema, field.kind)
     values: list[Raw] = []
     for own, raw in found:
         if own == wire:
@@ -107,16 +120,27 @@ def _read_field(schema: Schema, field: Field, found: list[tuple[int, Raw]], dept
         octets = [raw for raw in values if isinstance(raw, bytes)]
         if not field.repeated:  # several values are one message, merged
             merged = b"".join(octets)
-            return read_message(schema, inner, merged, 0, depth + 1) if octets else None
+            return read_message(schema, inner, merged, 0, depth + 1, only) if octets else None
         items = [read_message(schema, inner, raw, 0, depth + 1) for raw in octets]
         return {_key(each["key"]): each["value"] for each in items} if field.is_map else items
     if field.repeated:
-        return [_to_json(schema, field.kind, raw) for raw in values]
+        return [to_json(schema, field.kind, raw) for raw in values]
     if values:
-        return _to_json(schema, field.kind, values[-1])
+        return to_json(schema, field.kind, values[-1])
+    return absent_value(schema, field)
+
+
+def absent_value(schema: Schema, field: Field) -> object:
+    """Return the value of a field without one: NULL, or 0, false or empty."""
     if field.has_presence:
         return None
-    return _to_json(schema, field.kind, 0 if wire == _VARINT else bytes(_SIZES[wire]))
+    wire = wire_of(schema, field.kind)
+    return to_json(schema, field.kind, 0 if wire == _VARINT else bytes(_SIZES[wire]))
+
+
+def wire_of(schema: Schema, kind: str) -> int:
+    """Return the wire type of a kind."""
+    return _SIZED if kind in schema.messages else _WIRE.get(kind, _VARINT)
 
 
 _SIZES = {_SIZED: 0, _FOUR: 4, _EIGHT: 8}
@@ -136,13 +160,13 @@ def _unpack(raw: bytes, wire: int) -> list[Raw]:
     return list(numbers)
 
 
-def _to_json(schema: Schema, kind: str, raw: Raw) -> object:
+def to_json(schema: Schema, kind: str, raw: Raw) -> object:
     if isinstance(raw, bytes):
         if kind == "string":
             return raw.decode("utf-8", "surrogateescape")  # a column's converter refuses it
         if kind == "bytes":
             return base64.b64encode(raw).decode()
-        number = struct.unpack(_FIXED[kind], raw)[0]
+        number = struct.unpack(FIXED[kind], raw)[0]
         if not isinstance(number, float):
             return JsonNumber(number)
         if not math.isfinite(number):
