@@ -21,7 +21,7 @@ from jobs.core.values.change import Changes, ColumnGone, RejectCode, Rejected, S
 from jobs.core.values.json_text import JsonNumber
 from schemas.types.sql_types import SqlType
 from tests.support.examples import examples
-from tests.support.protobuf_classes import message_class
+from tests.support.network.protobuf_classes import message_class
 
 SIZED = ("int", "uint", "sint", "fixed", "sfixed")
 KINDS = ["double", "float", *(f"{kind}{bits}" for kind in SIZED for bits in (32, 64))]

@@ -17,7 +17,7 @@ from jobs.core.suggestion.spec_text import Suggestion, suggest_spec
 from jobs.core.values.change import Changes
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
-from tests.support.protobuf_classes import message_class
+from tests.support.network.protobuf_classes import message_class
 
 CONNECT = "org.apache.kafka.connect.data."
 FIELDS = [

@@ -16,8 +16,8 @@ import pytest
 from jobs.topics.schema_registry import RegistryUnavailable
 from schemas import limits
 from tests.support.jobs.epochs_by_hand import ByHand
+from tests.support.network.protobuf_classes import message_class
 from tests.support.network.schema_registry import FakeRegistry, open_registry
-from tests.support.protobuf_classes import message_class
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

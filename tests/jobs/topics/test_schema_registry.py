@@ -34,8 +34,8 @@ from jobs.topics.schema_registry import (
 from schemas import limits
 from schemas.spec.connections import Registry
 from schemas.types.sql_types import SqlType
+from tests.support.network.protobuf_classes import message_class
 from tests.support.network.schema_registry import FakeRegistry, open_registry
-from tests.support.protobuf_classes import message_class
 
 MONEY = {"type": "record", "name": "Money", "fields": [{"name": "amount", "type": "long"}]}
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "cost", "type": "Money"}]}
