@@ -167,6 +167,12 @@ def prepare_replay(paths: JobDirectory, spec: JobSpec) -> Replay:
     """
     job = JobToEvolve.open(paths)
     spec = spec.with_column_order(job.spec)
+    named = spec.source_specs.values()
+    if any(each.source.snapshot for each in (*job.spec.source_specs.values(), *named)):
+        raise CannotEvolve(
+            f"job {paths.name!r} began with a snapshot, and the topic does not have its rows; give "
+            "the changed query a new job name, which reads a snapshot of its own"
+        )
     shadow, own = paths.shadow, _make_shadow_spec(job, spec)
     goal = job.newest.offsets if job.keeps_offsets(spec) else None
     # With the lock, a start of the job does not discard the shadow job meanwhile.

@@ -126,6 +126,11 @@ def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> A
             "results are not the query over its topic; restore an earlier epoch (retally rewind) "
             "or read the topic again (retally evolve --replay)"
         )
+    if newest.counts.snapshot:
+        raise CannotAudit(
+            f"job {named} began with a snapshot, whose rows are in no topic, so its results "
+            "cannot be recomputed; compare them with the same query over the source's table"
+        )
     if reader.spec.state.ttl_ms:
         raise CannotAudit("groups of this job expire (state.ttl), and the topic does not say when")
     starts, ends = _find_range(admin, reader, first, newest)

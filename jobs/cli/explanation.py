@@ -56,7 +56,7 @@ def print_explanation(job: str, explained: Explained) -> None:
         print(f"({len(epochs) - EPOCHS_SHOWN} earlier epochs left out; -o json has all)")
     screen = open_console()
     for epoch in epochs[-EPOCHS_SHOWN:]:
-        print(f"epoch {epoch.epoch}, {_describe_ranges(epoch.offsets)}")
+        print(f"epoch {epoch.epoch}, {epoch.snapshot or _describe_ranges(epoch.offsets)}")
         for change in epoch.changes:
             line = f"  {change.op} {_to_text(change.row)}"
             screen.print(line, style=OP_STYLES[change.op], soft_wrap=True)

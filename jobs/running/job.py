@@ -15,7 +15,6 @@ import logging
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
@@ -62,12 +61,14 @@ from jobs.running.job_table import (
 from jobs.running.maintenance import Maintenance
 from jobs.running.mirror import Mirrors
 from jobs.running.pipeline import Pipeline, make_pipeline
+from jobs.running.progress import JobProgress
 from jobs.running.shadow_job import discard_left_shadow
+from jobs.running.snapshot import read_snapshots, require_same_snapshots
 from jobs.running.source_query import QuerySettings, SourceQuery
 from jobs.running.sources import SourceTopics, read_ends
 from jobs.running.traces import EpochTraces
 from schemas.directory.failure import forget_failure
-from schemas.directory.reports import READY, StartReport
+from schemas.directory.reports import READY, SNAPSHOT, StartReport
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
 from schemas.spec.connections import Connection, Connections, librdkafka_options, spark_options
 from schemas.spec.job import JobSpec
@@ -87,21 +88,6 @@ class JobFailed(Exception):
 
 # Runs epochs until it is done or the event is set, with the maintenance in between.
 EpochLoop = Callable[[Pipeline, Maintenance, threading.Event], None]
-
-
-@dataclass(slots=True)
-class JobProgress:
-    """The progress of a job, for displays; the job writes it, any thread may read it."""
-
-    newest: EpochRow | None = None
-    read: int = 0  # messages since the start of this process
-    quarantined: int = 0  # of these
-    messages_one_by_one: int = 0  # of these
-    lag: int | None = None  # records, a few seconds ago
-    published: int | None = None
-    mirrors: Mirrors | None = None
-    # Of the messages read, those that one view refused; the others may have taken them.
-    refused: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -194,6 +180,7 @@ class Job:
         table, newest = self._open_table(plans, topics, paths, before, admin)
         failpoint("start_checked")
         check_starts(admin, newest.offsets, newest.topics, topics.identities)
+        require_same_snapshots(self.spec, newest)
         newest = self._claim_table(plans, table, newest, paths)
         newest = begin_new_topics(admin, self.spec, newest)
         starts = check_starts(admin, newest.offsets, newest.topics, topics.identities)
@@ -205,10 +192,12 @@ class Job:
         publisher = self._start_publisher(plans, table, newest)
         endless = not self.until_caught_up and self.epoch_loop is None
         intervals = self.spec.find_mirror_intervals(endless=endless)
+        snapshots = (each.source.snapshot for each in self.spec.source_specs.values())
+        needs_delta = bool(intervals) or any(each and each.delta for each in snapshots)
         self._begin("spark")
         publishing = nullcontext() if publisher is None else closing(publisher)
         session = open_session(
-            self.spec.name, self.data, self.master, self.jobs_per_driver, delta=bool(intervals)
+            self.spec.name, self.data, self.master, self.jobs_per_driver, delta=needs_delta
         )
         with session as spark, publishing:
             self._begin("state")
@@ -371,12 +360,17 @@ class Job:
     ) -> None:
         reported, files = 0.0, FileReading(pipeline, topics.files)
         try:
-            source.start(starts)
-            self._begin(READY)
+            if self._read_snapshots(pipeline, topics, publisher, maintenance):
+                goal = topics.read_log_ends()  # the rows may be as new as these
+            if not self._stop.is_set():
+                source.start(starts)
+                self._begin(READY)
             while True:
                 self._raise_failures(topics, source.query, publisher)
-                done = self.until_caught_up and has_reached(pipeline.newest.offsets, goal)
-                if done or self._stop.is_set():
+                stopped = self._stop.is_set()
+                reached = has_reached(pipeline.newest.offsets, goal)
+                done = self.until_caught_up and reached and not stopped
+                if done or stopped:
                     break
                 source.leave_out(pipeline.clock.paused)
                 pipeline.tick()
@@ -402,6 +396,35 @@ class Job:
             source.close()
             for group in self._groups.values():
                 group.leave()
+
+    def _read_snapshots(
+        self,
+        pipeline: Pipeline,
+        topics: SourceTopics,
+        publisher: JobPublisher | None,
+        maintenance: Maintenance,
+    ) -> bool:
+        """Read what is left of the snapshots, and return whether there was anything."""
+
+        def report(progress: str) -> None:
+            self.progress.snapshot = progress
+            if self._start is not None:
+                self._start.begin(SNAPSHOT, now_ms(), progress)
+
+        def between() -> None:
+            self._raise_failures(topics, None, publisher)
+            self.progress.published = None if publisher is None else publisher.published
+            maintenance.work(self.progress.published)
+
+        found = read_snapshots(
+            pipeline,
+            self.connections,
+            is_stopping=self._stop.is_set,
+            report=report,
+            between=between,
+        )
+        self.progress.snapshot = None
+        return found
 
     def _end_time(self, pipeline: Pipeline) -> None:
         """Run the epochs that the last rows' watermark makes due, or the end of time if draining.
@@ -452,23 +475,7 @@ class Job:
         """Send a committed epoch to the publisher, and count it in the progress."""
         if publisher is not None:
             publisher.send(row, files)
-        counts = row.counts
-        self.progress.newest = row
-        self.progress.read += counts.read
-        self.progress.quarantined += counts.quarantined
-        refused = row.refused if row.shares else {}
-        self.progress.refused.update(refused)
-        self.progress.messages_one_by_one += counts.messages_one_by_one
-        log.info(
-            "epoch %d: %d messages%s, %d rows, %d changed groups' rows, %d groups, %.2f s",
-            row.epoch,
-            counts.read,
-            _describe_refused(counts.quarantined, refused),
-            counts.rows,
-            counts.changelog_rows,
-            row.groups,
-            counts.compute_seconds or 0.0,
-        )
+        self.progress.observe(row)
 
     def _report_offsets(self, admin: KafkaAdmin, pipeline: Pipeline) -> None:
         """Commit the offsets for the job's consumer group, for lag tools; log a failure only."""
@@ -484,10 +491,3 @@ class Job:
             return
         self.progress.lag = sum_lag(offsets, ends)
         log.info("lag %d records at epoch %d", self.progress.lag, pipeline.newest.epoch)
-
-
-def _describe_refused(quarantined: int, refused: Mapping[str, int]) -> str:
-    parts = [f"{quarantined} of them in quarantine"] if quarantined else []
-    for view, count in refused.items():
-        parts.append(f"{count} refused by {f'view {view}' if view else 'the query'}")
-    return f" ({', '.join(parts)})" if parts else ""

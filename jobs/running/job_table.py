@@ -29,6 +29,7 @@ from jobs.running.failure import SpecMisfit
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import VIEWS, EpochRow, Offsets, TopicIdentity
+from schemas.table.snapshot import SNAPSHOT
 from schemas.types.moments import now_ms
 
 
@@ -63,6 +64,9 @@ def make_start_row(
 ) -> EpochRow:
     """Return the first row of a table; the plans are fingerprints."""
     counters: dict[str, Any] = {"groups": 0}
+    sources = spec.source_specs.items()
+    if pending := [name for name, each in sources if each.source.snapshot]:
+        counters[SNAPSHOT] = {name: {} for name in pending}
     if spec.views is not None:
         counters[VIEWS] = {
             name: {"plan": own, "counters": {"groups": 0}} for name, own in of_views.items()

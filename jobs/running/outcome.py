@@ -156,10 +156,7 @@ class Outcome:
 
     def check_reports(self, ranges: Sequence[OffsetRange]) -> None:
         """Raise unless the reports cover the planned ranges and every message that was read."""
-        for report in self.ranges:
-            if report.unreadable is not None:
-                kind = RangeTimedOut if report.silent else InputRefused
-                raise kind(report.unreadable)
+        self.require_readable()
         self.require_one_report_each(ranges)
         for report in self.ranges:
             messages_conserved(
@@ -171,11 +168,22 @@ class Outcome:
                 quarantined=report.quarantined,
             )
 
-    def require_one_report_each(self, ranges: Sequence[OffsetRange]) -> None:
-        """Raise unless each planned range has exactly one report, whatever tasks Spark retried."""
+    def require_readable(self) -> None:
+        """Raise if a task could not read its range, or its rows of a snapshot."""
+        for report in self.ranges:
+            if report.unreadable is not None:
+                kind = RangeTimedOut if report.silent else InputRefused
+                raise kind(report.unreadable)
+
+    def require_reports(self, planned: int) -> None:
+        """Raise unless each of the planned reports is there once, whatever tasks Spark retried."""
         numbers = sorted(report.number for report in self.ranges)
-        if numbers != list(range(len(ranges))):
-            raise BrokenLaw(f"{len(ranges)} ranges were planned, but {numbers} reported")
+        if numbers != list(range(planned)):
+            raise BrokenLaw(f"{planned} ranges were planned, but {numbers} reported")
+
+    def require_one_report_each(self, ranges: Sequence[OffsetRange]) -> None:
+        """Raise unless each planned range has exactly one report."""
+        self.require_reports(len(ranges))
         planned = {(each.source, each.topic, each.partition, each.start) for each in ranges}
         seen = [
             (each.source, each.topic, each.partition, each.start)

@@ -24,6 +24,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -44,6 +45,7 @@ from jobs.edge.kafka.offset_ranges import OffsetRange, advance_offsets, ranges_b
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.spark.executors import ExecutorList
+from jobs.edge.spark.snapshot_source import PartRows
 from jobs.edge.spark.task_errors import collect_rows
 from jobs.edge.state.bucket_states import hot_state_of, stamp_of
 from jobs.edge.table.delta_epochs import EpochTable
@@ -54,6 +56,7 @@ from jobs.edge.tasks.decode_inputs import ViewInputs
 from jobs.edge.tasks.dedupe import DedupeTask
 from jobs.edge.tasks.fold import FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
+from jobs.edge.tasks.snapshot import PARCELS, SnapshotTask, UnpackRows
 from jobs.edge.tasks.stage_functions import ParcelTask, ViewsFold
 from jobs.reading.parts import CHANGELOG
 from jobs.running.clock import JobClock
@@ -68,6 +71,35 @@ from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.table.view_path import place_name
 from schemas.types.moments import now_ms
+
+# Returns the counters of the epoch of a part with so many rows.
+SnapshotCounters = Callable[[int], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of the snapshot of a source."""
+
+    source: RunningSource
+    rows: PartRows
+    count: SnapshotCounters
+
+    def send(
+        self, readers: tuple[ViewInputs, ...], key_buckets: int, placement: Placement
+    ) -> RDD[Any]:
+        """Return its images as parcels."""
+        source, rows = self.source, self.rows
+        assert source.images is not None
+        task = SnapshotTask(
+            source.plan,
+            source.rules.messages,
+            rows.columns,
+            readers,
+            key_buckets,
+            source.images.number,
+            placement,
+        )
+        return rows.run(task, PARCELS)
 
 
 class Pipeline:
@@ -217,30 +249,48 @@ class Pipeline:
             else:
                 self.pass_time()
 
+    def run_part(self, source: str, rows: PartRows, counters: SnapshotCounters) -> EpochRow:
+        """Compute and commit an epoch of a part of a source's snapshot."""
+        with self._epoch_lock:
+            while self.pass_time() is not None:
+                pass
+            part = _Part(self.inputs.sources[source], rows, counters)
+            return self._run((), self.newest.offsets, part)
+
     def _is_due(self) -> bool:
         """Return whether time alone makes an epoch due."""
         now = self.clock.now
         return any(view.due_work.due(now) is not None for view in self.views)
 
-    def _run(self, ranges: tuple[OffsetRange, ...], ends: Offsets) -> EpochRow:
-        """Compute one epoch, check it and commit it; without `ranges`, an epoch without data."""
+    def _run(
+        self, ranges: tuple[OffsetRange, ...], ends: Offsets, part: _Part | None = None
+    ) -> EpochRow:
+        """Compute one epoch, check it and commit it.
+
+        It has the rows of the ranges, or of a part of a snapshot, or else no data."""
+        data = bool(ranges) or part is not None
         self.phases.begin()
         self.stages.observe_executors()
         attempt = EpochAttempt(
             self.newest.epoch + 1, uuid4().hex, self.spec.durable, self.task_bytes_max
         )
-        if ranges:
-            outcome = self._compute(ranges, attempt)
-            self.check_source()
-            outcome.check_reports(ranges)
+        if data:
+            if part is None:
+                outcome = self._compute(ranges, attempt)
+                self.check_source()
+                outcome.check_reports(ranges)
+            else:
+                outcome = self._compute_part(part, attempt)
+                outcome.require_readable()
+                outcome.require_reports(part.rows.tasks)
             self._limits.check(outcome.ranges)
             counters = outcome.sum_range_counters(self.inputs.deduped)
             for state, inputs in self.inputs.list_sides():
                 outcome.check_side(state.number, inputs)
         else:
             outcome, counters = self._do_due_work(attempt), {}
-        own = {view.name: view.count(outcome, data=bool(ranges)) for view in self.views}
-        if ranges:
+        own = {view.name: view.count(outcome, data=data) for view in self.views}
+        if data:
             for view in self.views:
                 view.due_work.observe_fold(counters["rows"], outcome.timers_of(view.number))
         counters |= outcome.count_repeats(self.newest)
@@ -256,6 +306,8 @@ class Pipeline:
                 path: log.locate(read[path]["0"]) for path, log in self.logs.items()
             }
         counters |= outcome.count_failing(self.newest) | self.newest.repeated_counters
+        if part is not None:
+            counters |= part.count(counters["rows"])
         committed_ms = now_ms()
         if (latest := outcome.latest_ms) is not None:  # from the newest row's time to this commit
             counters["event_lag_ms"] = committed_ms - latest
@@ -264,7 +316,7 @@ class Pipeline:
             epoch=attempt.epoch,
             uuid=attempt.uuid,
             generation=self.newest.generation,
-            kind="data" if ranges else "time",
+            kind="data" if data else "time",
             committed_at=committed_ms * 1_000,
             plan=self.plan.fingerprint,
             offsets=advance_offsets(self.newest.offsets, ends),
@@ -374,35 +426,51 @@ class Pipeline:
 
     def _compute(self, ranges: tuple[OffsetRange, ...], attempt: EpochAttempt) -> Outcome:
         """Run all stages over `ranges` in Spark."""
-        now, placement = self.clock.now, self.stages.place(ranges)
-        base, version = stamp_of(self.newest), self.table.version
+        placement = self.stages.place(ranges)
+        readers, between, fold = self._plan_following(attempt, placement)
+        decodes = tuple(
+            self._make_decode_task(source, ranges, attempt, readers[name], placement)
+            for name, source in self.inputs.sources.items()
+        )
+        planned = self.stages.plan(ranges, SourcesDecode(decodes), between, fold, placement)
+        return self._collect(planned)
+
+    def _compute_part(self, part: _Part, attempt: EpochAttempt) -> Outcome:
+        """Run all stages over a part of a snapshot."""
+        placement = self.stages.place_all()
+        readers, between, fold = self._plan_following(attempt, placement)
+        sent = part.send(readers[part.source.name], self.spec.state.buckets, placement)
+        following = UnpackRows(), between, fold, placement
+        return self._collect(self.stages.plan_rows(sent, part.rows.tasks, *following))
+
+    def _plan_following(
+        self, attempt: EpochAttempt, placement: Placement
+    ) -> tuple[dict[str, tuple[ViewInputs, ...]], list[list[ParcelTask]], ViewsFold]:
+        """Return who reads each source, and the tasks behind those that read it."""
+        now, base, version = self.clock.now, stamp_of(self.newest), self.table.version
         folds = tuple(
             self._make_fold_task(view, attempt, view.due_work.advance(now)) for view in self.views
         )
         deadlines = {view.name: fold.deadline for view, fold in zip(self.views, folds, strict=True)}
-        decodes, dedupes = list[DecodeTask](), list[DedupeTask]()
-        for source in self.inputs.sources.values():
-            readers = tuple(
+        readers, dedupes = dict[str, tuple[ViewInputs, ...]](), list[DedupeTask]()
+        for name, source in self.inputs.sources.items():
+            readers[name] = tuple(
                 self.inputs.inputs_of(each, source.plan.used, placement, deadlines.get(each.name))
                 for each in source.readers
             )
-            decodes.append(self._make_decode_task(source, ranges, attempt, readers, placement))
             if (images := source.images) is not None:
                 dedupes.append(
                     DedupeTask(
                         source.plan,
                         images.at(base, version),
                         attempt,
-                        views=readers,
+                        views=readers[name],
                         number=images.number,
                         truncations=Truncations.of_json(self.newest.time.truncations),
                     )
                 )
         joins = self.inputs.make_join_tasks(placement, attempt, base, version)
-        between: list[list[ParcelTask]] = [[*dedupes], *joins] if dedupes else joins
-        decode = SourcesDecode(tuple(decodes))
-        planned = self.stages.plan(ranges, decode, between, ViewsFold(folds), placement)
-        return self._collect(planned)
+        return readers, [[*dedupes], *joins] if dedupes else joins, ViewsFold(folds)
 
     def _collect(self, planned: RDD[bytes]) -> Outcome:
         """Run the planned stages, and return the reports of their tasks."""

@@ -58,10 +58,25 @@ class Stages:
         if placement.tasks == 1:
             whole = EpochTask(TaskChain((decode, *chain(*between))), fold)
             return self._placed.run_numbers(self._context, numbers, whole, placement)
-        tasks, each = self._count_decode_tasks(ranges), count_records(placement.tasks)
-        bytes_max, records = fold.folds[0].attempt.bytes_max, each if placement.executors else None
+        tasks = self._count_decode_tasks(ranges)
         sent: RDD[Any] = self._context.parallelize(numbers, tasks)
-        for following in ((decode,), *((Unpack(), *some) for some in between)):
+        return self.plan_rows(sent, tasks, decode, between, fold, placement)
+
+    def plan_rows(
+        self,
+        sent: RDD[Any],
+        tasks: int,
+        first: ParcelTask,
+        between: Sequence[Sequence[ParcelTask]],
+        fold: ViewsFold,
+        placement: Placement,
+    ) -> RDD[bytes]:
+        """Return the reports of an epoch whose `first` task takes what so many tasks sent."""
+        if tasks == placement.tasks == 1:  # one stage, as with ranges
+            return sent.mapPartitions(EpochTask(TaskChain((first, *chain(*between))), fold))
+        each = count_records(placement.tasks)
+        bytes_max, records = fold.folds[0].attempt.bytes_max, each if placement.executors else None
+        for following in ((first,), *((Unpack(), *some) for some in between)):
             outbox = Outbox(TaskChain(following), placement.tasks, records, bytes_max)
             sent = self._placed.shuffle(sent.mapPartitions(outbox), placement, tasks * each)
             tasks = placement.tasks
@@ -77,6 +92,10 @@ class Stages:
         """Return the tasks after decoding, for these ranges."""
         rows = count_planned_records(ranges)
         return self.homes.place(max(1, min(self.cores, -(-rows // FOLD_TASK_ROWS))))
+
+    def place_all(self) -> Placement:
+        """Return the tasks after those that read a part of a snapshot."""
+        return self.homes.place(self.cores)
 
     @property
     def _context(self) -> SparkContext:

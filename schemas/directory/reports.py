@@ -1,6 +1,7 @@
 """What a running job reports, each in a file of its directory, and the service shows.
 
     start.json     lock ─► topics ─► table ─► spark ─► state ─► ready: an epoch can be committed
+                   between the last two, at a first start: snapshot, with its progress
     waiting.json   why it waits (no executor for a while); the file is there meanwhile
     mirror.json    the last refresh of its mirror, whose newest commit may be older
 
@@ -19,11 +20,13 @@ from schemas.directory.documents import write_document
 
 PHASES = ("topics", "table", "spark", "state", "ready")
 READY = PHASES[-1]
+SNAPSHOT = "snapshot"  # of a source that has one, in epochs of its own
 
 
 class StartPhase(msgspec.Struct, frozen=True):
-    name: str  # of PHASES
+    name: str  # of PHASES, or SNAPSHOT
     began_at: int  # milliseconds since 1970
+    progress: str | None = None  # of a snapshot
 
 
 class StartProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,9 +48,12 @@ class StartReport:
         self._phases: tuple[StartPhase, ...] = ()
         self._write()
 
-    def begin(self, phase: str, now_ms: int) -> None:
-        """Report that a phase begins."""
-        self._phases = (*self._phases, StartPhase(phase, now_ms))
+    def begin(self, phase: str, now_ms: int, progress: str | None = None) -> None:
+        """Report that a phase begins, or the progress of the last one."""
+        before = self._phases
+        if before and before[-1].name == phase:
+            before, now_ms = before[:-1], before[-1].began_at
+        self._phases = (*before, StartPhase(phase, now_ms, progress))
         self._write()
 
     def _write(self) -> None:

@@ -41,6 +41,14 @@ BROKER_LOCK_SECONDS_MAX = 3
 # Bytes of a file that its lines are found in and read by at once: 20,000 lines of 200 bytes, so the
 # part of a piece that belongs to another task costs little.
 FILE_PIECE_BYTES = 4 * 1024 * 1024
+# Rows of a database's table for one epoch of a snapshot, if the spec does not name the parts.
+SNAPSHOT_PART_ROWS = 500_000
+# Rows that the driver of a database gives at once.
+SNAPSHOT_FETCH_ROWS = 10_000
+# Bytes of a piece of a snapshot's files, and the pieces of one epoch: together some hundred
+# thousand rows. They never change, because a start must find the parts of the one before.
+SNAPSHOT_PIECE_BYTES = 16 * 1024 * 1024
+SNAPSHOT_PART_PIECES = 4
 
 # --- computing an epoch ---
 

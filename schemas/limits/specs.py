@@ -68,3 +68,7 @@ VIEWS_MAX = 32
 # Sources of a job, and joins of a query: each join keeps the rows of both of its sides as state.
 SOURCES_MAX = 8
 JOINS_MAX = 6
+
+# Characters of the path of a snapshot, and the parts of one: each is an epoch.
+PATH_CHARACTERS_MAX = 1_000
+SNAPSHOT_PARTS_MAX = 10_000

@@ -1,4 +1,4 @@
-"""The entries of the connections file: Kafka connections and schema registries."""
+"""The entries of the connections file: Kafka connections, schema registries and databases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 
-from schemas.spec.values import Section
+from schemas.spec.values import Section, text_like
 
 Security = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -37,6 +37,13 @@ def _check_url(text: str) -> str:
     if not valid or url.username or url.password or url.query or url.fragment or " " in text:
         raise ValueError("must be like https://registry:8081, without a user and without a query")
     return text.rstrip("/")
+
+
+def _check_jdbc(text: str) -> str:
+    # The message does not quote the address, because people write passwords into it.
+    if re.fullmatch(r"jdbc:[a-z0-9]+:[!-~]+", text) is None or re.search("(?i)passw|user", text):
+        raise ValueError("must be like jdbc:mysql://db:3306/shop, without a user and a password")
+    return text
 
 
 def check_text(text: str) -> str:
@@ -165,3 +172,11 @@ class RegistryEntry(Section):
         if ssl is not None and not info.data.get("url", "https").startswith("https"):
             raise ValueError("has no effect with http; remove it, or write https in url")
         return ssl
+
+
+class DatabaseEntry(Section):
+    jdbc: Annotated[str, AfterValidator(_check_jdbc)]
+    login: PasswordEntry | None = None
+    driver: Annotated[str, text_like("a class", r"[A-Za-z_$][\w$.]*", "name it in full")] | None = (
+        None
+    )

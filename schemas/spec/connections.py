@@ -1,4 +1,6 @@
-"""Kafka connections and schema registries: the operator configures them, a spec names them.
+"""Kafka connections, schema registries and databases: the operator configures them.
+
+A spec names them.
 
     connections file (names; secrets by value, environment or file) ──┐
     --brokers, RETALLY_BROKERS ──────────────────────► `default` ─────┴──► Connections
@@ -26,6 +28,7 @@ from schemas import limits
 from schemas.failures.catalogue import CodedError
 from schemas.spec.connection_entries import (
     ConnectionEntry,
+    DatabaseEntry,
     Mechanism,
     PasswordEntry,
     RegistryEntry,
@@ -91,6 +94,17 @@ class Registry:
     tls: Tls = Tls()
 
 
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database that Spark reads with a JDBC driver."""
+
+    name: str
+    url: str
+    username: str | None = None
+    password: SecretStr | None = None
+    driver: str | None = None  # the class, if it is not the usual one of the URL
+
+
 class UnknownConnectionError(CodedError, LookupError, code="connection-unknown"):
     """No connection of that name is configured."""
 
@@ -99,6 +113,7 @@ class UnknownConnectionError(CodedError, LookupError, code="connection-unknown")
 class Connections:
     by_name: Mapping[str, Connection]
     registries: Mapping[str, Registry] = field(default_factory=dict)
+    databases: Mapping[str, Database] = field(default_factory=dict)
 
     def lookup(self, name: str) -> Connection:
         """Return the connection of that name, or raise UnknownConnectionError."""
@@ -107,6 +122,10 @@ class Connections:
     def lookup_registry(self, name: str) -> Registry:
         """Return the schema registry of that name, or raise UnknownConnectionError."""
         return self.registries.get(name) or _fail_lookup("schema registry", name, self.registries)
+
+    def lookup_database(self, name: str) -> Database:
+        """Return the database of that name, or raise UnknownConnectionError."""
+        return self.databases.get(name) or _fail_lookup("database", name, self.databases)
 
     def registries_of(self, names: Iterable[str | None]) -> dict[str, Registry]:
         """Return these schema registries, or raise UnknownConnectionError."""
@@ -130,6 +149,7 @@ def load_connections(
     environment = os.environ if environment is None else environment
     named = {} if file is None else _read_connections(file, environment)
     registries = {name: each for name, each in named.items() if isinstance(each, Registry)}
+    databases = {name: each for name, each in named.items() if isinstance(each, Database)}
     by_name = {name: each for name, each in named.items() if isinstance(each, Connection)}
     if brokers is not None and DEFAULT in by_name:
         reason = "is defined by --brokers as well; remove one of them"
@@ -143,7 +163,18 @@ def load_connections(
         except ValueError as error:
             raise SpecError(setting, [Problem("", str(error))]) from None
         by_name[DEFAULT] = Connection(DEFAULT, bootstrap)
-    return Connections(by_name, registries)
+    return Connections(by_name, registries, databases)
+
+
+# The drivers of Spark's dialects: without the class Java does not find a driver of --jars.
+_DRIVERS = {
+    "mariadb": "org.mariadb.jdbc.Driver",
+    "mysql": "com.mysql.cj.jdbc.Driver",
+    "postgresql": "org.postgresql.Driver",
+    "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
+    "oracle": "oracle.jdbc.OracleDriver",
+    "derby": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
+}
 
 
 # --- client settings -------------------------------------------------------------------------
@@ -172,6 +203,24 @@ def spark_options(connection: Connection) -> dict[str, str]:
     if tls.key_password is not None:
         options["kafka.ssl.key.password"] = tls.key_password.get_secret_value()
     return options
+
+
+def jdbc_options(database: Database) -> dict[str, str]:
+    """Return the options for Spark's JDBC source; raise UnusableFileError without a driver."""
+    _, kind, place = database.url.split(":", 2)
+    driver, url = database.driver or _DRIVERS.get(kind), database.url
+    if driver is None:
+        raise UnusableFileError(f"database {database.name!r} needs driver: the class of its driver")
+    options = {"driver": driver, "fetchsize": str(limits.SNAPSHOT_FETCH_ROWS)}
+    if kind in ("mysql", "mariadb"):
+        # Spark quotes names as MySQL does for this URL only. Without the others the driver holds
+        # all rows of a query, and reads TINYINT(1) as true or false.
+        options |= {"useCursorFetch": "true", "tinyInt1isBit": "false"}
+    if kind == "mariadb":
+        url = f"jdbc:mysql:{place}{'&' if '?' in place else '?'}permitMysqlScheme=true"
+    if database.username is not None and database.password is not None:
+        options |= {"user": database.username, "password": database.password.get_secret_value()}
+    return {"url": url, **options}
 
 
 def librdkafka_options(connection: Connection) -> dict[str, str]:
@@ -282,11 +331,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", re.ASCII)
 
 def _read_connections(
     file: Path, environment: Mapping[str, str]
-) -> dict[str, Connection | Registry]:
+) -> dict[str, Connection | Registry | Database]:
     document = read_file(file, secret=True)
     if not isinstance(document.value, dict):
         raise SpecError(document.name, [Problem("", "must be a mapping of names to connections")])
-    by_name: dict[str, Connection | Registry] = {}
+    by_name: dict[str, Connection | Registry | Database] = {}
     problems: list[Problem] = []
     for name in document.value:
         below = document.below(name)
@@ -294,9 +343,14 @@ def _read_connections(
             if _NAME.fullmatch(name) is None:
                 reason = "is not a connection name; use up to 63 letters, digits, - and _"
                 raise SpecError(document.name, [below.problem((), reason)])
-            resolver, entry = _EntryResolver(below, file.parent, environment), below.value
-            is_registry = isinstance(entry, dict) and "url" in entry
-            by_name[name] = resolver.registry(name) if is_registry else resolver.resolve(name)
+            resolver = _EntryResolver(below, file.parent, environment)
+            keys = below.value if isinstance(below.value, dict) else {}
+            if "url" in keys:
+                by_name[name] = resolver.registry(name)
+            elif "jdbc" in keys:
+                by_name[name] = resolver.database(name)
+            else:
+                by_name[name] = resolver.resolve(name)
         except SpecError as error:
             problems += [
                 replace(problem, path=".".join(filter(None, (path_text((name,)), problem.path))))
@@ -340,6 +394,14 @@ class _EntryResolver:
         self._require_no_problems()
         username = None if basic is None else basic.username
         return Registry(name, entry.url, username, secret, tls)
+
+    def database(self, name: str) -> Database:
+        entry = validate(DatabaseEntry, self._document)
+        username, password = None, None
+        if entry.login is not None:
+            username, password = entry.login.username, self._find_password("login", entry.login)
+        self._require_no_problems()
+        return Database(name, entry.jdbc, username, password, entry.driver)
 
     def _require_no_problems(self) -> None:
         if self._problems:

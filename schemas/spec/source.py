@@ -19,6 +19,7 @@ from pydantic import (
 
 from schemas import limits
 from schemas.spec.event_formats import CsvEvents, JsonEvents
+from schemas.spec.snapshot import Snapshot
 from schemas.spec.values import (
     KEYS_TAG,
     WORD_TAG,
@@ -168,7 +169,17 @@ class Source(Section):
     database: Regex | None = None
     table: Regex | None = None
     start: Start = "earliest"
+    snapshot: Snapshot | None = None
     group: GroupId | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _start_of_database(cls, given: Any) -> Any:
+        """Let a topic begin where it ends when the job starts to read the rows of its table."""
+        snapshot = given.get("snapshot") if isinstance(given, dict) else None
+        if isinstance(snapshot, dict) and "jdbc" in snapshot:
+            return {"start": "latest", **given}
+        return given
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -165,7 +165,11 @@ def declared_key(key: tuple[str, ...] | None, info: ValidationInfo) -> Any:
     if not key:
         raise ValueError("names no column; write it like [id]")
     source = _source_of(info)
-    tables = source is not None and source.format not in FORMATS_WITHOUT_TABLES
+    tables = (
+        source is not None
+        and source.format not in FORMATS_WITHOUT_TABLES
+        and source.snapshot is None  # whose rows have no message
+    )
     for index, name in enumerate(key):
         if name not in columns and not (tables and name in CONSTANT_METADATA):
             known = ", ".join(list(columns)[:10])
@@ -183,6 +187,11 @@ def dedupe_by_key(dedupe: str | None, info: ValidationInfo) -> str | None:
         raise ValueError(
             "is required by source.format: upsert-json, which has no old images; add "
             "dedupe: pk and primary_key"
+        )
+    if dedupe is None and source is not None and source.snapshot is not None:
+        raise ValueError(
+            "is required by source.snapshot, because the topic repeats changes that the rows of a "
+            "snapshot have already; add dedupe: pk and primary_key"
         )
     return dedupe
 

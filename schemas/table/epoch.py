@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from schemas.table.snapshot import SNAPSHOT, SnapshotPart, SnapshotProgress
 from schemas.table.view_path import is_seen, name_from, split_part
 from schemas.types.json_types import JsonObject
 
@@ -141,6 +142,8 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     source_repeated: SourceRepeat | None = None  # until now, in all epochs of this state
     source_memory: dict[str, SourceMemory] = {}  # by TOPIC/PARTITION
     keys_below_zero: list[str] = []  # groups that came below zero in this epoch
+    snapshot: dict[str, SnapshotProgress] = {}  # of each source that has one
+    snapshot_part: SnapshotPart | None = None  # that this epoch has read, instead of a topic
 
     def remember(
         self, source: str, partitions: Iterable[TopicPartition]
@@ -427,7 +430,7 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def repeated_counters(self) -> dict[str, Any]:
         """The counters that every later epoch repeats."""
-        names = ("moved", "began", "sources")
+        names = ("moved", "began", "sources", SNAPSHOT)
         return {name: self.counters[name] for name in names if name in self.counters}
 
     def view_counters(self, view: str) -> dict[str, int]:

@@ -33,6 +33,7 @@ class GroupEpoch(msgspec.Struct, frozen=True):
     epoch: int
     changes: list[GroupChange]
     offsets: OffsetRanges | None  # None if unknown, or if it read none
+    snapshot: str | UnsetType = UNSET  # the part that it has read instead
 
 
 class LateRow(msgspec.Struct, frozen=True):

@@ -39,6 +39,8 @@ _EPOCH_METRICS = {
     "moved": "1 if offsets were moved manually, so that results do not cover all rows",
     "source_repeats": "Places where the source began to repeat itself, if it has no dedupe: pk",
     "images": "Source rows whose last image the job keeps",
+    "snapshot_rows": "Rows read of the snapshots of the sources",
+    "snapshot_parts_left": "Parts of these snapshots that are not read yet",
     "lag_records": "Unread records of the source",
     "read_per_second": "Messages read, over the last seconds",
     "changes_per_second": "Changelog rows, over the last seconds",
@@ -218,9 +220,19 @@ def _read_epoch(
         "moved": float(newest.moved is not None),
         "source_repeats": _count_repeats(live_table.spec, newest),
         "images": newest.counts.images,
+        **_count_snapshots(newest),
         "lag_records": None if lag is None else lag.records,
         **msgspec.structs.asdict(live_table.compute_rates()),
         "changes_per_second": changes,
+    }
+
+
+def _count_snapshots(newest: EpochRow) -> dict[str, float | None]:
+    found = newest.counts.snapshot.values()
+    left = [each.plan.parts - each.part for each in found if each.plan is not None]
+    return {
+        "snapshot_rows": sum(each.rows for each in found) if found else None,
+        "snapshot_parts_left": sum(left) if left else None,
     }
 
 

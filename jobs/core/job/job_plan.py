@@ -151,6 +151,8 @@ def metadata_problem(spec: JobSpec, used: Iterable[Column]) -> tuple[str, str] |
     for name in (column.name for column in used if column.name in offered):
         if format in FORMATS_WITHOUT_TABLES:
             return name, f"`{name}` is metadata that {format} messages do not have"
+        if spec.source.snapshot is not None:
+            return name, f"`{name}` is metadata, and the rows of source.snapshot have no message"
         if name in CONSTANT_METADATA:
             continue
         if spec.dedupe is None:

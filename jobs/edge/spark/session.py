@@ -29,10 +29,11 @@ _JVM = (
     "-XX:+UseParallelGC -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m "
     "-Duser.timezone=UTC"
 )
-# The classes that Java's serialization may read; Spark's own messages need no others.
+# The classes that Java's serialization may read; Spark's own messages need no others. The last one
+# is a word that its reader of CSV has among its options.
 _SERIAL_FILTER = (
     "-Djdk.serialFilter=maxdepth=2000;java.**;sun.util.calendar.**;scala.**;org.apache.**;"
-    "io.delta.**;!*"
+    "io.delta.**;com.univocity.parsers.csv.UnescapedQuoteHandling;!*"
 )
 # More JVM options, from the operator; see docs/operations.md.
 JAVA_OPTIONS = "RETALLY_JAVA_OPTIONS"

@@ -181,7 +181,9 @@ class GroupView:
             epoch=number,
             at_ms=None if row is None else row.committed_at // 1_000,
             kind=kind,
-            source=describe_source(kind, epoch.offsets),
+            source=f"read {epoch.snapshot}"
+            if epoch.snapshot
+            else describe_source(kind, epoch.offsets),
             columns=tuple(compare_rows(self.shape, first.row, last.row)) if pair else (),
             changes=tuple((each.op, _format_row(each.row)) for each in changes),
             multisets=self._compare_multisets(number),

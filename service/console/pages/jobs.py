@@ -16,7 +16,7 @@ from fastapi.responses import Response
 from jobs.core.job.window_rules import window_notes
 from jobs.reading.parts import ACCUMULATORS
 from schemas.directory.documents import read_document
-from schemas.directory.reports import PHASES, READY, StartProgress
+from schemas.directory.reports import PHASES, READY, SNAPSHOT, StartProgress
 from schemas.failures.catalogue import failure_kinds
 from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_SAVEPOINTS, JOB_STOP_SECONDS_MAX
 from schemas.spec.job import JobSpec
@@ -379,6 +379,7 @@ _LABELS = {
     "table": ("Open the table", "its newest epoch, and the offsets to start at"),
     "spark": ("Start Spark", "the JVM"),
     "state": ("Open the state", "groups, timers and the source query"),
+    SNAPSHOT: ("Read the snapshot", "the rows of the table before its changes"),
     READY: ("Commit the first epoch", "the records since the last one"),
 }
 
@@ -409,14 +410,18 @@ def list_phases(job: JobView, start: StartProgress | None, now_ms: int) -> list[
     waits = record.actual == Actual.RUNNING and not committed and ran < _FIRST_EPOCH_SHOWN_MS
     if record.actual != Actual.STARTING and not waits:
         return []
-    begins = {"process": record.began_at}
+    begins, progress = {"process": record.began_at}, dict[str, str | None]()
     if start is not None and start.pid == record.pid:
         begins |= {phase.name: phase.began_at for phase in start.phases}
+        progress = {phase.name: phase.progress for phase in start.phases}
     names = ["process", *PHASES]
+    if SNAPSHOT in begins:
+        names.insert(names.index(READY), SNAPSHOT)
     known = [name for name in names if name in begins]
     views = []
     for name in names:
         label, note = _LABELS[name]
+        note = progress.get(name) or note
         if name not in begins:
             views.append(PhaseView(label, note, "waiting", None))
             continue

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import UNSET
 
 from jobs.core.aggregates import FUNCTIONS, accumulators_of
+from jobs.core.explain.explanation import list_epochs
 from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.rows.projection import row_projection
 from jobs.core.sql.select import parse_query
+from schemas.table.explanation import Change
 from schemas.types.sql_types import BOOLEAN, DOUBLE, INT, STRING, decimal, row_of
+from tests.support.epoch_rows import epoch_row
 
 COLUMNS = {"v": INT, "w": DOUBLE, "d": decimal(5, 2), "s": STRING, "f": BOOLEAN}
 
@@ -72,3 +76,12 @@ def test_every_cell_has_a_name_to_be_shown_under() -> None:
                 for accumulator in accumulators_of(function, "x", kind, distinct=distinct):
                     shown = accumulator.describe((0,) * len(accumulator.cells))
                     assert len(shown) == len(accumulator.cells)
+
+
+def test_an_epoch_of_a_snapshot_names_its_part_instead_of_offsets() -> None:
+    part = {"source": "orders", "part": 2, "parts": 8, "rows": 10}
+    rows = {n: epoch_row(n, offsets={"t": {"0": 5}}) for n in range(3)}
+    rows[2] = epoch_row(2, offsets={"t": {"0": 5}}, counters={"snapshot_part": part})
+    first, second = list_epochs([Change("+I", 1, 0, {}), Change("+I", 2, 0, {})], rows)
+    assert (first.snapshot, second.snapshot) == (UNSET, "snapshot of orders, part 2 of 8")
+    assert second.offsets == {}

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.cli.commands.run import describe_progress
 from jobs.cli.spec_reading import load_job
-from jobs.running.job import JobProgress
+from jobs.running.progress import JobProgress
 from schemas.spec.file import SpecError, load_spec
 from tests.support.command.lab import Retally
 from tests.support.epoch_rows import epoch_row

@@ -137,6 +137,9 @@ def test_a_start_is_shown_phase_by_phase() -> None:
         ("waiting", None),
     ]
     assert not start.ready
+    loading = (*begins, StartPhase("snapshot", 4_000, "snapshot, 3 of 8 parts read"))
+    phases = list_phases(view(pid=7, began_at=1_000), StartProgress(pid=7, phases=loading), 5_000)
+    assert [(each.note, each.status) for each in phases][-2] == (loading[-1].progress, "running")
     older = StartProgress(pid=8, phases=tuple(begins))  # of the process before
     assert [each.status for each in list_phases(view(pid=7, began_at=1_000), older, 5_000)] == [
         "running",

@@ -42,6 +42,7 @@ STATE = ("core/fold/test_state.py", "core/values/test_order_key.py", "core/plan/
 PLAIN_KEYS = ("core/rows/test_plain_keys.py",)
 DEDUPE = ("core/rows/test_dedupe.py",)
 SOURCE_ORDER = ("core/rows/test_source_order.py",)
+KEY_RANGES = ("core/rows/test_key_ranges.py",)
 METADATA = ("core/job/test_metadata_rules.py",)
 TRUNCATE = ("core/rows/test_truncations.py",)
 JOINS = ("edge/rows/test_join_scripts.py", "edge/rows/test_joined_rows.py")
@@ -248,6 +249,9 @@ MUTANTS = [
         DEDUPE,
     ),
     Mutant("rows/dedupe.py", "(new is not None) - (old is not None)", "(new is not None)", DEDUPE),
+    Mutant("rows/key_ranges.py", "high - low + 1", "high - low + 2 * tasks", KEY_RANGES),
+    Mutant("rows/key_ranges.py", " OR {key} IS NULL", "", KEY_RANGES),
+    Mutant("rows/key_ranges.py", "if first or last or start < end", "if start < end", KEY_RANGES),
     Mutant("rows/plain_keys.py", " & ~keys.arrives", "", PLAIN_KEYS),
     Mutant("rows/plain_keys.py", "(kinds == Kind.LEAVE) | ", "", PLAIN_KEYS),
     Mutant(

@@ -1,0 +1,236 @@
+"""The rows of a source's snapshot, as Spark's own readers give them, in parts.
+
+    database   ranges of the key  ─► a query of each, several at once ─┐
+    files      pieces of 16 MiB   ─► some pieces of one version ───────┴─► rows of one part
+
+A later start must find the same parts: their plan is in the epoch rows. Files that have changed
+since the plan are refused, because a part of other pieces would lose rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+from delta.tables import DeltaTable
+from pyspark import RDD
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from jobs.core.plan.tree import Column
+from jobs.core.rows.key_ranges import cut_part
+from jobs.edge.rows.snapshot_columns import SnapshotColumn, SnapshotForm
+from jobs.edge.spark.column_types import spark_type
+from schemas.failures.catalogue import CodedError
+from schemas.limits import SNAPSHOT_PART_PIECES, SNAPSHOT_PART_ROWS, SNAPSHOT_PIECE_BYTES
+from schemas.spec.connections import Connections, jdbc_options
+from schemas.spec.snapshot import JdbcTable, Snapshot
+from schemas.table.snapshot import SnapshotPlan
+from schemas.types.sql_types import INTEGER_BITS, MICROSECOND_PRECISION, Kind, SqlType
+
+ALLOWED = "RETALLY_SNAPSHOT_PATHS"
+_PIECES = {  # whatever cores a start has
+    "spark.sql.files.maxPartitionBytes": str(SNAPSHOT_PIECE_BYTES),
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.files.openCostInBytes": str(SNAPSHOT_PIECE_BYTES // 4),
+}
+# Every line is a row of the first line's columns; a quote in a quoted text is doubled.
+_CSV = {"header": "true", "mode": "FAILFAST", "escape": '"', "enforceSchema": "false"}
+_INTEGERS: dict[T.DataType, int] = {
+    T.ByteType(): 8,
+    T.ShortType(): 16,
+    T.IntegerType(): 32,
+    T.LongType(): 64,
+}
+_STAMPS = T.TimestampType(), T.TimestampNTZType()
+_NESTED = T.ArrayType, T.MapType, T.StructType, T.BinaryType, T.NullType
+
+_DIGEST_CHARACTERS = 16
+
+Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class SnapshotMisfit(CodedError, code="input-refused"):
+    """The snapshot of a source cannot be read as the spec says."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartRows:
+    """The rows of one part of a snapshot, not read yet."""
+
+    frame: DataFrame
+    columns: tuple[SnapshotColumn, ...]
+    pieces: Sequence[int] | None = None  # of the frame's partitions; None: all
+
+    @property
+    def tasks(self) -> int:
+        return self.frame.rdd.getNumPartitions() if self.pieces is None else len(self.pieces)
+
+    def run(self, task: Batches, schema: str) -> RDD[Any]:
+        """Return what the task makes of the rows of each piece."""
+        rows: RDD[Any] = self.frame.mapInArrow(task, schema).rdd
+        if self.pieces is None:
+            return rows
+        jvm: Any = rows.ctx._jvm
+        chosen = jvm.java.util.ArrayList()
+        for piece in self.pieces:
+            chosen.add(piece)
+        # A set of Scala is a function that is true for its members.
+        wanted = jvm.PythonUtils.toSeq(chosen).toSet()
+        some = jvm.org.apache.spark.rdd.PartitionPruningRDD.create(rows._jrdd.rdd(), wanted)
+        return RDD(some.toJavaRDD(), rows.ctx, rows._jrdd_deserializer)
+
+
+class SnapshotSource:
+    """Reads the snapshot of one source; `columns` are those that the job needs of a row."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        snapshot: Snapshot,
+        columns: tuple[Column, ...],
+        connections: Connections,
+        tasks: int,
+    ) -> None:
+        self._spark = spark.newSession()
+        for name, value in _PIECES.items():
+            self._spark.conf.set(name, value)
+        self._snapshot = snapshot
+        self._columns = columns
+        self._connections = connections
+        self._tasks = tasks
+
+    def make_plan(self) -> SnapshotPlan:
+        """Return the parts of the snapshot as it is now."""
+        if self._snapshot.jdbc is not None:
+            return self._plan_table(self._snapshot.jdbc)
+        version = None
+        if (path := self._snapshot.delta) is not None:
+            (newest,) = (
+                DeltaTable.forPath(self._spark, self._require_allowed(path)).history(1).collect()
+            )
+            version = newest["version"]
+        pieces, digest = _find_pieces(self._load(version))
+        parts = max(1, -(-pieces // SNAPSHOT_PART_PIECES))
+        return SnapshotPlan(parts=parts, version=version, pieces=pieces, digest=digest)
+
+    def open(self, plan: SnapshotPlan, part: int) -> PartRows:
+        """Return the rows of a part, which counts from 0."""
+        if (table := self._snapshot.jdbc) is not None:
+            ranges = cut_part(plan.low, plan.high, plan.parts, part, self._tasks)
+            conditions = [each.condition(table.key) for each in ranges]
+            options = self._options(table)
+            url, name = options.pop("url"), table.table
+            frame = self._spark.read.jdbc(url, name, predicates=conditions, properties=options)
+            return self._select(frame)
+        frame = self._load(plan.version)
+        if _find_pieces(frame) != (plan.pieces, plan.digest):
+            raise SnapshotMisfit(
+                f"the files of the snapshot have changed since its first part was read; {part} of "
+                f"{plan.parts} parts are read; put the files back, or give the job a new name"
+            )
+        first = part * SNAPSHOT_PART_PIECES
+        last = min(first + SNAPSHOT_PART_PIECES, plan.pieces)
+        return self._select(frame, range(first, last))
+
+    def _plan_table(self, table: JdbcTable) -> SnapshotPlan:
+        key = table.key
+        query = (  # both names are checked by the spec
+            f"SELECT MIN({key}) AS low_key, MAX({key}) AS high_key, COUNT(*) AS row_count "  # noqa: S608
+            f"FROM {table.table}"
+        )
+        options = {**self._options(table), "query": query}
+        low, high, rows = self._spark.read.format("jdbc").options(**options).load().collect()[0]
+        if low is None:
+            return SnapshotPlan(parts=1)
+        if any(isinstance(each, bool | float | str) or int(each) != each for each in (low, high)):
+            raise SnapshotMisfit(f"snapshot.jdbc.key: {key} has no whole numbers; name a column")
+        parts = table.parts or max(1, -(-int(rows) // SNAPSHOT_PART_ROWS))
+        return SnapshotPlan(parts=parts, low=int(low), high=int(high))
+
+    def _options(self, table: JdbcTable) -> dict[str, str]:
+        return jdbc_options(self._connections.lookup_database(table.connection))
+
+    def _load(self, version: int | None) -> DataFrame:
+        """Return the frame of all files; of a Delta table those of a version."""
+        assert self._snapshot.files is not None
+        kind, path = self._snapshot.files
+        options = {"versionAsOf": str(version)} if kind == "delta" else {}
+        options = _CSV if kind == "csv" else options
+        return self._spark.read.format(kind).options(**options).load(self._require_allowed(path))
+
+    def _require_allowed(self, path: str) -> str:
+        """Return a path that the operator allows; raise SnapshotMisfit for any other."""
+        allowed = [each.strip() for each in os.environ.get(ALLOWED, "").split(",") if each.strip()]
+        if not any(f"{path}/".startswith(f"{each.rstrip('/')}/") for each in allowed):
+            raise SnapshotMisfit(
+                f"{path} is not below a path that this machine's operator allows "
+                f"({ALLOWED}={','.join(allowed)}); add it there"
+            )
+        return path
+
+    def _select(self, frame: DataFrame, pieces: Sequence[int] | None = None) -> PartRows:
+        """Return the columns that the job needs, each as the task can read it."""
+        fields = {field.name.lower(): field for field in frame.schema.fields}
+        fields |= {field.name: field for field in frame.schema.fields}  # the same case is better
+        chosen, columns = list[SparkColumn](), list[SnapshotColumn]()
+        for column in self._columns:
+            field = fields.get(column.name) or fields.get(column.name.lower())
+            if field is None:
+                raise SnapshotMisfit(f"the snapshot has no column {column.name}")
+            form, value = _read_as(F.col(f"`{field.name}`"), field.dataType, column)
+            chosen.append(value)
+            columns.append(SnapshotColumn(column, form))
+        return PartRows(frame.select(*chosen), tuple(columns), pieces)
+
+
+def _read_as(
+    value: SparkColumn, given: T.DataType, column: Column
+) -> tuple[SnapshotForm, SparkColumn]:
+    """Return a column of a frame as the task gets it; raise SnapshotMisfit for a wrong type."""
+    wanted, kind = column.type, column.type.kind
+    if isinstance(given, T.StringType | T.CharType | T.VarcharType):
+        return SnapshotForm.SOURCE_TEXT, value
+    if _is_declared(given, wanted):
+        return SnapshotForm.AS_DECLARED, value.cast(spark_type(wanted))
+    is_text = kind is Kind.STRING
+    plain = given in _INTEGERS or isinstance(given, T.DecimalType | T.DateType)
+    if isinstance(given, _NESTED) or (is_text and not plain) or kind is Kind.BINARY:
+        raise SnapshotMisfit(
+            f"column {column.name} of the snapshot is {given.simpleString()}, and its {wanted} is "
+            "not known; declare the type of the snapshot, or convert it in a view of the table"
+        )
+    if isinstance(given, T.BooleanType) and kind is not Kind.BOOLEAN:
+        value = value.cast("int")
+    text = value.cast("string")
+    if kind is Kind.TIMESTAMP_LTZ and given in _STAMPS:
+        text = F.concat(text, F.lit("Z"))
+    return SnapshotForm.SQL_TEXT, text
+
+
+def _is_declared(given: T.DataType, wanted: SqlType) -> bool:
+    """Return whether Spark's values are those of a declared type, or all fit into it."""
+    if wanted.integer:
+        return given in _INTEGERS and _INTEGERS[given] <= INTEGER_BITS[wanted.kind]
+    if wanted.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
+        return given in _STAMPS and wanted.precision == MICROSECOND_PRECISION
+    exact = (Kind.BOOLEAN, Kind.DECIMAL, Kind.DATE, Kind.BINARY)
+    return wanted.kind in exact and given == spark_type(wanted)
+
+
+def _find_pieces(frame: DataFrame) -> tuple[int, str]:
+    """Return how many pieces Spark divides files into, and a digest of all of them."""
+    rdd: Any = frame._jdf.queryExecution().toRdd()
+    while rdd.dependencies().nonEmpty():
+        rdd = rdd.dependencies().apply(0).rdd()
+    pieces = list(rdd.partitions())
+    digest = sha256()
+    for piece in pieces:
+        digest.update(";".join(file.toString() for file in piece.files()).encode())
+    return len(pieces), digest.hexdigest()[:_DIGEST_CHARACTERS]

@@ -1,0 +1,321 @@
+"""A snapshot, then the topic: the results are the query over the table, whatever happens between.
+
+history of a table ─┬─ rows of each part, at a moment of its own ─► files, a database ─┐
+                    └─ messages ─► Kafka ──────────────────────────────────────────────┴─► job
+                 its last rows ─► DuckDB ─► the results
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from jobs.changing.evolve import CannotEvolve, prepare_replay
+from jobs.checking.audit import CannotAudit
+from jobs.core.fold.state import Key
+from jobs.core.values.change import Row
+from jobs.edge.process.broker import Broker
+from jobs.edge.spark.snapshot_source import SnapshotMisfit
+from jobs.running import snapshot as running
+from jobs.running.failure import SpecMisfit
+from jobs.running.outcome import InputRefused
+from schemas.spec.connections import Connections, Database
+from schemas.spec.file import load_spec
+from schemas.table.epoch import EpochRow
+from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand
+from tests.support.jobs.running_job import RunningJob, create_topic, producer_for
+from tests.support.jobs.worker_session import worker_session
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = {"id": "BIGINT", "name": "STRING", "price": "DECIMAL(8, 2)", "seen": "TIMESTAMP(3)"}
+QUERY = (
+    "SELECT name, SUM(price) AS total, MAX(price) AS top, MAX(seen) AS newest, COUNT(*) AS n "
+    "FROM t GROUP BY name"
+)
+PARTITIONS, PARTS, KEYS = 2, 3, 40
+Texts = dict[str, str | None]
+
+
+class Table:
+    """A table whose rows come, change, go and get other keys, with canal's messages."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.rows: dict[int, Texts] = {}
+        self.time = 1_700_000_000_000
+
+    def change(self) -> tuple[int, bytes]:
+        random, key = self.random, self.random.randrange(KEYS)
+        self.time += 1
+        before, after = self.rows.get(key), self._row(key)
+        if before is None:
+            return self._set(key, after, {"type": "INSERT", "data": [after]})
+        kind = random.random()
+        if kind < 0.2:
+            del self.rows[key]
+            return self._message(key, {"type": "DELETE", "data": [before]})
+        free = [each for each in range(KEYS) if each not in self.rows]
+        if kind < 0.4 and free:
+            after = {**before, "id": str(random.choice(free))}
+            del self.rows[key]
+        old = {name: value for name, value in before.items() if after[name] != value}
+        return self._set(
+            int(after["id"] or 0), after, {"type": "UPDATE", "data": [after], "old": [old]}
+        )
+
+    def changes(self, count: int) -> list[tuple[int, bytes]]:
+        return [self.change() for _ in range(count)]
+
+    def results(self) -> dict[Key, Row]:
+        """The query over the rows, by DuckDB."""
+        rows = pa.Table.from_pylist(
+            list(self.rows.values()), pa.schema([(name, pa.string()) for name in COLUMNS])
+        )
+        database = duckdb.connect()
+        database.register("rows", rows)
+        casts = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in COLUMNS.items())
+        casts = casts.replace("TIMESTAMP(3)", "TIMESTAMP")
+        query = QUERY.replace("FROM t", f"FROM (SELECT {casts} FROM rows)")
+        query = query.replace("SUM(price)", "CAST(SUM(price) * 100 AS BIGINT)")
+        query = query.replace("MAX(price)", "CAST(MAX(price) * 100 AS BIGINT)")
+        query = query.replace("MAX(seen)", "epoch_us(MAX(seen))")
+        return {(name,): tuple(row) for name, *row in database.execute(query).fetchall()}
+
+    def _row(self, key: int) -> Texts:
+        random = self.random
+        return {
+            "id": str(key),
+            "name": random.choice(["a", "b", "ä", None]),
+            "price": random.choice(["1.25", "-3.50", "100.00", None]),
+            "seen": f"2026-01-0{random.randrange(1, 9)} 10:00:00.{random.randrange(1_000):03}",
+        }
+
+    def _set(self, key: int, row: Texts, message: dict[str, Any]) -> tuple[int, bytes]:
+        self.rows[key] = row
+        return self._message(key, message)
+
+    def _message(self, key: int, message: dict[str, Any]) -> tuple[int, bytes]:
+        return key % PARTITIONS, json.dumps({"es": self.time, "ts": self.time} | message).encode()
+
+
+class Loading:
+    """A job that reads a snapshot; its table goes on changing meanwhile."""
+
+    def __init__(self, by_hand: ByHand, snapshot: dict[str, Any], **keys: Any) -> None:
+        source = {"snapshot": snapshot, "start": "earliest"}
+        rows = {"columns": COLUMNS, "primary_key": ["id"], "dedupe": "pk", "query": QUERY}
+        self.job: EpochsByHand = by_hand.job(
+            {"source": source, **rows, **keys}, partitions=PARTITIONS
+        )
+        self.topic = by_hand.topic
+
+    def read(self, parts: int = 99) -> list[EpochRow]:
+        """Read some of the parts, as a process that is stopped then; return the epochs of all."""
+        left = [parts]
+
+        def between() -> None:
+            left[0] -= 1
+
+        running.read_snapshots(
+            self.job.pipeline,
+            Connections({}, {}, {"shop": Database("shop", URL)}),
+            is_stopping=lambda: left[0] <= 0,
+            report=lambda progress: None,
+            between=between,
+        )
+        return [row for row in self.job.epochs() if row.counts.snapshot_part is not None]
+
+    def send(self, messages: list[tuple[int, bytes]]) -> None:
+        producer = producer_for(self.job.brokers)
+        for partition, value in messages:
+            producer.produce(self.topic, value, None, partition)
+        assert producer.flush(60) == 0
+
+
+URL = "jdbc:derby:memory:shop"
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of a snapshot; four of its files are a part."""
+    monkeypatch.setenv("RETALLY_SNAPSHOT_PATHS", str(tmp_path))
+    monkeypatch.setattr("jobs.edge.spark.snapshot_source.SNAPSHOT_PART_PIECES", 1)
+    (tmp_path / "rows").mkdir()
+    return tmp_path / "rows"
+
+
+def write_part(files: Path, part: int, rows: list[Texts]) -> None:
+    """Write rows as Parquet, four files of one size each."""
+    kinds = [("id", pa.int64()), ("price", pa.decimal128(8, 2)), ("seen", pa.timestamp("us"))]
+    for number in range(4):
+        texts = pa.Table.from_pylist(
+            rows[number::4], pa.schema([(name, pa.string()) for name in COLUMNS])
+        )
+        for name, kind in kinds:
+            at = texts.schema.get_field_index(name)
+            texts = texts.set_column(at, name, texts[name].cast(kind))
+        pq.write_table(texts, files / f"{part}{number}.parquet", compression="none")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_snapshot_whose_parts_are_of_different_moments_is_exact_with_the_topic(
+    by_hand: ByHand, files: Path, seed: int
+) -> None:
+    table = Table(seed)
+    table.changes(60)  # before the topic
+    messages = []
+    for part in range(PARTS):
+        mine = [dict(row) for key, row in table.rows.items() if key % PARTS == part]
+        write_part(files, part, mine)
+        messages += table.changes(15)
+    loading = Loading(by_hand, {"parquet": str(files)})
+    first = loading.read(1)
+    loading.send(messages)
+    loading.job.restart()  # as after a kill
+    rows = loading.read()
+    assert len(first) == 1
+    parts = [row.counts.snapshot_part for row in rows]
+    known = [(each.part, each.parts) for each in parts if each is not None]
+    assert known == [(1, PARTS), (2, PARTS), (3, PARTS)]
+    assert all(row.offsets == rows[0].offsets for row in rows)
+    loading.send(table.changes(15))
+    loading.job.epoch()
+    assert loading.job.results() == table.results()
+    assert loading.job.pipeline.newest.counts.images == len(table.rows)
+    assert loading.read() == rows, "a snapshot is read once"
+    assert loading.job.epochs()[-1].counts.snapshot[""].rows == sum(row.counts.rows for row in rows)
+    with pytest.raises(CannotAudit, match="began with a snapshot"):
+        loading.job.audit()
+    with pytest.raises(CannotEvolve, match="began with a snapshot"):
+        changed = loading.job.spec.document() | {"query": "SELECT COUNT(*) AS n FROM t"}
+        prepare_replay(loading.job.place, load_spec(changed))
+
+
+def test_a_rewind_into_the_snapshot_reads_the_rest_again(by_hand: ByHand, files: Path) -> None:
+    table = Table(7)
+    table.changes(60)
+    for part in range(PARTS):
+        write_part(files, part, [row for key, row in table.rows.items() if key % PARTS == part])
+    loading = Loading(by_hand, {"parquet": str(files)})
+    rows = loading.read()
+    loading.send(table.changes(20))
+    loading.job.epoch()
+    loading.job.rewind(str(rows[0].epoch))
+    loading.job.restart()
+    loading.read()
+    loading.job.epoch()
+    assert loading.job.results() == table.results()
+
+
+def test_files_that_have_changed_between_two_parts_are_refused(
+    by_hand: ByHand, files: Path
+) -> None:
+    table = Table(8)
+    table.changes(60)
+    for part in range(PARTS):
+        write_part(files, part, [row for key, row in table.rows.items() if key % PARTS == part])
+    loading = Loading(by_hand, {"parquet": str(files)})
+    loading.read(1)
+    write_part(files, PARTS, [])
+    with pytest.raises(SnapshotMisfit, match="changed since its first part was read; 1 of 3"):
+        loading.read()
+    without = loading.job.spec.document()
+    del without["source"]["snapshot"]
+    with pytest.raises(SpecMisfit, match=r"source.snapshot is not read to its end \(1 parts\)"):
+        running.require_same_snapshots(load_spec(without), loading.job.pipeline.newest)
+
+
+@pytest.mark.parametrize(
+    "price, columns, reason",
+    [
+        ("123456789", COLUMNS, "column price: "),
+        ("12", {**COLUMNS, "id": "TINYINT"}, "column id: "),
+        ("0", COLUMNS, "the row is id = 300, name = 'a', price = 0"),
+    ],
+)
+def test_a_value_that_does_not_fit_stops_the_job(
+    by_hand: ByHand, files: Path, price: str, columns: dict[str, str], reason: str
+) -> None:
+    lines = ["id,name,price,seen", f"300,a,{price},2026-01-01 00:00:00"]
+    (files / "rows.csv").write_text("\n".join(lines) + "\n")
+    query = "SELECT name, SUM(1 / price) AS r, MAX(seen) AS s, COUNT(id) AS n FROM t GROUP BY name"
+    loading = Loading(by_hand, {"csv": str(files)}, columns=columns, query=query)
+    with pytest.raises(InputRefused) as refused:
+        loading.read()
+    assert reason in str(refused.value), refused.value
+
+
+def test_a_table_of_a_database_is_read_in_ranges_of_its_key(
+    by_hand: ByHand, tmp_path: Path
+) -> None:
+    table = Table(9)
+    table.changes(80)
+    frame = worker_session.spark.createDataFrame(
+        [tuple(table.rows[key][name] for name in COLUMNS) for key in table.rows],
+        ", ".join(f"{name} string" for name in COLUMNS),
+    )
+    typed = frame.selectExpr(
+        "cast(id as bigint) ID",
+        "name NAME",
+        "cast(price as decimal(8, 2)) PRICE",
+        "cast(seen as timestamp) SEEN",
+    )
+    jvm: Any = worker_session.spark.sparkContext._jvm
+    jvm.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
+    driver = {"driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver"}
+    typed.write.jdbc(f"{URL};create=true", "orders", mode="overwrite", properties=driver)
+    place = {"connection": "shop", "table": "orders", "key": "id", "parts": PARTS}
+    loading = Loading(by_hand, {"jdbc": place})
+    loading.send(table.changes(30))
+    rows = loading.read()
+    assert [row.counts.snapshot_part is None for row in rows] == [False] * PARTS
+    assert min(row.counts.rows for row in rows) > 0
+    loading.job.epoch()
+    assert loading.job.results() == table.results()
+
+
+@pytest.mark.broker
+def test_a_job_killed_in_the_middle_of_its_snapshot_goes_on_with_the_next_part(
+    broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RETALLY_SNAPSHOT_PATHS", str(tmp_path))
+    table = Table(10)
+    table.changes(100)
+    place, kinds = tmp_path / "orders", pa.schema([(name, pa.string()) for name in COLUMNS])
+    for row in table.rows.values():  # each in a file of its own
+        write_deltalake(str(place), pa.Table.from_pylist([row], kinds), mode="append")
+    files = list(place.glob("*.parquet"))
+    create_topic(broker.address, topic, PARTITIONS)
+    spec = {
+        "name": "loaded",
+        "source": {"topic": topic, "snapshot": {"delta": str(place)}},
+        "columns": COLUMNS,
+        "primary_key": ["id"],
+        "dedupe": "pk",
+        "query": QUERY,
+        "mirror": "off",
+    }
+    run = RunningJob(spec, tmp_path, broker.address)
+    run.must_die_at("snapshot_part", "kill@1")
+    messages = table.changes(30)
+    producer = producer_for(broker.address)
+    for partition, value in messages:
+        producer.produce(topic, value, None, partition)
+    assert producer.flush(60) == 0
+    run.must_run_by_itself()
+    parts = [row.counts.snapshot_part for row in run.epochs()]
+    count = -(-len(files) // 16)  # four pieces, of four files each
+    wanted = [(part + 1, count) for part in range(count)]
+    assert [(each.part, each.parts) for each in parts if each is not None] == wanted
+    assert len(wanted) > 1
+    found = {row["name"]: row["n"] for row in run.ask("results", "loaded")}
+    assert found == {key[0]: row[-1] for key, row in table.results().items()}
