@@ -57,6 +57,10 @@ from schemas.spec.watermark import TimeDefaults, Watermark
 from schemas.table.changelog import topics_of_sink
 from schemas.types.json_types import JsonObject
 
+# Keys that an earlier version does not know. Where they say what it does anyway, a written spec
+# omits them, so that it can be read after a way back (docs/upgrade.md#going-back).
+_LATER_DEFAULTS: dict[str, JsonObject] = {"": {"empty": "none"}, "sink": {"publishers": 1}}
+
 MINIBATCH_SIZE_DEFAULT = 5_000
 MINIBATCH_MAX_ROWS_DEFAULT = 500_000
 # The first line of a new spec: editors check it by the file that `retally schema` prints.
@@ -451,8 +455,10 @@ class JobSpec(RowRules):
         return {name: ms for name, ms in every.items() if ms}
 
     def document(self) -> JsonObject:
-        """Return the spec as a user writes it, with every default, ready for YAML and JSON."""
+        """Return the spec as a user writes it, with the defaults, ready for YAML and JSON."""
         document = self.model_dump(by_alias=True, exclude_none=True)
+        for section in (document, *(document.get("views") or {}).values()):
+            _omit_later_defaults(section)
         if not self.query:
             document.pop("query")
         if self.sources is not None:
@@ -463,6 +469,14 @@ class JobSpec(RowRules):
         if self.source.group == default_group(self.name):
             document["source"].pop("group", None)
         return document
+
+
+def _omit_later_defaults(section: JsonObject) -> None:
+    for place, defaults in _LATER_DEFAULTS.items():
+        found = section.get(place, {}) if place else section
+        for key, default in defaults.items():
+            if found.get(key) == default:
+                del found[key]
 
 
 def source_sections(document: JsonObject) -> list[JsonObject]:
