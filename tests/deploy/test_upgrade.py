@@ -12,6 +12,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_a_job_is_exact_after_an_upgrade_and_a_way_back(
     for home in (earlier, CHECKOUT, earlier, CHECKOUT):
         shop.feed(150)
         retally(home, "run", spec, *place, "--until-caught-up")
-        results: dict[bytes, object] = {}
+        results: dict[bytes, dict[str, Any]] = {}
         for record in committed_records(broker.address, sink):
             change = json.loads(record.value)
             if change["op"] in ("+I", "+U"):
