@@ -54,7 +54,9 @@ pytestmark = [
 DELAY_MS, LOSS = 10.0, 0.01
 WORKERS = tuple(f"spark-worker-{number}" for number in (1, 2, 3))
 PARTITION_SECONDS = 60.0
-MEASURED_CHANGES, MEASURED_EPOCH_ROWS, MEASURED_SECONDS = 50_000, 5_000, 40.0
+MEASURED = [("a directory", 1), ("a directory", 2), ("a directory", 3), ("object storage", 2)]
+MEASURED_CHANGES, MEASURED_SECONDS = 150_000, 40.0
+SETTLED = 4  # epochs in which executors join and start their workers
 ROUNDS = 3
 EPOCH_ROWS = 9_000  # more than one fold task would take
 START_SECONDS = 600.0  # of three executors, on processors that are busy otherwise
@@ -175,24 +177,24 @@ def check_sink(hosts: Hosts, sink: str, tally: FaultTally) -> None:
 # --- rate and latency -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tables", ["a directory", "object storage"])
+@pytest.mark.parametrize(("tables", "workers"), MEASURED)
 def test_a_job_over_a_slow_network_is_exact_and_measured(
-    hosts: Hosts, tmp_path: Path, tables: str, monkeypatch: pytest.MonkeyPatch
+    hosts: Hosts, tmp_path: Path, tables: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rate is that of full epochs one after the other. The latency is from Kafka's timestamp of
     an epoch's oldest record to its publication."""
-    tally = FaultTally(f"no faults, 10 ms and 1 % loss, tables in {tables}")
+    tally = FaultTally(f"no faults, {workers} workers, 10 ms and 1 % loss, tables in {tables}")
+    settings = {"WORKERS": str(workers), "JOB_CORES": str(workers)}
     further = hosts.tables if tables == "object storage" else {}
     for name, value in further.items():
         monkeypatch.setenv(name, value)
     network, shop = hosts.network, hosts.shop
-    with job_on_cluster(tmp_path, hosts.broker.address, shop, network, None, **further) as job:
-        shop.feed(200)
-        job.start(max_rows=MEASURED_EPOCH_ROWS)
-        job.until_exact()
+    with job_on_cluster(tmp_path, hosts.broker.address, shop, network, settings, **further) as job:
         shop.feed(MEASURED_CHANGES)
-        job.until_exact()
-        full = [row for row in epochs_of(job) if row.counts.read > 0.9 * MEASURED_EPOCH_ROWS]
+        job.start(max_rows=EPOCH_ROWS)
+        job.until_exact(START_SECONDS)
+        assert len(job.hosts_with_state()) == workers
+        full = [row for row in epochs_of(job, SETTLED) if row.counts.read > 0.9 * EPOCH_ROWS]
         assert len(full) > 5
         seconds = [(b.committed_at - a.committed_at) / 1e6 for a, b in pairwise(full)]
 
@@ -214,7 +216,7 @@ def test_a_job_over_a_slow_network_is_exact_and_measured(
         check_sink(hosts, job.sink, tally)
 
 
-def epochs_of(job: ClusterJob, after: int = -1) -> list[EpochRow]:
+def epochs_of(job: ClusterJob, after: int) -> list[EpochRow]:
     return TableVersion(JobDirectory(job.stack.root / "data", "items").table).epochs(after)
 
 
