@@ -50,7 +50,7 @@ def test_a_job_is_written_tried_started_and_seen_to_run(
         page.get_by_label("start the job immediately").check()
         page.get_by_role("button", name="Create the job").click()
         expect(page.locator("#state")).to_contain_text("running", timeout=PATIENCE_MS)
-        groups = page.locator(".figure", has=page.get_by_text("Groups", exact=True)).locator("dd")
+        groups = page.locator(".figure", has=page.locator("dt", has_text="Groups")).locator("dd")
         expect(groups).to_contain_text(str(len(shop.truth())), timeout=PATIENCE_MS)
         expect(page.locator("#epochs")).to_contain_text("read and decode")
         expect(page.locator("#lag .plot")).to_be_visible(timeout=20_000)

@@ -26,7 +26,7 @@ def living(visits: Visits, name: str) -> Shop:
 
 
 def figure(page: Page, name: str) -> Locator:
-    return page.locator(".figure", has=page.get_by_text(name, exact=True)).locator("dd")
+    return page.locator(".figure", has=page.locator("dt", has_text=name)).locator("dd")
 
 
 @pytest.mark.slow

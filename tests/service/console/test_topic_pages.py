@@ -115,7 +115,7 @@ def test_a_topic_leads_to_a_job_that_reads_it(
     visits = Visits(browser, Served.start(tmp_path, brokers=broker.address))
     try:
         page = visits.open("/")
-        page.get_by_role("link", name="Topics").click()
+        page.get_by_role("link", name="Topics", exact=True).click()
         page.get_by_role("link", name=topic).click()
         expect(page.get_by_role("region", name="Offsets of the partitions")).to_contain_text("1")
         expect(page.get_by_label("Suggested spec")).to_contain_text("name: STRING")
