@@ -14,7 +14,7 @@ from typing import Any
 
 # Fields that an answer may leave out; the attribute is None then.
 _MISSING = """advice committed_at evolution groups_below_zero joined joined_complete mirror moved
-    pending raw raw_base64 source source_repeats sources spec views why"""
+pending raw raw_base64 snapshot source source_repeats sources spec views why"""
 OPTIONAL = frozenset(_MISSING.split())
 
 

@@ -181,6 +181,7 @@ class GroupEpoch(Document):
     epoch: int
     changes: list[GroupChange]
     offsets: dict[str, dict[str, list[int]]] | None
+    snapshot: str | None
 
 class SideRow(Document):
     """A row of a side of a join, as the query reads it."""

@@ -14,7 +14,7 @@ from jobs.setup import locked
 from setup import checkout
 from setup.packages import locked_packages
 
-PIN = re.compile(r"([\w-]+)(?:\[\w+\])?==(\S+)")
+PIN = re.compile(r"([\w-]+)(?:\[[\w,]+\])?==(\S+)")
 
 
 def test_the_lock_files_are_of_what_the_checkout_wants() -> None:
