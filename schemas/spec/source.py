@@ -181,6 +181,13 @@ class Source(Section):
             return {"start": "latest", **given}
         return given
 
+    @field_validator("snapshot")
+    @classmethod
+    def _before_a_topic(cls, snapshot: Snapshot | None, info: ValidationInfo) -> Snapshot | None:
+        if snapshot is not None and info.data.get("files") is not None:
+            raise ValueError("comes before a topic, and files have none; put its rows into a file")
+        return snapshot
+
     @property
     def topics(self) -> tuple[str, ...]:
         """The names of all topics; of files it is their path."""

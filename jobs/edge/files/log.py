@@ -5,8 +5,7 @@
     offsets of an epoch ─► the pieces of files that tasks read ◄─────┘
 
 The log decides the order once for all jobs of the data directory, so a start after a kill reads the
-same lines at the same offsets. A spec may come over HTTP, so only directories that the operator
-allows are read.
+same lines at the same offsets.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from uuid import uuid4
 
 import msgspec
 
+from jobs.edge.files.allowed import require_allowed
 from jobs.edge.files.lines import CHANGED, LinePiece, find_header_end, find_pieces, open_file
 from schemas.directory.file_log import LoggedFile, LogHead, file_log_path, read_file_log
 from schemas.failures.catalogue import CodedError
@@ -29,12 +29,7 @@ from schemas.spec.job import JobSpec
 from schemas.spec.source import Files
 from schemas.table.object_path import ObjectPath, TablePath, table_path
 
-ALLOWED = "RETALLY_FILES"
 _HIDDEN = (".", "_")  # as writers name files that are not complete
-
-
-class FilesRefused(CodedError, code="spec-misfit"):
-    """The operator does not allow jobs to read the directory."""
 
 
 class FilesChanged(CodedError, code="source-changed"):
@@ -67,7 +62,7 @@ class FileLog:
     @classmethod
     def open(cls, data: Path, files: Files) -> FileLog:
         """Open the log of a data directory; raise FilesRefused."""
-        require_allowed(files.path)
+        require_allowed("source.files.path", files.path)
         log = cls(files, file_log_path(data, files.path, header=files.header))
         with log._lock():
             pass
@@ -189,23 +184,6 @@ def open_file_logs(data: Path, spec: JobSpec) -> dict[str, FileLog]:
     """Return the log of each directory that a job reads, by its path."""
     sources = (alone.source.files for alone in spec.source_specs.values())
     return {each.path: FileLog.open(data, each) for each in sources if each is not None}
-
-
-def require_allowed(path: str) -> None:
-    """Raise FilesRefused unless the operator allows the directory, or one above it."""
-    allowed = [each.strip() for each in os.environ.get(ALLOWED, "").split(",") if each.strip()]
-    if not any(_is_below(path, each) for each in allowed):
-        raise FilesRefused(
-            f"source.files.path {path} is not below a directory that this machine's operator "
-            f"allows ({ALLOWED}={','.join(allowed)}); add it there, or read another directory"
-        )
-
-
-def _is_below(path: str, above: str) -> bool:
-    found, root = table_path(path), above.rstrip("/")
-    if isinstance(found, ObjectPath):
-        return f"{path}/".startswith(f"{root}/")
-    return found.resolve().is_relative_to(Path(root or "/").resolve())
 
 
 def _is_file(path: TablePath) -> bool:

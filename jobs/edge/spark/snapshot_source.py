@@ -9,7 +9,6 @@ since the plan are refused, because a part of other pieces would lose rows.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -25,6 +24,7 @@ from pyspark.sql import types as T
 
 from jobs.core.plan.tree import Column
 from jobs.core.rows.key_ranges import cut_part
+from jobs.edge.files.allowed import require_allowed
 from jobs.edge.rows.snapshot_columns import SnapshotColumn, SnapshotForm
 from jobs.edge.spark.column_types import spark_type
 from schemas.failures.catalogue import CodedError
@@ -34,7 +34,6 @@ from schemas.spec.snapshot import JdbcTable, Snapshot
 from schemas.table.snapshot import SnapshotPlan
 from schemas.types.sql_types import INTEGER_BITS, MICROSECOND_PRECISION, Kind, SqlType
 
-ALLOWED = "RETALLY_SNAPSHOT_PATHS"
 _PIECES = {  # whatever cores a start has
     "spark.sql.files.maxPartitionBytes": str(SNAPSHOT_PIECE_BYTES),
     "spark.sql.files.minPartitionNum": "1",
@@ -98,6 +97,9 @@ class SnapshotSource:
         connections: Connections,
         tasks: int,
     ) -> None:
+        if snapshot.files is not None:
+            kind, path = snapshot.files
+            require_allowed(f"snapshot.{kind}", path)
         self._spark = spark.newSession()
         for name, value in _PIECES.items():
             self._spark.conf.set(name, value)
@@ -112,9 +114,7 @@ class SnapshotSource:
             return self._plan_table(self._snapshot.jdbc)
         version = None
         if (path := self._snapshot.delta) is not None:
-            (newest,) = (
-                DeltaTable.forPath(self._spark, self._require_allowed(path)).history(1).collect()
-            )
+            (newest,) = DeltaTable.forPath(self._spark, path).history(1).collect()
             version = newest["version"]
         pieces, digest = _find_pieces(self._load(version))
         parts = max(1, -(-pieces // SNAPSHOT_PART_PIECES))
@@ -163,17 +163,7 @@ class SnapshotSource:
         kind, path = self._snapshot.files
         options = {"versionAsOf": str(version)} if kind == "delta" else {}
         options = _CSV if kind == "csv" else options
-        return self._spark.read.format(kind).options(**options).load(self._require_allowed(path))
-
-    def _require_allowed(self, path: str) -> str:
-        """Return a path that the operator allows; raise SnapshotMisfit for any other."""
-        allowed = [each.strip() for each in os.environ.get(ALLOWED, "").split(",") if each.strip()]
-        if not any(f"{path}/".startswith(f"{each.rstrip('/')}/") for each in allowed):
-            raise SnapshotMisfit(
-                f"{path} is not below a path that this machine's operator allows "
-                f"({ALLOWED}={','.join(allowed)}); add it there"
-            )
-        return path
+        return self._spark.read.format(kind).options(**options).load(path)
 
     def _select(self, frame: DataFrame, pieces: Sequence[int] | None = None) -> PartRows:
         """Return the columns that the job needs, each as the task can read it."""

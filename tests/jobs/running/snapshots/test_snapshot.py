@@ -147,7 +147,7 @@ URL = "jdbc:derby:memory:shop"
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of a snapshot; four of its files are a part."""
-    monkeypatch.setenv("RETALLY_SNAPSHOT_PATHS", str(tmp_path))
+    monkeypatch.setenv("RETALLY_FILES", str(tmp_path))
     monkeypatch.setattr("jobs.edge.spark.snapshot_source.SNAPSHOT_PART_PIECES", 1)
     (tmp_path / "rows").mkdir()
     return tmp_path / "rows"
@@ -287,7 +287,7 @@ def test_a_table_of_a_database_is_read_in_ranges_of_its_key(
 def test_a_job_killed_in_the_middle_of_its_snapshot_goes_on_with_the_next_part(
     broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RETALLY_SNAPSHOT_PATHS", str(tmp_path))
+    monkeypatch.setenv("RETALLY_FILES", str(tmp_path))
     table = Table(10)
     table.changes(100)
     place, kinds = tmp_path / "orders", pa.schema([(name, pa.string()) for name in COLUMNS])
