@@ -130,7 +130,13 @@ class Publisher:
 
 class RecordWriter:
     def __init__(
-        self, _format: Any, group: Any, output: Any, partitions: int, _end: Any = None
+        self,
+        _format: Any,
+        group: Any,
+        output: Any,
+        partitions: int,
+        _end: Any = None,
+        _key_schema: int = 0,
     ) -> None:
         self.columns = tuple(name for name, _ in (*group, *output))
         self._partitions = partitions

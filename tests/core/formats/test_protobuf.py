@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import struct
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.formats.protobuf.decoder import ProtobufDecoder
+from jobs.core.formats.protobuf.descriptors import write_proto
 from jobs.core.formats.protobuf.messages import read_message
 from jobs.core.formats.protobuf.schema import parse_schema
 from jobs.core.formats.registered import SchemaError, UnknownSchemaError
@@ -62,6 +65,13 @@ EVERYTHING = f"""
 """
 
 
+OLD = """
+    syntax = "proto2";
+    enum Size { SMALL = 1; LARGE = 2; }
+    message Old { required int64 id = 1; optional Size size = 2; repeated string tags = 3; }
+"""
+
+
 def same(ours: Any, theirs: Any) -> bool:
     """Return whether our JSON is that of Google's library, which omits what is absent."""
     if isinstance(ours, dict):
@@ -83,6 +93,20 @@ def same(ours: Any, theirs: Any) -> bool:
 
 
 SCHEMA = parse_schema([EVERYTHING])
+
+
+def test_a_descriptor_in_base64_is_the_file_that_it_was_made_from() -> None:
+    """Some clients register it, and some registries answer with it."""
+    for text, name in ((EVERYTHING, "shop.v1.All"), (OLD, "Old")):
+        file = message_class(text, name).DESCRIPTOR.file.serialized_pb
+        proto = write_proto(base64.b64encode(file).decode())
+        assert parse_schema([proto]) == parse_schema([text])
+    assert write_proto(EVERYTHING) == EVERYTHING
+    for cut in range(0, len(file), 7):
+        with suppress(SchemaError, IndexError):
+            parse_schema([write_proto(base64.b64encode(file[:cut]).decode())])
+
+
 INTEGERS = {
     kind: st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     if kind[0] in "is" and not kind.startswith("u")

@@ -104,7 +104,7 @@ def test_a_time_leads_to_the_epoch_that_was_the_newest_then(visits: Visits) -> N
     moment = page.locator("#moment time").get_attribute("datetime")
     assert moment is not None
     page.get_by_label("or time UTC").fill(moment[:19])
-    page.get_by_role("button", name="Go").click()
+    page.get_by_role("button", name="Go", exact=True).click()
     page.wait_for_url("**as_of=time*")
     expect(page.get_by_text("as of epoch 59")).to_be_visible()
 

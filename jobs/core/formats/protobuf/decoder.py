@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from jobs.core.formats.debezium_fields import DebeziumFields, Encoding, default_encodings
 from jobs.core.formats.protobuf.code import ProtobufCode
+from jobs.core.formats.protobuf.descriptors import write_proto
 from jobs.core.formats.protobuf.messages import TIMES, read_message, read_varint
 from jobs.core.formats.protobuf.schema import Field, Message, Schema, parse_schema
 from jobs.core.formats.registered import (
@@ -53,7 +54,7 @@ class ProtobufDecoder(RegisteredDecoder):
         return _read_indexes(value)[1]
 
     def _parse_type(self, texts: tuple[str, ...], header: bytes) -> Root:
-        schema = parse_schema(texts)
+        schema = parse_schema([write_proto(text) for text in texts])
         return Root(schema, schema.find_root(_read_indexes(header)[0]))
 
     def _read_content(self, node: Root, value: bytes, at: int) -> object:
