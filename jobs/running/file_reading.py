@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs.edge.files.log import FileLog, open_file_logs
+from jobs.edge.files.log import FileLog, FilesChanged, open_file_logs
 from jobs.edge.kafka.offset_ranges import cut_ends
 from jobs.running.pipeline import Pipeline
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import Offsets, TopicPartition
+from schemas.table.epoch import EpochRow, Offsets, TopicPartition
 
 
 def notice_files(data: Path, spec: JobSpec, *, whole: bool) -> dict[str, FileLog]:
@@ -29,6 +29,16 @@ def notice_files(data: Path, spec: JobSpec, *, whole: bool) -> dict[str, FileLog
     for log in logs.values():
         log.notice(None if whole else spec.minibatch.max_rows)
     return logs
+
+
+def require_same_lines(logs: Mapping[str, FileLog], newest: EpochRow) -> None:
+    """Raise FilesChanged if the offsets of an epoch are other lines, as in an older log."""
+    for path, last in newest.counts.files.items():
+        if path in logs and logs[path].locate(newest.offsets[path]["0"]) != last:
+            raise FilesChanged(
+                f"epoch {newest.epoch} has read {path} to {last}, which is another line in "
+                f"{logs[path].place}; restore the newest copy of this log, or start a new job"
+            )
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ from jobs.edge.table.table_location import choose_location
 from jobs.running.clock import JobClock
 from jobs.running.executor_monitor import watch_executors
 from jobs.running.failure import Overtaken, SpecMisfit, name_disk, report_failure
-from jobs.running.file_reading import FileReading, notice_files
+from jobs.running.file_reading import FileReading, notice_files, require_same_lines
 from jobs.running.job_table import (
     load_last_spec,
     open_table,
@@ -181,6 +181,7 @@ class Job:
         failpoint("start_checked")
         check_starts(admin, newest.offsets, newest.topics, topics.identities)
         require_same_snapshots(self.spec, newest)
+        require_same_lines(topics.files, newest)
         newest = self._claim_table(plans, table, newest, paths)
         newest = begin_new_topics(admin, self.spec, newest)
         starts = check_starts(admin, newest.offsets, newest.topics, topics.identities)

@@ -47,6 +47,12 @@ def require_same_snapshots(spec: JobSpec, newest: EpochRow) -> None:
                 f"job {spec.name!r} has started without {key}; remove it, or give the job a new "
                 "name: a snapshot is read at the first start of a job"
             )
+        plan = known[name].plan if name in known and not known[name].done else None
+        if each.source.snapshot is not None and plan and plan.place != each.source.snapshot.place:
+            raise SpecMisfit(
+                f"{key} was {plan.place} when its first part was read, and {known[name].part} of "
+                f"{plan.parts} parts are read; put it back, or give the job a new name"
+            )
         if each.source.snapshot is None and name in known and not known[name].done:
             raise SpecMisfit(
                 f"{key} is not read to its end ({known[name].part} parts); put it back"
@@ -82,7 +88,7 @@ class _Snapshot:
         snapshot = source.spec.source.snapshot
         assert snapshot is not None
         self._pipeline = pipeline
-        self._name = source.name
+        self._name, self._place = source.name, snapshot.place
         self._source = SnapshotSource(
             pipeline.spark, snapshot, source.plan.image, connections, pipeline.stages.cores
         )
@@ -98,7 +104,7 @@ class _Snapshot:
         progress = self._progress
         if (plan := progress.plan) is None:
             report(f"{self._what}, finding its parts")
-            plan = self._source.make_plan()
+            plan = msgspec.structs.replace(self._source.make_plan(), place=self._place)
             progress = msgspec.structs.replace(progress, plan=plan)
         while not progress.done and not is_stopping():
             report(self._describe(progress, plan))

@@ -39,9 +39,15 @@ def _check_url(text: str) -> str:
     return text.rstrip("/")
 
 
+# A property of a JDBC URL, the part before @ of an address, or scott/tiger@ of Oracle's.
+_SECRET = re.compile(
+    r"(?i)[?&;,(](user|uid|username|password|pwd|passwd)=|//[^/?]*@|:[^/:@]+/[^/@]+@"
+)
+
+
 def _check_jdbc(text: str) -> str:
     # The message does not quote the address, because people write passwords into it.
-    if re.fullmatch(r"jdbc:[a-z0-9]+:[!-~]+", text) is None or re.search("(?i)passw|user", text):
+    if re.fullmatch(r"jdbc:[a-z0-9]+:[!-~]+", text) is None or _SECRET.search(text):
         raise ValueError("must be like jdbc:mysql://db:3306/shop, without a user and a password")
     return text
 

@@ -23,11 +23,14 @@ _TABLE = text_like(
 )
 
 
+_GLOB = "{}[]*?\\"  # with which Spark finds other paths
+
+
 def _check_path(text: str) -> str:
     if not 0 < len(text) <= limits.PATH_CHARACTERS_MAX or not text.isprintable():
         raise ValueError(f"must be a path of at most {limits.PATH_CHARACTERS_MAX} characters")
-    if ".." in text.split("/"):
-        raise ValueError("must not contain '..'; write the path that is meant")
+    if ".." in text.split("/") or any(each in text for each in _GLOB):
+        raise ValueError(f"must not contain '..' or any of {_GLOB}; write the path that is meant")
     return text
 
 
@@ -56,6 +59,13 @@ class Snapshot(Section):
         if sum(each is not None for each in (*others, csv)) != 1:
             raise ValueError("give exactly one of jdbc, delta, parquet and csv")
         return csv
+
+    @property
+    def place(self) -> str:
+        """What the rows of a plan are found by; its parts mean nothing anywhere else."""
+        if self.jdbc is not None:
+            return f"{self.jdbc.connection}: {self.jdbc.table} by {self.jdbc.key}"
+        return " ".join(self.files or ())
 
     @property
     def files(self) -> tuple[FileFormat, str] | None:

@@ -177,7 +177,7 @@ class Source(Section):
     def _start_of_database(cls, given: Any) -> Any:
         """Let a topic begin where it ends when the job starts to read the rows of its table."""
         snapshot = given.get("snapshot") if isinstance(given, dict) else None
-        if isinstance(snapshot, dict) and "jdbc" in snapshot:
+        if isinstance(snapshot, dict) and snapshot.get("jdbc") is not None:
             return {"start": "latest", **given}
         return given
 

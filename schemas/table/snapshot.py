@@ -11,11 +11,12 @@ class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """How a snapshot is divided, so that each start finds the same parts."""
 
     parts: int
+    place: str = ""  # of the rows, as the spec had it
     low: int = 0  # the least and the greatest key of a database's table
     high: int = 0
     version: int | None = None  # of a Delta table
     pieces: int = 0  # of files, as Spark divides them
-    digest: str = ""  # of these pieces
+    digest: str = ""  # of these pieces and of the times of their files
 
 
 class SnapshotProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

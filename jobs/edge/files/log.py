@@ -131,6 +131,8 @@ class FileLog:
         if isinstance(self.directory, Path) and not self.directory.is_dir():
             raise DirectoryMissing(f"there is no directory {self.files.path}; create or mount it")
         for path in self.directory.glob("*"):
+            if not path.name.isprintable():  # bytes that are no UTF-8 among others
+                raise FilesChanged(f"the name of {path!a} cannot be logged; rename the file")
             if path.name and not path.name.startswith(_HIDDEN) and _is_file(path):
                 with suppress(FileNotFoundError):  # removed meanwhile
                     yield _describe(path)
@@ -171,6 +173,8 @@ class FileLog:
         opened = os.open(self.place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(opened, fcntl.LOCK_EX)
+            if os.fstat(opened).st_size < self._bytes:
+                raise FilesChanged(f"{self.place} was replaced while a job read it; put it back")
             self.refresh()
             os.ftruncate(opened, self._bytes)
             if not self._bytes:

@@ -120,6 +120,12 @@ def require_same_topics(admin: KafkaAdmin, known: Mapping[str, TopicIdentity]) -
 
 
 def _require_same_id(topic: str, known: TopicIdentity, found: TopicIdentity) -> None:
+    if known.id != found.id and "/" in topic:
+        raise SourceChanged(
+            f"the log of directory {topic} is not the one that the job has read with, so the job's "
+            "offsets mean other lines; restore the directory `files` of the data directory, or "
+            "start a new job"
+        )
     if known.id != found.id:
         raise SourceChanged(
             f"topic {topic!r} was deleted and created again, or its connection is now another "

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
@@ -107,6 +108,7 @@ class SnapshotSource:
         self._columns = columns
         self._connections = connections
         self._tasks = tasks
+        self._checked: DataFrame | None = None  # whose files are those of the plan
 
     def make_plan(self) -> SnapshotPlan:
         """Return the parts of the snapshot as it is now."""
@@ -129,8 +131,15 @@ class SnapshotSource:
             url, name = options.pop("url"), table.table
             frame = self._spark.read.jdbc(url, name, predicates=conditions, properties=options)
             return self._select(frame)
-        frame = self._load(plan.version)
-        if _find_pieces(frame) != (plan.pieces, plan.digest):
+        # Listing takes a while for each piece, so it is done twice: before the first part of this
+        # process, and before the last one.
+        if self._checked is None or part == plan.parts - 1:
+            self._checked = self._load(plan.version)
+            found = _find_pieces(self._checked)
+        else:
+            found = plan.pieces, plan.digest
+        frame = self._checked
+        if found != (plan.pieces, plan.digest):
             raise SnapshotMisfit(
                 f"the files of the snapshot have changed since its first part was read; {part} of "
                 f"{plan.parts} parts are read; put the files back, or give the job a new name"
@@ -149,7 +158,7 @@ class SnapshotSource:
         low, high, rows = self._spark.read.format("jdbc").options(**options).load().collect()[0]
         if low is None:
             return SnapshotPlan(parts=1)
-        if any(isinstance(each, bool | float | str) or int(each) != each for each in (low, high)):
+        if not all(isinstance(each, int | Decimal) and int(each) == each for each in (low, high)):
             raise SnapshotMisfit(f"snapshot.jdbc.key: {key} has no whole numbers; name a column")
         parts = table.parts or max(1, -(-int(rows) // SNAPSHOT_PART_ROWS))
         return SnapshotPlan(parts=parts, low=int(low), high=int(high))
@@ -222,5 +231,6 @@ def _find_pieces(frame: DataFrame) -> tuple[int, str]:
     pieces = list(rdd.partitions())
     digest = sha256()
     for piece in pieces:
-        digest.update(";".join(file.toString() for file in piece.files()).encode())
+        for file in piece.files():
+            digest.update(f"{file.toString()} {file.modificationTime()};".encode())
     return len(pieces), digest.hexdigest()[:_DIGEST_CHARACTERS]

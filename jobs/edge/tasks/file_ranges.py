@@ -32,6 +32,7 @@ def read_piece(piece: LinePiece) -> Records:
         text = piece.read()
     except FileUnreadable as why:
         raise RangeUnreadable(str(why)) from None
+    read = len(text)
     if b"\r\n" in text:
         text = text.replace(b"\r\n", b"\n")
     if not text.endswith(b"\n"):  # the last line of a file, or one that is too long
@@ -41,7 +42,7 @@ def read_piece(piece: LinePiece) -> Records:
     buffer[ends] = 0  # as between the values of records
     count, starts = len(ends), np.concatenate([[0], ends + 1]).astype(np.int64)
     sizes = np.diff(starts) - 1
-    whole = piece.size - 1 if piece.lines == 1 and piece.size > len(text) else None
+    whole = piece.size - 1 if piece.lines == 1 and piece.size > read else None
     return Records(
         buffer,
         starts,

@@ -17,9 +17,11 @@ from jobs.edge.files.log import FileLog, FilesChanged, open_file_logs
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.kafka.range_consumer import RangeUnreadable
 from jobs.edge.tasks.file_ranges import locate_line, read_file_ranges
+from jobs.running.file_reading import require_same_lines
 from schemas.spec.file import SpecError, load_spec
 from schemas.spec.source import Files
 from schemas.table.object_path import ObjectPath
+from tests.support.epoch_rows import epoch_row
 from tests.support.object_storage import BUCKET, Storage
 
 
@@ -167,6 +169,44 @@ def test_objects_of_a_prefix_are_files_too(tmp_path: Path, monkeypatch: pytest.M
             sink.write(b"1\n234\n")  # a time of S3 has whole seconds
         with pytest.raises(FilesChanged, match="has changed"):
             log.notice()
+
+
+def test_a_name_that_no_log_can_have_is_named(directory: Path) -> None:
+    Path(os.fsdecode(os.fsencode(directory) + b"/caf\xe9")).write_text("x")
+    with pytest.raises(FilesChanged, match=r"caf.udce9.* rename the file"):
+        FileLog.open(directory.parent / "data", Files(path=str(directory))).notice()
+
+
+def test_a_log_that_is_replaced_under_a_job_is_not_written(directory: Path) -> None:
+    write(directory / "a", b"x\n" * 10, 1)
+    log = FileLog.open(directory.parent / "data", Files(path=str(directory)))
+    log.notice()
+    log.place.write_bytes(b"")
+    write(directory / "b", b"y\n", 2)
+    with pytest.raises(FilesChanged, match="was replaced"):
+        log.notice()
+    assert log.place.read_bytes() == b""
+
+
+def test_an_older_log_with_other_lines_at_the_offsets_stops_a_job(directory: Path) -> None:
+    data = directory.parent / "data"
+    write(directory / "a", b"1\n" * 10, 1)
+    log = FileLog.open(data, Files(path=str(directory)))
+    log.notice()
+    older = log.place.read_bytes()
+    write(directory / "b", b"2\n" * 10, 2)
+    log.notice()
+    path = str(directory)
+    counters = {"files": {path: log.locate(20)}}
+    newest = epoch_row(5, offsets={path: {"0": 20}}, counters=counters)
+    require_same_lines({path: log}, newest)
+    log.place.write_bytes(older)
+    (directory / "b").unlink()
+    write(directory / "c", b"3\n" * 15, 3)
+    again = FileLog.open(data, Files(path=str(directory)))
+    again.notice()
+    with pytest.raises(FilesChanged, match=r"epoch 5 has read .* to b line 10, which is another"):
+        require_same_lines({path: again}, newest)
 
 
 def test_only_as_many_lines_are_counted_as_a_bundle_takes(directory: Path) -> None:

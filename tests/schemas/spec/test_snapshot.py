@@ -36,7 +36,7 @@ def test_a_topic_begins_at_its_end_behind_the_rows_of_a_database_only() -> None:
     assert spec.source.start == "latest"
     assert load_spec(spec.document()) == spec
     assert load_spec(document_of({"jdbc": JDBC}, {"start": "earliest"})).source.start == "earliest"
-    files = load_spec(document_of({"delta": "/exports/orders"}))
+    files = load_spec(document_of({"delta": "/exports/orders", "jdbc": None}))
     assert (files.source.start, files.source.snapshot is not None) == ("earliest", True)
 
 
@@ -47,6 +47,8 @@ def test_a_topic_begins_at_its_end_behind_the_rows_of_a_database_only() -> None:
         (document_of({}), "source.snapshot.csv", "give exactly one of"),
         (document_of({"csv": "/x", "jdbc": JDBC}), "source.snapshot.csv", "give exactly one of"),
         (document_of({"csv": "/x/../y"}), "source.snapshot.csv", "must not contain '..'"),
+        (document_of({"csv": "/x/{y,z}"}), "source.snapshot.csv", "or any of"),
+        (document_of({"parquet": "/x/\\../y"}), "source.snapshot.parquet", "or any of"),
         (document_of({"iceberg": "/x"}), "source.snapshot", "write the rows as parquet"),
         (
             document_of({"jdbc": {**JDBC, "table": "(SELECT 1) t"}}),
@@ -76,7 +78,7 @@ def test_a_database_has_its_password_in_the_connections_file(tmp_path: Path) -> 
 shop:
   jdbc: jdbc:mariadb://db:3306/shop
   login: {username: reader, password: secret-word}
-warehouse: {jdbc: "jdbc:postgresql://dw/shop"}
+warehouse: {jdbc: "jdbc:postgresql://users-db/users"}
 odd: {jdbc: "jdbc:odd://dw/shop"}
 """
     )
@@ -95,7 +97,16 @@ odd: {jdbc: "jdbc:odd://dw/shop"}
 
 
 @pytest.mark.parametrize(
-    "url", ["mysql://db/shop", "jdbc:mysql://db/shop?password=x", "jdbc:mysql://db/ shop"]
+    "url",
+    [
+        "mysql://db/shop",
+        "jdbc:mysql://db/shop?password=x",
+        "jdbc:mysql://db/shop?ssl=true&user=x",
+        "jdbc:sqlserver://db;PWD=x",
+        "jdbc:mysql://reader:x@db/shop",
+        "jdbc:oracle:thin:scott/tiger@//db/shop",
+        "jdbc:mysql://db/ shop",
+    ],
 )
 def test_an_address_with_a_password_is_refused_and_not_quoted(tmp_path: Path, url: str) -> None:
     file = tmp_path / "connections.yaml"

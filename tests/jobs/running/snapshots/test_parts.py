@@ -211,6 +211,11 @@ def test_a_snapshot_stays_in_the_spec_until_it_is_read_and_comes_with_the_first_
     job.spec = load_spec(document)
     with pytest.raises(SpecMisfit, match=r"source.snapshot is not read to its end \(1 parts\)"):
         job.read()
+    document["source"]["snapshot"] = {"parquet": "/x"}
+    job.spec = load_spec(document)
+    with pytest.raises(SpecMisfit, match=r"was csv /x when its first part was read, and 1 of 3"):
+        job.read()
+    del document["source"]["snapshot"]
     job.spec = whole
     job.read()
     job.spec = load_spec(document)
