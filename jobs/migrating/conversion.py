@@ -17,7 +17,7 @@ from jobs.migrating.statements import read_sql_file
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """The specs of a file, what differs from Flink, and what is not taken."""
+    """The specs of a file, what differs from Flink, and what is not supported."""
 
     sql: str
     drafts: Sequence[Draft]
@@ -27,7 +27,7 @@ class Conversion:
     def describe(self, name: str) -> Iterator[str]:
         """Yield a line for each problem and each difference, with its position."""
         for problem in sorted(self.problems, key=lambda each: each.offset):
-            yield f"{self.position(name, problem.offset)}: not taken: {problem.reason}"
+            yield f"{self.position(name, problem.offset)}: not supported: {problem.reason}"
         for draft in self.drafts:
             for note in draft.differences:
                 position = self.position(name, note.offset or draft.offset)

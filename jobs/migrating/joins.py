@@ -19,10 +19,10 @@ _KINDS = ("INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL")
 _STREAMS = ("kafka", "upsert-kafka")
 _WINDOW = "window joins have no counterpart: join the rows, and count them by time in GROUP BY"
 _OF_RESULTS = (
-    "a join with the results of a GROUP BY is not taken; write a job for {name}, and join its "
+    "a join with the results of a GROUP BY is not supported; write a job for {name}, and join its "
     "changelog (format: changelog-json) in the spec of a second one"
 )
-_NESTED = "a join in a derived table or in parentheses is not taken; join in the outer query"
+_NESTED = "a join in a derived table or in parentheses is not supported; join in the outer query"
 _INTERVAL = (
     "interval joins have no counterpart: a job keeps the rows of both tables for good, and drops "
     "no late ones; join without the times, or write the condition into the spec by hand"
@@ -57,7 +57,7 @@ def split_joins(tokens: Sequence[Token]) -> list[FromItem]:
         words = [] if depth else _words_of_join(tokens, at)
         if words:
             if words[0] == "NATURAL":
-                reason = "NATURAL JOIN is not taken; name the columns, as in USING (id)"
+                reason = "NATURAL JOIN is not supported; name the columns, as in USING (id)"
                 raise NotTakenError(reason, token.offset)
             items.append(FromItem(" ".join(words), [], token.offset))
             at += len(words)
@@ -136,7 +136,7 @@ def rename_joined(tokens: Sequence[Token], join: Relation) -> list[Token]:
             names |= side.source.replaced
     if rename_tokens(tokens, nested, {}) != list(tokens):
         reason = (
-            "fields of a ROW in a join are not taken; name them in a derived table, as in "
+            "fields of a ROW in a join are not supported; name them in a derived table, as in "
             "(SELECT who.city AS city FROM t) AS t"
         )
         raise NotTakenError(reason, tokens[0].offset)

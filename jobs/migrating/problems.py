@@ -1,4 +1,4 @@
-"""What a converted file has to say: what is not taken, and what means something else here."""
+"""What a converted file does not support, and what means something else here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is not taken, and where: an offset in the file."""
+    """What is not supported, and where: an offset in the file."""
 
     reason: str
     offset: int

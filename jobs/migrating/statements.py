@@ -1,6 +1,6 @@
 """The statements of a Flink SQL file: tables, views, settings, inserts.
 
-Statements that only show or choose something are skipped; everything else is not taken.
+Statements that only show or choose something are skipped; all others are not supported.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Insert:
 
 @dataclass(slots=True)
 class SqlFile:
-    """The statements of a file, and what of it is not taken."""
+    """The statements of a file, and what of it is not supported."""
 
     sql: str
     tables: dict[str, Table] = field(default_factory=dict)
@@ -107,7 +107,7 @@ def read_sql_file(sql: str) -> SqlFile:
 def _refuse_hints(tokens: Sequence[Token]) -> None:
     for token in tokens:
         if token.text.startswith("/*+"):
-            reason = "hints are not taken; write the options into CREATE TABLE"
+            reason = "hints are not supported; write the options into CREATE TABLE"
             raise NotTakenError(reason, token.offset)
 
 
@@ -228,10 +228,10 @@ def _read_table(cursor: Cursor, file: SqlFile) -> Table:
     if cursor.take("LIKE"):
         table = _read_like(cursor, table, file)
     if cursor.peek() == "AS":
-        reason = "CREATE TABLE AS is not taken; write CREATE TABLE, and INSERT INTO it"
+        reason = "CREATE TABLE AS is not supported; write CREATE TABLE, and INSERT INTO it"
         raise NotTakenError(reason, cursor.offset)
     if not cursor.done:
-        reason = "this part of CREATE TABLE is not taken; write the table out"
+        reason = "this part of CREATE TABLE is not supported; write the table out"
         raise NotTakenError(reason, cursor.offset)
     if not table.columns:
         raise NotTakenError("the table has no columns; write them out", table.offset)

@@ -1,10 +1,8 @@
 // Specs from a file of Flink SQL, into the editor of a new job.
 //
 //   text or file ──► POST /from-flink ──► the first spec into the editor; a button for each spec
-import { Lost, requestOnce } from "./connection.js";
+import { goToLogin, Lost, requestOnce } from "./connection.js";
 import { editor } from "./spec.js";
-
-const CONVERT_MS = 130_000; // longer than the service lets the command run
 
 const area = document.getElementById("flink-sql");
 const form = area.form;
@@ -24,7 +22,8 @@ form.addEventListener("submit", async (event) => {
   event.preventDefault();
   button.disabled = true;
   try {
-    const response = await requestOnce("/from-flink", { method: "POST", body: area.value, timeout: CONVERT_MS });
+    const response = await requestOnce("/from-flink", { method: "POST", body: area.value });
+    if (response.redirected) return goToLogin(); // the session has ended
     const found = new DOMParser().parseFromString(await response.text(), "text/html");
     if (response.ok) specs.replaceChildren(...found.body.childNodes);
     showError(response.ok ? "" : found.querySelector("[data-detail]")?.textContent ?? "The file could not be read.");

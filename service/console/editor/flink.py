@@ -1,47 +1,25 @@
-"""Specs from a file of Flink SQL, by the command `retally from-flink`."""
+"""Specs from a file of Flink SQL, as `retally from-flink` writes them."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from pathlib import PurePath
 from typing import NamedTuple
 
-from schemas.limits import SHORT_COMMAND_SECONDS_MAX
-from service.problems import Problem
-
-_CONNECTIONS = "connections"  # of the brokers in the file; the service has its own
+from jobs.migrating.conversion import convert
 
 
 class FlinkSpecs(NamedTuple):
-    """The spec of each job, and what is not taken or differs, a line each."""
+    """The spec of each job, and what is not supported or differs, a line each."""
 
     specs: dict[str, str]
     notes: list[str]
 
 
 def convert_flink_sql(sql: bytes) -> FlinkSpecs:
-    """Return the specs of a file; raise a Problem if the command does not end. It blocks."""
-    with TemporaryDirectory() as folder:
-        file, out = Path(folder) / "flink.sql", Path(folder) / "jobs"
-        file.write_bytes(sql)
-        command = [
-            sys.executable,
-            "-m",
-            "jobs.cli.main",
-            "from-flink",
-            str(file),
-            "--out",
-            str(out),
-        ]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, timeout=SHORT_COMMAND_SECONDS_MAX, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise Problem("spec-invalid", "the file takes too long to read; split it") from None
-        notes = done.stderr.decode("utf-8", "replace").replace(f"{file}:", "")
-        specs = {path.stem: path.read_text() for path in sorted(out.glob("*.yaml"))}
-    specs.pop(_CONNECTIONS, None)
-    return FlinkSpecs(specs, notes.splitlines())
+    """Return the specs of a file, without its connections: the service has its own."""
+    try:
+        found = convert(sql.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        return FlinkSpecs({}, [f"the file is not UTF-8 at byte {error.start}"])
+    specs = {PurePath(draft.file_name).stem: draft.text() for draft in found.drafts}
+    return FlinkSpecs(specs, [line.removeprefix(":") for line in found.describe("")])

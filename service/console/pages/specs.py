@@ -134,7 +134,8 @@ def _compare_texts(old: str, new: str) -> list[tuple[str, str]]:
 async def convert_flink(request: Request) -> Response:
     """Return the specs of a file of Flink SQL, a fragment of a page."""
     visitor = require_visitor(request, Role.ADMIN)
-    found = await run_in_threadpool(convert_flink_sql, await _read_body(request))
+    work = partial(convert_flink_sql, await _read_body(request))
+    found = await runtime_of(request).attempts.run(work)
     return await render_page(request, visitor, "editor/flink.html", found=found)
 
 

@@ -55,7 +55,7 @@ def test_a_file_of_flink_sql_becomes_specs_with_what_is_not_taken(workshop_visit
     page.get_by_role("button", name="Convert").click()
     expect(page.get_by_role("button", name="by_name")).to_be_visible(timeout=60_000)
     expect(page.locator("#spec")).to_have_value(re.compile("SUM"))
-    expect(page.get_by_role("list", name="Notes")).to_contain_text("not taken")
+    expect(page.get_by_role("list", name="Notes")).to_contain_text("not supported")
     expect(page.get_by_role("region", name="Result columns")).to_contain_text("SUM(v)")
     expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
     assert_sound(page, "flink")
