@@ -236,6 +236,7 @@ def test_a_file_of_proto2_has_presence_everywhere() -> None:
         ("message A { int32 x", "ends too early"),
         ("lorem ipsum", "not a valid .proto file at 'lorem'"),
         ("message A {" * 80, "nested deeper"),
+        ("enum A { X = 0; } message A { }", "defines 'A' twice"),
     ],
 )
 def test_a_schema_that_cannot_be_read_has_its_reason(text: str, reason: str) -> None:
@@ -307,6 +308,31 @@ def test_a_column_that_the_schema_lacks_stops_or_is_null() -> None:
     assert isinstance(decoder(ORDER, "protobuf").decode(sent), ColumnGone)
     decoded = decoder(ORDER, "protobuf", missing_is_null=True).decode(sent)
     assert decoded == Changes([(1, (None,) * len(COLUMNS))])
+
+
+KNOWN_AGAIN = """
+    syntax = "proto2"; package google.protobuf;
+    message Timestamp { optional int64 seconds = 1; }
+    message StringValue { optional int64 id = 1; optional string value = 2; }
+    message Row { optional int64 id = 1; optional Timestamp seen = 2; }
+    message Envelope { optional StringValue after = 1; optional string op = 2; }
+"""
+
+
+def test_a_schema_may_define_types_again_whose_json_is_known() -> None:
+    """Below the root they are those that every client has; a root is a row, whatever its name."""
+    id, seen = (Column(name, SqlType.parse(TYPES[name])) for name in ("id", "seen"))
+    row = decoder(KNOWN_AGAIN, "protobuf", (id,))
+    assert row.decode(b"\0\0\0\0\7\2\2\x08\5") == Changes([(1, (5,))])
+    row = decoder(KNOWN_AGAIN, "protobuf", (id, seen))
+    for sent in (b"\x08\5\x12\2\x08\1", b"\x08\5\x12\0\x12\2\x08\1"):
+        sent = b"\0\0\0\0\7\2\4" + sent
+        assert row.decode(sent) == row.explain(sent) == Changes([(1, (5, 10**6))])
+    envelope = decoder(KNOWN_AGAIN, "debezium-protobuf", (id,))
+    for column in (id, seen):
+        envelope = decoder(KNOWN_AGAIN, "debezium-protobuf", (column,), missing_is_null=True)
+        sent = b"\0\0\0\0\7\2\6\x0a\2\x08\5\x12\1c"
+        assert envelope.decode(sent) == envelope.explain(sent) == Changes([(1, (None,))])
 
 
 ENVELOPE = """

@@ -51,8 +51,10 @@ def _skip(value: bytes, at: int) -> int:
     return at + (8 if wire == 1 else 4)
 
 
-def _convert_message(schema: Schema, inner: Message, convert: Converter, raw: Any) -> Value:
-    return convert(read_message(schema, inner, raw))
+def _convert_message(
+    schema: Schema, inner: Message, convert: Converter, depth: int, raw: Any
+) -> Value:
+    return convert(read_message(schema, inner, raw, 0, depth))
 
 
 def _convert_enum(schema: Schema, kind: str, convert: Converter, raw: Any) -> Value:
@@ -65,10 +67,12 @@ class ProtobufCode(MessageCode):
     def __init__(self, schema: Schema, fields: DebeziumFields, tables: tuple[str, ...]) -> None:
         super().__init__(fields, tables)
         self._schema = schema
+        self._depth = 2  # of messages that are columns
         self.names |= {"read_varint": read_varint, "skip": _skip}
 
     def read_message(self, message: Message) -> Lines:
         """Yield lines that read a message of Debezium."""
+        self._depth = 3
         known = {
             "before": lambda field: self._read_inner(field, "before"),
             "after": lambda field: self._read_inner(field, "after"),
@@ -151,7 +155,7 @@ class ProtobufCode(MessageCode):
         entries = max(1, limits.MEMO_ENTRIES_MAX // len(self._fields.columns))
         if inner is not None:
             yield f"if {target} is not None: raise ValueError('again')"
-            read = partial(_convert_message, schema, inner, convert)
+            read = partial(_convert_message, schema, inner, convert, self._depth)
             memo = Memo(read, entries)
             yield f"raw = {self._bind(memo)}[raw]"
         elif kind in schema.enums:

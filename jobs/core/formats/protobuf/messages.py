@@ -101,7 +101,7 @@ def read_message(
         for each in message.fields
         if only is None or each.name in only
     }
-    to_json = _KNOWN.get(message.name)
+    to_json = _KNOWN.get(message.name) if depth > 1 and only is None else None  # no row, no image
     return members if to_json is None else to_json(members)
 
 

@@ -104,12 +104,18 @@ class Schema:
 
 def parse_schema(texts: Sequence[str]) -> Schema:
     """Return the types of some files, of which the last one has the message; raise SchemaError."""
-    schema = Schema()
-    for text in (*_KNOWN, *texts):
+    known, schema = Schema(), Schema()
+    for text in _KNOWN:
+        _Parser(known, _tokenize(text)).read_file()
+    schema.messages.update(known.messages)
+    for text in texts:
         schema.roots = []
         _Parser(schema, _tokenize(text)).read_file()
     for message in schema.messages.values():
         message.fields = [_resolve(schema, message.name, each) for each in message.fields]
+    schema.messages |= known.messages  # a text may define them too, but their JSON is of these
+    if twice := schema.messages.keys() & schema.enums:
+        raise SchemaError(f"the schema defines {describe(min(twice))} twice")
     if len(schema.messages) > limits.SCHEMA_TYPES_MAX:
         raise SchemaError(f"the schema has more than {limits.SCHEMA_TYPES_MAX} types")
     return schema
