@@ -7,6 +7,9 @@ from __future__ import annotations
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 # Levels of nesting. Rows are flat, and a recursive parser runs out of stack at some 500 levels.
 MESSAGE_DEPTH_MAX = 64
+# Values in the columns of a message, of some 150 bytes each. In Protobuf two bytes may be a message
+# of all its fields.
+MESSAGE_VALUES_MAX = 1_000_000
 # Levels of a text that JSON functions read and print; each takes a few frames of the stack.
 JSON_DEPTH_MAX = 200
 # A message below this size cannot nest deep enough to overflow a parser's stack (512 levels), so

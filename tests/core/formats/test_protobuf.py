@@ -22,6 +22,7 @@ from jobs.core.formats.registry import MessageDecoder, MessageRules
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, ColumnGone, RejectCode, Rejected, Skipped
 from jobs.core.values.json_text import JsonNumber
+from schemas import limits
 from schemas.types.sql_types import SqlType
 from tests.support.examples import examples
 from tests.support.network.protobuf_classes import message_class
@@ -457,6 +458,33 @@ def test_a_message_may_contain_itself_but_not_for_ever() -> None:
     decoded = decoder(text, "protobuf", columns).decode(sent)
     assert isinstance(decoded, Rejected)
     assert "deeper" in decoded.reason
+
+
+def test_a_message_has_no_more_values_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two bytes may be a message of all its fields, and one byte a value of a packed field."""
+    monkeypatch.setattr(limits, "MESSAGE_VALUES_MAX", 1_000)
+    fields = "".join(f"int64 f{number} = {number};" for number in range(1, 101))
+    text = f"""
+        syntax = "proto3"; message Row {{ Many many = 1; }}
+        message Many {{ repeated Wide wide = 1; repeated int64 packed = 2; }}
+        message Wide {{ {fields} }}
+    """
+    own = decoder(text, "protobuf", (Column("many", SqlType.parse("STRING")),))
+    few = b"\x0a\0" * 4
+    for many in (
+        few,
+        few * 5,
+        few + b"\x12\x64" + b"\1" * 100,
+        few + b"\x12\xe8\7" + b"\1" * 1_000,
+    ):
+        sent = b"\0\0\0\0\7\0\x0a" + encode(len(many)) + many
+        decoded = own.decode(sent)
+        assert decoded == own.explain(sent)
+        if len(many) < 200 and many != few * 5:
+            assert isinstance(decoded, Changes)
+        else:
+            assert isinstance(decoded, Rejected)
+            assert "more than 1,000 values" in decoded.reason
 
 
 def encode(number: int) -> bytes:

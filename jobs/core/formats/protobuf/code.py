@@ -52,9 +52,9 @@ def _skip(value: bytes, at: int) -> int:
 
 
 def _convert_message(
-    schema: Schema, inner: Message, convert: Converter, depth: int, raw: Any
+    schema: Schema, inner: Message, convert: Converter, depth: int, values_max: int, raw: Any
 ) -> Value:
-    return convert(read_message(schema, inner, raw, 0, depth))
+    return convert(read_message(schema, inner, raw, 0, depth, None, [values_max]))
 
 
 def _convert_enum(schema: Schema, kind: str, convert: Converter, raw: Any) -> Value:
@@ -155,7 +155,9 @@ class ProtobufCode(MessageCode):
         entries = max(1, limits.MEMO_ENTRIES_MAX // len(self._fields.columns))
         if inner is not None:
             yield f"if {target} is not None: raise ValueError('again')"
-            read = partial(_convert_message, schema, inner, convert, self._depth)
+            # All of them have no more than the exact path takes.
+            values_max = limits.MESSAGE_VALUES_MAX // (2 * len(self._fields.columns))
+            read = partial(_convert_message, schema, inner, convert, self._depth, values_max)
             memo = Memo(read, entries)
             yield f"raw = {self._bind(memo)}[raw]"
         elif kind in schema.enums:

@@ -87,16 +87,21 @@ def read_message(
     at: int = 0,
     depth: int = 1,
     only: Names = None,
+    left: list[int] | None = None,
 ) -> Any:
     """Return a message as JSON; raise SchemaError or IndexError for bytes that are none.
 
-    `only` has the names of the fields that are read, with those of messages in them; None: all."""
+    `only` has the names of the fields that are read, with those of messages in them; None: all.
+    `left` counts down the values that may be: a message of 0 bytes has all its fields."""
     if depth > limits.MESSAGE_DEPTH_MAX:
         raise SchemaError(f"the message is nested deeper than {limits.MESSAGE_DEPTH_MAX} levels")
     found = read_fields(value, at)
+    left = [limits.MESSAGE_VALUES_MAX] if left is None else left
+    if only is None:
+        _count(left, len(message.fields))
     members = {
         each.name: _read_field(
-            schema, each, found.get(each.number, []), depth, (only or {}).get(each.name)
+            schema, each, found.get(each.number, []), depth, (only or {}).get(each.name), left
         )
         for each in message.fields
         if only is None or each.name in only
@@ -105,8 +110,19 @@ def read_message(
     return members if to_json is None else to_json(members)
 
 
+def _count(left: list[int], values: int) -> None:
+    left[0] -= values
+    if left[0] < 0:
+        raise SchemaError(f"the message has more than {limits.MESSAGE_VALUES_MAX:,} values")
+
+
 def _read_field(
-    schema: Schema, field: Field, found: list[tuple[int, Raw]], depth: int, only: Names
+    schema: Schema,
+    field: Field,
+    found: list[tuple[int, Raw]],
+    depth: int,
+    only: Names,
+    left: list[int],
 ) -> object:
     inner = schema.messages.get(field.kind)
     wire = wire_of(schema, field.kind)
@@ -116,12 +132,13 @@ def _read_field(
             values.append(raw)
         elif own == _SIZED and isinstance(raw, bytes) and wire != _SIZED:
             values += _unpack(raw, wire)
+    _count(left, len(values) if field.repeated else 0)
     if inner is not None:
         octets = [raw for raw in values if isinstance(raw, bytes)]
         if not field.repeated:  # several values are one message, merged
             merged = b"".join(octets)
-            return read_message(schema, inner, merged, 0, depth + 1, only) if octets else None
-        items = [read_message(schema, inner, raw, 0, depth + 1) for raw in octets]
+            return read_message(schema, inner, merged, 0, depth + 1, only, left) if octets else None
+        items = [read_message(schema, inner, raw, 0, depth + 1, None, left) for raw in octets]
         return {_key(each["key"]): each["value"] for each in items} if field.is_map else items
     if field.repeated:
         return [to_json(schema, field.kind, raw) for raw in values]
