@@ -29,6 +29,7 @@ FindSchema = Callable[[int], tuple[str, ...]]
 
 HEADER = struct.Struct(">BI")
 _UNUSUAL = (*UNEXPECTED, IndexError, struct.error)
+_UNCOMPILED = (SyntaxError, RecursionError, MemoryError)  # of code that nests too deep for Python
 # Without a name of its type, a number may be a date, but is no time.
 BY_SCHEMA = Modes(times="isostring")
 
@@ -188,7 +189,7 @@ class _Readers(dict[bytes, Callable[[bytes], Decoded]]):
             reader = self._make(header)
         except UnknownSchemaError:  # perhaps it is known later
             raise
-        except SchemaError as error:
+        except (ValueError, *_UNCOMPILED) as error:
             reader = _refuse(str(error))
         self[header] = reader
         return reader

@@ -13,12 +13,14 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.core.formats.protobuf import decoder as protobuf_decoder
 from jobs.core.formats.protobuf.decoder import ProtobufDecoder
 from jobs.core.formats.protobuf.descriptors import write_proto
 from jobs.core.formats.protobuf.messages import read_message
 from jobs.core.formats.protobuf.schema import parse_schema
 from jobs.core.formats.registered import SchemaError, UnknownSchemaError
 from jobs.core.formats.registry import MessageDecoder, MessageRules
+from jobs.core.formats.row_fields import compile_decoder
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, ColumnGone, RejectCode, Rejected, Skipped
 from jobs.core.values.json_text import JsonNumber
@@ -458,6 +460,41 @@ def test_a_message_may_contain_itself_but_not_for_ever() -> None:
     decoded = decoder(text, "protobuf", columns).decode(sent)
     assert isinstance(decoded, Rejected)
     assert "deeper" in decoded.reason
+
+
+IMPLICIT = """
+    syntax = "proto3";
+    message Row { string day = 1; string price = 2; bytes amount = 3; string seen = 4; }
+"""
+
+
+def test_columns_that_have_no_value_without_their_field_compile_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An implicit field that is absent is "", which is no date and no decimal."""
+    compiled = []
+
+    def count(*given: Any) -> Any:
+        compiled.append(given)
+        return compile_decoder(*given)
+
+    monkeypatch.setattr(protobuf_decoder, "compile_decoder", count)
+    kinds = {"day": "DATE", "price": "DECIMAL(10, 2)", "amount": "DECIMAL(10, 2)"}
+    kinds["seen"] = "TIMESTAMP(6)"
+    columns = tuple(Column(name, SqlType.parse(kind)) for name, kind in kinds.items())
+    own = decoder(IMPLICIT, "protobuf", columns)
+    made = message_class(IMPLICIT, "Row")(day="2020-05-13", price="1.50", amount=b"\1")
+    for seen in ("", "1970-01-01T00:00:01Z", ""):
+        made.seen = seen
+        sent = b"\0\0\0\0\7\0" + made.SerializeToString()
+        decoded = own.decode(sent)
+        assert decoded == own.explain(sent)
+        assert isinstance(decoded, Changes) is bool(seen)
+        assert len(compiled) == 1
+    monkeypatch.setattr(ProtobufDecoder, "explain", lambda *_: pytest.fail("the exact path"))
+    made.seen = "1970-01-01T00:00:01Z"
+    row = (18_395, 150, 1, 10**6)
+    assert own.decode(b"\0\0\0\0\7\0" + made.SerializeToString()) == Changes([(1, row)])
 
 
 def test_a_message_has_no_more_values_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ from schemas import limits
 Lines = Iterator[str]
 _NODES = {kind: kind for kind in ("string", "bytes", "double", "float")} | {"bool": "boolean"}
 _SIZED, _VARINT = 2, 0
+_NO_VALUE = object()  # of a column that has none without its field, for example "" as a date
 
 
 def _skip(value: bytes, at: int) -> int:
@@ -68,7 +69,7 @@ class ProtobufCode(MessageCode):
         super().__init__(fields, tables)
         self._schema = schema
         self._depth = 2  # of messages that are columns
-        self.names |= {"read_varint": read_varint, "skip": _skip}
+        self.names |= {"read_varint": read_varint, "skip": _skip, "no_value": _NO_VALUE}
 
     def read_message(self, message: Message) -> Lines:
         """Yield lines that read a message of Debezium."""
@@ -131,11 +132,12 @@ class ProtobufCode(MessageCode):
 
     def _read_columns(self, message: Message, image: str, end: str) -> Lines:
         known: dict[str, Callable[[Field], Lines]] = {}
+        required = []
         for index, column in enumerate(self._fields.columns):
             field, target = message.field(column.name), f"{image}{index}"
             if field is None and not self._fields.missing_is_null:
                 raise SchemaError("the schema lacks a column")
-            default = None
+            default: object = None
             if field is not None:
                 if field.repeated:
                     raise SchemaError("a column is repeated")
@@ -143,9 +145,15 @@ class ProtobufCode(MessageCode):
                     self._read_column_of(field, index, target)
                 )
                 absent = absent_value(self._schema, field)
-                default = None if absent is None else self._fields.converters[index](absent)
+                try:
+                    default = None if absent is None else self._fields.converters[index](absent)
+                except ValueError:
+                    default = _NO_VALUE
+                    required.append(target)
             yield f"{target} = {self._bind(default)}"
         yield from self._read_fields(message, known, end)
+        for target in required:
+            yield f"if {target} is no_value: raise ValueError('absent')"
         yield f"{image} = True"
 
     def _read_column_of(self, field: Field, index: int, target: str) -> Lines:
