@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import struct
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -213,6 +214,18 @@ def test_damaged_bytes_are_refused_where_googles_library_refuses_them(
     assert same(ours, theirs) or "NaN" in repr(theirs)
 
 
+def test_a_value_of_another_wire_type_is_an_unknown_field() -> None:
+    text = 'syntax = "proto3"; message Row { int64 a = 1; fixed32 b = 2; repeated int64 c = 3; }'
+    octets = b"\x0a\1\7\x12\4\1\0\0\0\x1a\2\1\2\x18\3"
+    schema = parse_schema([text])
+    read = read_message(schema, schema.find_root([0]), octets)
+    assert same(read, as_json(message_class(text, "Row").FromString(octets)))
+    assert read == {"a": "0", "b": "0", "c": ["1", "2", "3"]}
+    own = decoder(text, "protobuf", (Column("a", SqlType.parse("BIGINT")),))
+    sent = b"\0\0\0\0\7\0" + octets
+    assert own.decode(sent) == own.explain(sent) == Changes([(1, (0,))])
+
+
 PROTO2 = """
     package p; enum Side { LEFT = 1; RIGHT = 2; }
     message Row { required int32 id = 1; optional string name = 2 [default = "x;]"]; repeated
@@ -245,6 +258,14 @@ def test_a_file_of_proto2_has_presence_everywhere() -> None:
 def test_a_schema_that_cannot_be_read_has_its_reason(text: str, reason: str) -> None:
     with pytest.raises(SchemaError, match=reason):
         parse_schema([text])
+
+
+@pytest.mark.parametrize("broken", ['\\"', "\\'", "/*", "é"])
+def test_a_schema_with_an_open_end_is_refused_at_once(broken: str) -> None:
+    began = time.process_time()
+    with pytest.raises(SchemaError, match=f"at .*{re.escape(broken[-1])}"):
+        parse_schema(["/* */ ; " + f"{broken}\n" * 50_000])
+    assert time.process_time() - began < 2
 
 
 # --- rows ---------------------------------------------------------------------------------------

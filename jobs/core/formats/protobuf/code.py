@@ -4,7 +4,7 @@
     any other tag        ──► skip          what is absent keeps its default
 
 As for Avro, the code raises for what it does not expect, and the exact path then decodes the
-message: a field twice, a number that does not fit, a value of another wire type.
+message: a message twice, a number that does not fit. A value of another wire type is skipped.
 """
 
 from __future__ import annotations

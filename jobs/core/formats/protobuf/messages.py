@@ -130,7 +130,7 @@ def _read_field(
     for own, raw in found:
         if own == wire:
             values.append(raw)
-        elif own == _SIZED and isinstance(raw, bytes) and wire != _SIZED:
+        elif own == _SIZED and isinstance(raw, bytes) and wire != _SIZED and field.repeated:
             values += _unpack(raw, wire)
     _count(left, len(values) if field.repeated else 0)
     if inner is not None:

@@ -21,7 +21,8 @@ from schemas import limits
 
 _TOKEN = re.compile(
     r"""\s+|//[^\n]*|/\*.*?\*/|(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
-    r"""|(?P<word>[A-Za-z_.][\w.]*)|(?P<number>[-+]?[0-9][\w.]*)|(?P<mark>[^\s\w])""",
+    r"""|(?P<word>[A-Za-z_.][\w.]*)|(?P<number>[-+]?[0-9][\w.]*)|(?P<error>["'\w]|/\*)"""
+    r"""|(?P<mark>[^\s\w])""",
     re.DOTALL,
 )
 _SIZED = [
@@ -122,7 +123,16 @@ def parse_schema(texts: Sequence[str]) -> Schema:
 
 
 def _tokenize(text: str) -> list[str]:
-    return [each[0] for each in _TOKEN.finditer(text) if each.lastgroup]
+    tokens = []
+    for each in _TOKEN.finditer(text):
+        if each.lastgroup == "error":
+            reason = (
+                f"the schema is not a valid .proto file at {describe(text[each.start() :][:20])}"
+            )
+            raise SchemaError(reason)
+        if each.lastgroup:
+            tokens.append(each[0])
+    return tokens
 
 
 def _resolve(schema: Schema, scope: str, of: Field) -> Field:
