@@ -29,6 +29,7 @@ from schemas.limits import LAG_ANSWER_MS_MAX
 from schemas.spec.broker_address import require_allowed_brokers
 from schemas.spec.connections import Connections, UnknownConnectionError, kafka_python_options
 from schemas.spec.job import JobSpec
+from schemas.spec.source import Files
 from schemas.table.epoch import EpochRow, Offsets
 from service.documents import Lag
 
@@ -64,6 +65,7 @@ class Lags:
         self._clients: dict[str, KafkaAdminClient] = {}
         self._retry_at: dict[tuple[str, str], float] = {}  # by connection, or by job
         self._found: dict[str, tuple[float, Offsets]] = {}
+        self._logged: dict[Path, tuple[int, int]] = {}  # bytes and lines read of each file log
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lags", daemon=True)
 
@@ -108,10 +110,8 @@ class Lags:
     def _request_ends(self, name: str, spec: JobSpec, newest: EpochRow) -> None:
         found: Offsets = {}
         for files in (alone.source.files for alone in spec.source_specs.values()):
-            if files is not None:  # as far as the job has noticed them
-                log = file_log_path(self._data, files.path, header=files.header)
-                _, logged, _ = read_file_log(log)
-                found[files.path] = {"0": sum(each.lines for each in logged)}
+            if files is not None:
+                found[files.path] = {"0": self._count_logged(files)}
         for connection, topics in spec.topics_by_connection.items():
             known = {topic: newest.offsets[topic] for topic in topics if topic in newest.offsets}
             ends = self._request_of(connection, name, known)
@@ -120,6 +120,15 @@ class Lags:
             found |= ends
         self._found[name] = (time.monotonic(), found)
         self._on_ends(name)
+
+    def _count_logged(self, files: Files) -> int:
+        """Return the lines that a job has noticed; read what was logged since the last round."""
+        path = file_log_path(self._data, files.path, header=files.header)
+        at, lines = self._logged.get(path, (0, 0))
+        _, logged, at = read_file_log(path, at)
+        lines = sum((each.lines for each in logged), lines if at else 0)
+        self._logged[path] = at, lines
+        return lines
 
     def _request_of(self, connection: str, name: str, known: Offsets) -> Offsets | None:
         """Return the end offsets of a job's topics of one connection; None if unknown."""

@@ -13,6 +13,7 @@ from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.documents import Lag
+from service.supervision import lags as module
 from service.supervision.lags import Lags
 from tests.support.epoch_rows import epoch_row
 from tests.support.jobs.canal_messages import insert, row
@@ -52,7 +53,10 @@ def test_a_job_without_its_topic_leaves_the_lags_of_the_others(
         lags.close()
 
 
-def test_the_lag_of_files_is_what_the_job_has_noticed_and_not_read(tmp_path: Path) -> None:
+def test_the_lag_of_files_is_what_the_job_has_noticed_and_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_INTERVAL_SECONDS", 0.05)
     document = {
         "name": "of-files",
         "source": {"files": {"path": "/in"}},
@@ -72,6 +76,9 @@ def test_the_lag_of_files_is_what_the_job_has_noticed_and_not_read(tmp_path: Pat
     try:
         eventually(lambda: measured)
         assert lags.compute_lag("of-files", spec, newest) == Lag(7, {"/in/0": 7})
+        read = log.read_bytes().removesuffix(b'["c"')  # nobody reads it again
+        log.write_bytes(b"?" * len(read) + b'["c", 9, 3, 0, [[9, 2, 1]]]\n')
+        eventually(lambda: lags.compute_lag("of-files", spec, newest) == Lag(9, {"/in/0": 9}))
     finally:
         lags.close()
 
