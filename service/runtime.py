@@ -106,6 +106,7 @@ class Runtime:
         self._broker_reads = Attempts(self._spawner.spawn_attempt, at_once=1)
         self.samples = Samples(settings.connections, self._broker_reads)
         self.request_counts = RequestCounts()
+        self.requests_at_work = 0  # with those that have a stream slot
         self.postgres_counts = PostgresCounts()
         self.stream_slots = StreamSlots(settings.capacity.followers)
         self.sql_answers = SqlAnswers(paths.data)

@@ -13,6 +13,7 @@ CONSOLE_SQL_ROWS = 500
 CONSOLE_NEWEST_CHANGES = 10  # of all jobs together
 CONSOLE_NEWEST_EPOCHS = 50  # of each job, in which they are looked for
 CONSOLE_DISK_FREE_SHARE_MIN = 0.1  # as the alert RetallyDiskAlmostFull
+BROKERS_ASKED_AT_ONCE_MAX = 16  # by the page about health, for SAMPLE_SECONDS_MAX
 
 # Sample messages of a topic, for the spec editor and suggestions. A longer message is cut; older
 # messages that exceed BYTES together are left out. They are cached for KEPT seconds.

@@ -62,7 +62,6 @@ class Gate:
         self._audit_log = runtime.audit_log
         self._counts = runtime.request_counts
         self._queue = RequestQueue(runtime.settings.capacity.requests)
-        self._at_work = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -89,12 +88,12 @@ class Gate:
                 raise _HeadersSent
 
         route: str | None = None
-        self._at_work += 1
+        self._runtime.requests_at_work += 1
         try:
             _require_one_host(scope)
             if scope["path"] not in _HEALTH:
                 # Streams have their own limit.
-                at_work = self._at_work - 1 - self._runtime.stream_slots.total
+                at_work = self._runtime.requests_at_work - 1 - self._runtime.stream_slots.total
                 await self._queue.wait_for_turn(at_work, lambda: self._rank(scope))
             declared = _read_content_length(scope)
             if declared > REQUEST_BYTES_MAX:
@@ -115,7 +114,7 @@ class Gate:
             with suppress(_HeadersSent):
                 await problem.response()(scope, receive, send_with_headers)
         finally:
-            self._at_work -= 1
+            self._runtime.requests_at_work -= 1
             route = route or getattr(scope.get("route"), "path", None)
             seconds = took if status else time.monotonic() - began
             self._counts.count(route, method, status, seconds)
