@@ -8,6 +8,8 @@ const area = document.getElementById("flink-sql");
 const form = area.form;
 const specs = document.getElementById("flink-specs");
 const refusal = form.querySelector(".refusal");
+const editorText = document.getElementById("spec");
+let written = editorText.value; // by a template, a suggestion or this script
 const button = form.querySelector("[type=submit]");
 
 document.getElementById("flink-file").addEventListener("change", async (event) => {
@@ -16,7 +18,11 @@ document.getElementById("flink-file").addEventListener("change", async (event) =
 });
 specs.addEventListener("click", (event) => {
   const { spec } = event.target.dataset;
-  if (spec !== undefined) editor.write(spec);
+  if (spec === undefined) return;
+  const typed = editorText.value !== written;
+  if (typed && !confirm("Replace the text in the editor? Your changes to it are lost.")) return;
+  editor.write(spec);
+  written = editorText.value;
 });
 form.addEventListener("submit", async (event) => {
   event.preventDefault();

@@ -1,23 +1,28 @@
-// The jobs that are selected in the list: start them, or stop them after a question.
+// The jobs that are selected in the list: start them, or stop them after a question. The buttons are
+// there once the list has a job.
 import { sendChange } from "./change.js";
 import { describeRefusal, Lost } from "./connection.js";
 import { refresh } from "./live.js";
 
 const list = document.getElementById("jobs");
+const bulk = document.getElementById("bulk");
+const names = document.getElementById("stop-names");
 const count = document.getElementById("selected");
 const start = document.getElementById("start-selected");
 const stop = document.getElementById("stop-selected");
 const dialog = document.getElementById("bulk-dialog");
-const refusal = document.querySelector("#bulk .refusal");
+const refusal = bulk.querySelector(".refusal");
 
 function boxes() {
   return [...list.querySelectorAll("input[name=job]")];
 }
 
 function countSelected() {
-  const number = boxes().filter((box) => box.checked).length;
-  count.textContent = number === 0 ? "none selected" : `${number} selected`;
-  start.disabled = stop.disabled = number === 0;
+  const selected = boxes().filter((box) => box.checked).map((box) => box.value);
+  bulk.hidden = boxes().length === 0;
+  names.textContent = selected.join(", ");
+  count.textContent = selected.length === 0 ? "none selected" : `${selected.length} selected`;
+  start.disabled = stop.disabled = selected.length === 0;
 }
 
 async function act(action) {

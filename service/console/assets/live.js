@@ -7,6 +7,8 @@
 import { backOff, goToLogin, Lost, markLost, request } from "./connection.js";
 import { morph } from "./morph.js";
 
+// A job's page leads to its first results at this visit only: its address does not keep that.
+const first = takeFirst();
 let timer = 0;
 let tries = 0;
 let running = null;
@@ -29,6 +31,14 @@ export function refresh() {
   return running;
 }
 
+function takeFirst() {
+  const address = new URL(location.href);
+  if (!address.searchParams.has("first")) return "";
+  address.searchParams.delete("first");
+  history.replaceState(null, "", address);
+  return `${address.search === "" ? "?" : "&"}first=true`;
+}
+
 function isDue() {
   return interval() > 0 || tries > 0;
 }
@@ -44,7 +54,7 @@ function schedule(milliseconds) {
 
 async function reload() {
   try {
-    const response = await request("live", location.pathname + location.search);
+    const response = await request("live", location.pathname + location.search + first);
     if (new URL(response.url).pathname === "/login") return goToLogin();
     if (response.status >= 500) {
       markLost("live");

@@ -15,5 +15,11 @@ export function installPreferences() {
 // As render_time of service/console/formatting.py: 2026-01-31 12:00:00 and the name of the zone.
 export function formatTime(moment) {
   const format = new Intl.DateTimeFormat("sv-SE", { timeZone: dataset.zone, dateStyle: "short", timeStyle: "medium" });
-  return `${format.format(moment)} ${dataset.zoneName}`;
+  const name = nameZone(moment); // in summer another than in winter
+  return `${format.format(moment)} ${name === nameZone(new Date()) ? dataset.zoneName : name}`;
+}
+
+function nameZone(moment) {
+  const format = new Intl.DateTimeFormat(undefined, { timeZone: dataset.zone, timeZoneName: "short" });
+  return format.formatToParts(moment).find(({ type }) => type === "timeZoneName").value;
 }

@@ -108,13 +108,22 @@ async def topic_page(
         writers=writers,
         suggestion=suggestion,
         refused=refused,
-        messages=[(each, _decode_start(each)) for each in newest],
-        raw_max=_RAW_CHARACTERS,
+        messages=[_show_message(each) for each in newest],
     )
 
 
-def _decode_start(sample: Sample) -> str:
-    return (sample.value or b"")[: 4 * _RAW_CHARACTERS].decode("utf-8", "replace")
+class ShownMessage(NamedTuple):
+    """A message with the start of its text."""
+
+    sample: Sample
+    text: str
+    cut: bool
+
+
+def _show_message(sample: Sample) -> ShownMessage:
+    text = (sample.value or b"").decode("utf-8", "replace")
+    cut = sample.cut or len(text) > _RAW_CHARACTERS
+    return ShownMessage(sample, text[:_RAW_CHARACTERS], cut)
 
 
 def _find_users(jobs: list[JobTopics], connection: str, topic: str) -> tuple[list[str], list[str]]:

@@ -59,10 +59,15 @@ def test_a_file_of_flink_sql_becomes_specs_with_what_is_not_taken(workshop_visit
     expect(page.get_by_role("region", name="Result columns")).to_contain_text("SUM(v)")
     expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
     assert_sound(page, "flink")
+    write_spec(page.get_by_role("textbox", name="Spec"), "name: typed")
+    page.once("dialog", lambda dialog: dialog.dismiss())
+    page.get_by_role("button", name="by_name").click()
+    expect(page.locator("#spec")).to_have_value("name: typed")
 
 
 def test_a_job_that_is_started_first_leads_to_its_groups(visits: Visits) -> None:
     page = visits.open("/jobs/items?first=true")
+    expect(page).to_have_url(re.compile("/jobs/items$"))
     page.get_by_role("link", name="see a group").click(timeout=60_000)
     expect(page.get_by_role("region", name="History")).to_be_visible()
 

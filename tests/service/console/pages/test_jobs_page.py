@@ -49,6 +49,7 @@ def test_selected_jobs_are_started_and_stopped(workshop_visits: Visits) -> None:
     eventually(lambda: [own.served.job(n)["desired"] for n in names[:2]] == ["RUNNING"] * 2)
     page.get_by_role("button", name="Stop").click()
     dialog = page.get_by_role("dialog", name="Stop the selected jobs?")
+    expect(dialog).to_contain_text("bulk-a, bulk-b")
     assert_sound(page, "bulk")
     dialog.get_by_role("button", name="Stop jobs").click()
     eventually(lambda: [own.served.job(n)["desired"] for n in names[:2]] == ["STOPPED"] * 2)
