@@ -30,6 +30,7 @@ from schemas.failures.catalogue import CodedError
 from schemas.limits import CLASS_TIMERS_MAX, REASON_CHARACTERS_MAX
 from schemas.types.sql_types import STRING, Kind, SqlType
 
+_INT64 = -(1 << 63), (1 << 63) - 1
 _ROW_CHARACTERS_MAX = REASON_CHARACTERS_MAX // 2
 
 
@@ -47,6 +48,10 @@ class Timers:
 
     def register(self, time: int) -> None:
         """Register a timer; two of the same time are one."""
+        if type(time) is not int:
+            raise TypeError(f"the time of a timer is milliseconds in an int, not {time!r:.40}")
+        if not _INT64[0] <= time <= _INT64[1]:
+            raise ValueError(f"the time {time} of a timer has more than 64 bits")
         if time not in self._registered:
             self._registered.add(time)
             heappush(self._times, time)

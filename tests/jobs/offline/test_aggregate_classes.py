@@ -20,6 +20,7 @@ from jobs.offline.replay import replay
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec, spec_text
 from tests.support.examples import examples
+from tests.support.jobs import operator_classes
 from tests.support.jobs.operator_classes import ALLOWED, PREFIX, declare
 
 Rows = list[dict[str, Any]]
@@ -220,6 +221,28 @@ def test_what_a_class_does_wrong_is_named_with_its_row_and_its_group() -> None:
     timers = f"more than {limits.CLASS_TIMERS_MAX} timers fire in one group"
     with pytest.raises(AggregateFailed, match=timers):
         run(1, "SELECT k, ENDLESS(ms) AS w FROM t GROUP BY k")
+
+
+@pytest.mark.parametrize(
+    ("time", "reason"),
+    [
+        (100.5, "TypeError: .*in an int, not 100.5"),
+        (60_000.0, "TypeError: "),
+        (True, "TypeError: "),
+        (2**63, "ValueError: .*more than 64 bits"),
+    ],
+)
+def test_a_timer_is_at_a_whole_millisecond(
+    time: Any, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        operator_classes.Fired, "accumulate", lambda self, _, at: self.timers.register(time)
+    )
+    with pytest.raises(AggregateFailed, match=rf"{PREFIX}:Fired: register failed: {reason}") as e:
+        query = "SELECT k, FIRED(ms) AS w FROM t GROUP BY k"
+        list(replay(spec(query), [change("+I", {"k": "a", "x": 1, "d": None, "ms": 7})]))
+    assert "; the row: [7]; correct the class" in str(e.value)
+    assert str(e.value).endswith("(in the group ('a',))")
 
 
 def test_a_class_is_loaded_only_if_the_operator_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
