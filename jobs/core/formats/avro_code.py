@@ -43,6 +43,7 @@ _FLOATS = {"float": ("<f", 4), "double": ("<d", 8)}
 # Bytes of a skipped number, and of a skipped text with its length, by the first one; 0: see there.
 _SHORT_LONGS = bytes([1] * 128 + [0] * 128)
 _SHORT_SIZES = bytes([(1 + each // 2) * (each % 2 == 0 and each < 128) for each in range(256)])
+_BRANCHES_MAX = 64  # whose numbers have one byte; messages of others take the exact path
 Lines = Iterator[str]
 
 
@@ -120,7 +121,7 @@ class MessageCode:
             yield from read(node)
             return
         yield from ("branch = value[at]", "at += 1")
-        for number, part in enumerate(node.parts):
+        for number, part in enumerate(node.parts[:_BRANCHES_MAX]):
             yield f"{'elif' if number else 'if'} branch == {2 * number}:"
             yield from indent(4, ("pass", *self._read_branches(part, read)))
         yield "else: raise ValueError('branch')"

@@ -242,6 +242,19 @@ def message(op: str, before: Any, after: Any, **source: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("branch", [0, 63, 64, 70, 2_999])
+def test_a_union_may_have_thousands_of_branches(branch: int) -> None:
+    """The number of a branch above 63 has two bytes."""
+    parts = [{"type": "fixed", "name": f"F{number}", "size": 1} for number in range(3_000)]
+    fields = [{"name": "other", "type": parts}, {"name": "id", "type": "long"}]
+    schema = {"type": "record", "name": "Row", "fields": fields}
+    own = decoder(schema, "avro", COLUMNS[:1])
+    out = io.BytesIO()
+    row = {"other": (f"F{branch}", b"x"), "id": 5}
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
+    assert must_agree(own, b"\0\0\0\0\7" + out.getvalue()) == Changes([(1, (5,))])
+
+
 def must_agree(own: MessageDecoder, value: bytes) -> Any:
     """Decode fast and exactly, to the same."""
     decoded = own.decode(value)
