@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from jobs.core.formats.debezium_fields import DebeziumFields, Encoding, default_encodings
@@ -54,7 +55,7 @@ class ProtobufDecoder(RegisteredDecoder):
         return _read_indexes(value)[1]
 
     def _parse_type(self, texts: tuple[str, ...], header: bytes) -> Root:
-        schema = parse_schema([write_proto(text) for text in texts])
+        schema = _parse(texts)
         return Root(schema, schema.find_root(_read_indexes(header)[0]))
 
     def _read_content(self, node: Root, value: bytes, at: int) -> object:
@@ -114,6 +115,11 @@ class ProtobufDecoder(RegisteredDecoder):
         return reader
 
 
+@lru_cache(limits.MESSAGE_SCHEMAS_MAX)
+def _parse(texts: tuple[str, ...]) -> Schema:
+    return parse_schema([write_proto(text) for text in texts])
+
+
 def _encoding(field: Field | None, kind: Kind, default: Encoding) -> Encoding:
     """Return the encoding of a column: its field may say more than the connector's modes."""
     if field is not None and field.kind in TIMES:
@@ -127,11 +133,19 @@ def _read_indexes(value: bytes) -> tuple[list[int], int]:
     """Return the indexes of a message in its file, from outside in, and where they end."""
     if len(value) <= HEADER.size or value[0] or not value[HEADER.size]:
         return [0], HEADER.size + 1
-    count, at = read_varint(value, HEADER.size)
+    count, at = _read_index(value, HEADER.size)
     path = []
-    if count & 1 or count >> 1 > limits.MESSAGE_DEPTH_MAX:
+    if count > limits.MESSAGE_DEPTH_MAX:
         raise SchemaError("the message names no type of its schema")
-    for _ in range(count >> 1):
-        index, at = read_varint(value, at)
-        path.append(index >> 1)
+    for _ in range(count):
+        index, at = _read_index(value, at)
+        path.append(index)
     return path, at
+
+
+def _read_index(value: bytes, at: int) -> tuple[int, int]:
+    """Return a number of the header: of a type there is one header, which costs code."""
+    index, end = read_varint(value, at)
+    if index & 1 or end - at > max(1, -(-index.bit_length() // 7)):
+        raise SchemaError("the message names no type of its schema")
+    return index >> 1, end
