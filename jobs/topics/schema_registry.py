@@ -111,8 +111,15 @@ def _find_schema(registry: Registry, kind: str, number: int) -> tuple[str, ...]:
 @lru_cache(limits.REGISTRY_SCHEMAS_MAX)
 def _read_schema(registry: Registry, kind: str, number: int) -> tuple[str, ...]:
     found: dict[str, str] = {}
+    asked = set()  # references may form a circle
 
     def read(path: str) -> None:
+        asked.add(path)
+        if len(asked) > limits.REGISTRY_REFERENCES_MAX:
+            raise UnknownSchemaError(
+                f"schema {number} of registry {registry.name!r} names more than "
+                f"{limits.REGISTRY_REFERENCES_MAX} others"
+            )
         document = _request(registry, path, "schema", str)
         found_kind = document.get("schemaType") or "AVRO"
         if found_kind != kind:
@@ -121,14 +128,9 @@ def _read_schema(registry: Registry, kind: str, number: int) -> tuple[str, ...]:
         for each in document.get("references") or ():
             subject, version = str(each.get("subject")), each.get("version")
             inner = f"/subjects/{quote(subject, safe='')}/versions/{version}"
-            if inner not in found:
+            if inner not in asked:
                 read(inner)
         found[path] = document["schema"]
-        if len(found) > limits.REGISTRY_REFERENCES_MAX:
-            raise UnknownSchemaError(
-                f"schema {number} of registry {registry.name!r} names more than "
-                f"{limits.REGISTRY_REFERENCES_MAX} others"
-            )
 
     read(f"/schemas/ids/{number}")
     return tuple(found.values())

@@ -189,6 +189,22 @@ def test_references_are_bounded(registry: FakeRegistry, monkeypatch: pytest.Monk
         find(registry.connection(), 2)
 
 
+def test_schemas_that_name_each_other_are_read_once(registry: FakeRegistry) -> None:
+    registry.register(1, MONEY, "money/v1", references=[REFERENCE])
+    registry.register(2, ORDER, references=[REFERENCE])
+    assert find(registry.connection(), 2) == (json.dumps(MONEY), json.dumps(ORDER))
+    assert len(registry.requests) == 2
+
+
+def test_a_chain_of_references_is_bounded_before_it_is_read(registry: FakeRegistry) -> None:
+    for number in range(200):
+        reference = {"name": "x", "subject": f"s{number + 1}", "version": 1}
+        registry.register(number, MONEY, f"s{number}", references=[reference])
+    with pytest.raises(UnknownSchemaError, match="more than 100 others"):
+        find(registry.connection(), 0)
+    assert len(registry.requests) == limits.REGISTRY_REFERENCES_MAX
+
+
 @pytest.mark.slow
 def test_a_real_registry_answers_so(tmp_path: Path) -> None:
     """Apicurio, unpacked in APICURIO_HOME; it runs with the java of APICURIO_JAVA."""
