@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -36,6 +37,7 @@ from schemas.spec.watermark import Mark, RowTime, Watermark
 from schemas.types.sql_types import BIGINT
 
 Columns = tuple[Column, ...]
+_WHERE = "watermark.where"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,7 @@ class TimeRules:
             expression,
             None if marker is None else Marker.of(marker, declared),
             mark_time,
-            None
-            if section.where is None
-            else Marker.of(section.where, declared, "watermark.where"),
+            None if section.where is None else Marker.of(section.where, declared, _WHERE),
             columns if isinstance(section.generator, GeneratorClass) else (),
         )
 
@@ -195,7 +195,7 @@ def _list_texts(section: Watermark) -> Iterator[tuple[tuple[str, ...], Callable[
     if isinstance(section.time, RowTime) and section.time.expression is not None:
         yield ("time", "expression"), TimeExpression.parse, section.time.expression
     if section.where is not None:
-        yield ("where",), Marker.of, section.where
+        yield ("where",), partial(Marker.of, what=_WHERE), section.where
     if isinstance(section.marker, Mark):
         yield ("marker", "when"), Marker.of, section.marker.when
         yield ("marker", "time"), TimeExpression.parse, section.marker.time

@@ -53,6 +53,15 @@ def test_a_mistake_in_a_marker_of_a_topic_is_found_in_the_marker() -> None:
     assert check(text)[0].startswith("6:50 ")
 
 
+def test_a_mistake_in_the_rows_that_move_the_watermark_names_their_condition() -> None:
+    text = (
+        "name: items\nsource: {topic: t}\nwatermark: {where: n = 'x' GROUP BY n}\n"
+        "columns: {n: STRING}\nquery: SELECT n, COUNT(*) AS c FROM t GROUP BY n\n"
+    )
+    (found,) = check(text)
+    assert "a watermark.where is a predicate on one row" in found
+
+
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
