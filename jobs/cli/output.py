@@ -100,8 +100,15 @@ def _write_csv(documents: Iterable[Any], columns: Columns | None) -> Iterator[st
         if not names:
             names = [*row]
             yield write_line(names)
-        if new := [name for name, value in row.items() if name not in names and value is not None]:
-            raise CommandFailed(f"new columns, {', '.join(new)}: start again for their header")
+        new = [name for name, value in row.items() if name not in names and value is not None]
+        gone = [n for n in names if n not in row and n.partition(".")[0] not in row]
+        if isinstance(documents, Iterator) and (new or gone):
+            at = each["epoch"]
+            what = ", ".join([*(f"new {n}" for n in new), *(f"no {n}" for n in gone)])
+            raise CommandFailed(
+                f"the columns change at epoch {at} ({what}): retally changes with "
+                f"--since {at - 1} continues under their header"
+            )
         yield write_line(map(row.get, names))
 
 
@@ -112,7 +119,7 @@ def _flatten(document: Mapping[str, Any]) -> dict[str, Json]:
         if isinstance(value, dict) and value:
             found |= {f"{name}.{each}": inner for each, inner in value.items()}
         else:
-            found[name] = value
+            found[name] = None if value == {} else value
     return found
 
 

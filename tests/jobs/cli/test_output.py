@@ -6,7 +6,6 @@ import csv
 import io
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +45,30 @@ def test_fields_of_documents_are_columns(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "key.k,before.k,before.x\r\n1,,\r\n2,2,[3]\r\n"
 
 
-def test_a_stream_whose_columns_change_ends_with_the_reason(
+def test_an_object_that_is_empty_in_one_row_is_valid_csv(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def changes() -> Iterator[dict[str, Any]]:
-        yield {"op": "+I", "row": {"a": 1, "b": 2}}
-        yield {"op": "-D", "row": {"a": 1}}
-        yield {"op": "+I", "row": {"a": 1, "c": 2}}
+    print_answer("csv", [{"job": "a", "lag": {}}, {"job": "b", "lag": {"records": 1}}])
+    assert capsys.readouterr().out == "job,lag.records\r\na,\r\nb,1\r\n"
 
-    with pytest.raises(CommandFailed, match=r"new columns, row\.c"):
-        print_answer("csv", changes())
-    assert capsys.readouterr().out == "op,row.a,row.b\r\n+I,1,2\r\n-D,1,\r\n"
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ({"a": 1, "b": None, "c": 2}, r"new row\.c"),
+        ({"a": 1}, r"no row\.b"),
+        ({"a": 1, "c": 2}, r"new row\.c, no row\.b"),
+    ],
+)
+def test_a_stream_whose_columns_change_ends_with_how_to_read_on(
+    row: dict[str, Any], what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, changed = {"epoch": 6, "row": {"a": 1, "b": 2}}, {"epoch": 7, "row": row}
+    with pytest.raises(CommandFailed, match=rf"at epoch 7 \({what}\): .* --since 6 continues"):
+        print_answer("csv", iter([first, changed]))
+    assert capsys.readouterr().out == "epoch,row.a,row.b\r\n6,1,2\r\n"
+    print_answer("csv", iter([changed]))
+    assert capsys.readouterr().out.startswith("epoch,row.a")
 
 
 @pytest.fixture(scope="module")
