@@ -245,7 +245,7 @@ def _add_service(commands: Commands) -> None:
     )
     approve.service().output().option("name", "JOB", "a job's name")
     state = "continue with the state, read the topic again, or start over (keep, if it fits)"
-    approve.option("--state", None, state, choices=("keep", "replay", "drop"))
+    approve.option("--state", None, state, choices=("keep", "replay", "drop")).waiting()
     operations = commands.add(
         "operations", "lists what was done with a job, newest first", module="service:operations"
     )
@@ -395,7 +395,7 @@ def _add_changes(commands: Commands) -> None:
     beside = (
         "for --data and --replay: only read the topic, while the job runs; the next call takes over"
     )
-    evolve.flag("--beside", beside)
+    evolve.flag("--beside", beside).waiting().default(saved=False)
     how = evolve.either()
     how.flag("--check", "only report whether the state answers the new query")
     how.flag("--replay", "read the topic again if the state does not")

@@ -20,6 +20,8 @@ from schemas.spec.duration import parse_duration
 from schemas.table.object_path import TABLES_VARIABLE, ObjectPath
 from schemas.types import moments
 
+MASTER_DEFAULT = "local[2]"
+
 # Words of kubectl, Docker, git, Kafka's tools and Flink, and what does the same here. A suggestion
 # by likeness alone once led from `delete` to `evolve`.
 NEIGHBOURS = {
@@ -153,6 +155,10 @@ class Command:
         text = "the service to use (RETALLY_SERVICE, then http://127.0.0.1:8080)"
         return self.option("--service", "URL", text)
 
+    def waiting(self) -> Command:
+        text = "wait up to SECONDS until a running job runs again (-o table: no limit, others: 0)"
+        return self.option("--wait", "SECONDS", text, type=parse_whole)
+
     def spec(self, **more: Any) -> Command:
         return self.option("spec", "SPEC", "a job spec, YAML or JSON", type=Path, **more)
 
@@ -169,7 +175,7 @@ class Command:
         )
 
     def master(self) -> Command:
-        return self.option("--master", "M", "Spark's master (local[2])", default="local[2]")
+        return self.option("--master", "M", "Spark's master (local[2])", default=MASTER_DEFAULT)
 
     def tables(self) -> Command:
         default = os.environ.get(TABLES_VARIABLE) or None

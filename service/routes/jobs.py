@@ -64,7 +64,7 @@ async def describe_job_status(runtime: Runtime, record: JobRecord) -> dict[str, 
     "/jobs:validate",
     dependencies=[VIEWER],
     openapi_extra=_SPEC_BODY,
-    responses=describe_responses(Valid, 413, 422, 429),
+    responses=describe_responses(Valid, 409, 413, 422, 429),
 )
 async def validate_spec(request: Request) -> Response:
     """Check a spec; every error has its line and column.
@@ -75,9 +75,10 @@ async def validate_spec(request: Request) -> Response:
     runtime = runtime_of(request)
     body = await request.body()
     checked = await runtime.check_spec(body)
-    evolution = None
-    with suppress(Problem):  # there is no such job, or its table cannot be read
+    record = evolution = None
+    with suppress(Problem):  # there is no such job
         record = runtime.jobs.find_record(checked.spec.name)
+    if record is not None:
         evolution = await run_in_threadpool(describe_evolution, runtime.jobs, record, checked.spec)
     columns = {
         view: [ResultColumn(name, str(plan.types[name])) for name in plan.output]

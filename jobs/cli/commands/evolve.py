@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.output import print_answer
+from jobs.cli.parser import MASTER_DEFAULT
 from jobs.cli.spec_reading import load_job
 from jobs.edge.process.job_directory import find_job
 from schemas.spec.connections import load_connections
@@ -23,7 +24,11 @@ def run(options: argparse.Namespace) -> int:
     if options.beside and not (options.replay and options.data):
         raise UsageError("--beside belongs to --data and --replay; a service reads beside the job")
     if options.data is None:
+        if options.brokers or options.connections or options.master != MASTER_DEFAULT:
+            raise UsageError("a service has its own --brokers, --connections and --master")
         return _evolve_by_service(options, spec.name)
+    if options.wait is not None:
+        raise UsageError("--wait belongs to --service")
     paths = find_job(options.data, spec.name)
     from jobs.changing.evolve import CannotEvolve, activate_replay, compare, evolve
 
@@ -56,17 +61,20 @@ def _evolve_by_service(options: argparse.Namespace, name: str) -> int:
     from jobs.cli.service import name_places, service_client
 
     with service_client(options) as client, name_places(options.spec):
+        revision = {job.name: job.revision for job in client.jobs()}.get(name)
         found = client.validate(options.spec).evolution
         if found is None:
             raise CommandFailed(f"{name} has no state; retally jobs put {options.spec} changes it")
         done: JsonObject = {}
         if not options.check:
-            if not (found.replays if options.replay else found.continues):
+            if not (found.continues or (options.replay and found.replays)):
                 others = "; retally evolve --replay reads the topic again" if found.replays else ""
                 raise CommandFailed(f"{name} cannot evolve: {'; '.join(found.reasons)}{others}")
-            if client.put(options.spec, replace=True).pending is not None:
-                state: State = "replay" if options.replay else "keep"
-                done, _ = approve_pending(client, name, state, options.output == "table")
+            job = client.put(options.spec, name, replace=True, revision=revision)
+            if job.pending is not None:
+                state: State = "keep" if found.continues else "replay"
+                done, _ = approve_pending(client, options, name, state)
+            options.saved = job.revision != revision
     _print(options, name, found, done)
     return 0 if found.continues or not options.check else 1
 
@@ -122,7 +130,8 @@ def _print_text(options: argparse.Namespace, done: JsonObject) -> None:
     elif options.beside:
         print(f"read the topic of {job} again; now stop the job and run this without --beside")
     elif not options.check:
-        print(f"{job} has this query already")
+        same = "the spec was saved; the query is the same"
+        print(f"{job}: {same}" if options.saved else f"{job} has this query already")
     elif done["continues"]:
         print(f"{job} can continue with its state (retally evolve)")
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -82,9 +83,11 @@ def _run_action(client: retally.Client, options: argparse.Namespace) -> None:
             raise _describe_failure(job)
 
 
-def await_epoch(client: retally.Client, name: str, epoch: int = 0) -> None:
+def await_epoch(
+    client: retally.Client, name: str, epoch: int = 0, seconds: float = math.inf
+) -> None:
     """Wait until a job runs and has results of an epoch; raise CommandFailed if it will not."""
-    shown = None
+    shown, end = None, time.monotonic() + seconds
     with show_waiting(f"{name}: starting") as update:
         while True:
             job = client.job(name)
@@ -93,6 +96,12 @@ def await_epoch(client: retally.Client, name: str, epoch: int = 0) -> None:
             reason = escape_controls(job.reason or "")
             if job.actual == "FAILED" and job.retry_at is None:
                 raise _describe_failure(job)
+            if job.desired != "RUNNING":
+                raise CommandFailed(f"{name} does not start: its desired state is {job.desired}")
+            if time.monotonic() >= end:
+                raise CommandFailed(
+                    f"{name} is {job.actual} after {seconds} s; see retally logs {name}"
+                )
             if reason and reason != shown:
                 print_note(f"{name}: {reason}")
                 shown = reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 
 import retally
 from jobs.cli.commands.jobs import await_epoch
@@ -29,7 +30,7 @@ def approve(options: argparse.Namespace) -> None:
     """Approve the pending spec of a job, which drops or keeps its state."""
     name = options.name
     with service_client(options) as client:
-        done, runs = approve_pending(client, name, options.state, options.output == "table")
+        done, runs = approve_pending(client, options, name, options.state)
     at = f" at epoch {done['epoch']}" if done.get("epoch") is not None else ""
     after = " and runs" if runs else f"; start it: retally start {name}"
     note = f"{name} has the approved spec{at}{after}"
@@ -37,12 +38,14 @@ def approve(options: argparse.Namespace) -> None:
 
 
 def approve_pending(
-    client: retally.Client, name: str, state: State | None, noted: bool
+    client: retally.Client, options: argparse.Namespace, name: str, state: State | None
 ) -> tuple[JsonObject, bool]:
-    """Approve a pending spec; return the answer, and whether the job runs under it.
+    """Approve a pending spec; return the answer, and whether the job is to run under it.
 
-    With `noted` people read what becomes of a running job, and wait until it runs again.
+    People read what becomes of a running job, and wait until it runs again; programs only with
+    --wait.
     """
+    noted = options.output == "table"
     job = client.job(name)
     runs = job.desired == "RUNNING"
     if runs and noted and job.evolution is not None:
@@ -53,8 +56,9 @@ def approve_pending(
             "starts again"
         )
     done = Service(client, name).approve(state)
-    if runs and noted:
-        await_epoch(client, name, done.get("epoch") or 0)
+    if runs and (noted or options.wait is not None):
+        seconds = math.inf if options.wait is None else options.wait
+        await_epoch(client, name, done.get("epoch") or 0, seconds)
     return done, runs
 
 

@@ -12,6 +12,7 @@ import pytest
 from jobs.cli.commands import jobs
 from jobs.cli.commands.service import approve_pending
 from jobs.cli.errors import CommandFailed
+from jobs.cli.output import print_answer
 from jobs.cli.service import Service, State
 from retally import Change, Client, Columns, Job, Operation, Progress
 from retally.documents import Document
@@ -67,6 +68,14 @@ def test_changes_are_typed_by_the_query_of_their_epoch() -> None:
     assert second["row"] == {"name": "a", "tops": [1, BEYOND_DOUBLES]}
 
 
+def test_csv_of_changes_names_the_epoch_at_which_their_columns_change() -> None:
+    with pytest.raises(
+        CommandFailed,
+        match=r"at epoch 2 \(new row\.tops, no row\.old, no row\.total\): .* --since 1 continues",
+    ):
+        print_answer("csv", service().read_changes(None, None, follow=False))
+
+
 def test_a_failed_operation_fails_the_command_with_its_reason() -> None:
     with pytest.raises(CommandFailed, match=r"the audit of items failed: no \\u001b broker"):
         service().audit()
@@ -95,6 +104,10 @@ class RunningClient(FakeClient):
         return Operation({**operation, "state": "DONE", "result": {"job": "items", "epoch": 4}})
 
 
+def waiting(seconds: int | None = None, form: str = "table") -> argparse.Namespace:
+    return argparse.Namespace(output=form, wait=seconds)
+
+
 @pytest.mark.parametrize(
     ("state", "continues", "first"),
     [
@@ -115,7 +128,7 @@ def test_an_approval_says_what_it_does_with_a_running_job_and_waits_for_its_epoc
     before = {"actual": "RUNNING", "epoch": 3}  # the service has not stopped it yet
     starting = {"actual": "STARTING", "epoch": 4, "reason": "starting Spark"}
     client = RunningClient(pending, before, starting, {"actual": "RUNNING", "epoch": 4})
-    done = approve_pending(cast(Client, client), "items", state, noted=True)
+    done = approve_pending(cast(Client, client), waiting(), "items", state)
     assert done == ({"job": "items", "epoch": 4}, True)
     said, phase = capsys.readouterr().err.splitlines()
     assert said.startswith(first)
@@ -129,4 +142,32 @@ def test_an_approved_job_that_fails_fails_the_command_with_its_advice(
     failed = {"actual": "FAILED", "reason": "killed", "failure": failure}
     client = RunningClient({"actual": "RUNNING", "evolution": Document(continues=True)}, failed)
     with pytest.raises(CommandFailed, match=r"^items failed: killed\. Give it more memory\.$"):
-        approve_pending(cast(Client, client), "items", None, noted=True)
+        approve_pending(cast(Client, client), waiting(), "items", None)
+
+
+@pytest.mark.parametrize(
+    ("state", "seconds", "form", "reason"),
+    [
+        ({"actual": "STOPPED", "desired": "STOPPED"}, None, "table", "desired state is STOPPED"),
+        ({"actual": "PAUSED", "desired": "PAUSED"}, None, "table", "desired state is PAUSED"),
+        (
+            {"actual": "FAILED", "retry_at": "soon"},
+            0,
+            "table",
+            "FAILED after 0 s; see retally logs",
+        ),
+        ({"actual": "STARTING"}, 0, "json", "STARTING after 0 s; see retally logs items"),
+    ],
+)
+def test_waiting_for_an_approved_job_ends_once_it_is_stopped_or_the_time_is_over(
+    state: dict[str, Any], seconds: int | None, form: str, reason: str
+) -> None:
+    client = RunningClient({"actual": "RUNNING", "evolution": Document(continues=True)}, state)
+    with pytest.raises(CommandFailed, match=reason):
+        approve_pending(cast(Client, client), waiting(seconds, form), "items", None)
+
+
+def test_json_of_an_approval_does_not_wait() -> None:
+    client = RunningClient({"actual": "RUNNING", "evolution": None})
+    done, _ = approve_pending(cast(Client, client), waiting(form="json"), "items", None)
+    assert done["epoch"] == 4

@@ -148,12 +148,33 @@ def test_the_command_line_evolves_a_job_of_a_service(
     assert "retally evolve --replay reads the topic again" in capsys.readouterr().err
     assert client.job("items").pending is None, "what cannot be done is not put"
     spec.write_text(json.dumps(old | {"query": LOWEST}))
-    assert main(["evolve", str(spec)]) == 0
+    for option in ("--brokers", "--master", "--connections"):
+        assert main(["evolve", str(spec), option, "other"]) == 2
+        assert "a service has its own --brokers" in capsys.readouterr().err
+    assert main(["evolve", str(spec), "--replay"]) == 0  # the state answers it: nothing is read
     assert capsys.readouterr().out.startswith("items is at epoch 2 under the new query (")
+    assert client.operations("items", limit=1)[0].arguments["state"] == "keep"
     spec_now = client.job("items").spec
     assert spec_now is not None and spec_now["query"] == LOWEST
     assert main(["evolve", str(spec)]) == 0
     assert capsys.readouterr().out == "items has this query already\n"
+    described = old | {"query": LOWEST, "retention": "90d"}
+    spec.write_text(json.dumps(described))
+    assert main(["evolve", str(spec)]) == 0
+    assert capsys.readouterr().out == "items: the spec was saved; the query is the same\n"
+    validate = Client.validate
+
+    def change_after(self: Client, spec: Any) -> Any:
+        found = validate(self, spec)
+        client.put(described | {"retention": "80d"})
+        return found
+
+    spec.write_text(json.dumps(old | {"query": filtered}))
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Client, "validate", change_after)
+        assert main(["evolve", str(spec), "--replay"]) == 1
+    assert "revision-mismatch" in capsys.readouterr().err
+    assert client.job("items").pending is None
     assert main(["evolve", str(spec), "--replay", "--beside"]) == 2
     spec.write_text(json.dumps(old | {"name": "nobody"}))
     assert main(["evolve", str(spec)]) == 1
@@ -219,13 +240,22 @@ def test_a_pending_spec_is_approved_only_by_who_has_read_it(
 
 @pytest.mark.slow
 def test_a_table_that_cannot_be_read_is_dropped_only_if_that_is_said(
-    served: Served, watched: WatchedTable, client: Client, old: dict[str, Any]
+    served: Served,
+    watched: WatchedTable,
+    client: Client,
+    old: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     place = watched.table.place
     client.put(name="items", spec=old | {"query": LOWEST}, replace=True)
     newest = max((place.own_table / "_delta_log").glob("*.json"))
     whole = newest.read_bytes()
     newest.write_text("no entry")
+    spec = tmp_path / "changed.json"
+    spec.write_text(json.dumps(old | {"query": OTHER}))
+    assert main(["evolve", str(spec), "--service", served.address]) == 1
+    assert "table-unreadable" in capsys.readouterr().err
     for wanted in (None, "keep", "replay"):
         with pytest.raises(Refused) as refused:
             client.approve("items", wanted)
