@@ -54,3 +54,16 @@ def test_selected_jobs_are_started_and_stopped(workshop_visits: Visits) -> None:
     dialog.get_by_role("button", name="Stop jobs").click()
     eventually(lambda: [own.served.job(n)["desired"] for n in names[:2]] == ["STOPPED"] * 2)
     assert own.served.job("bulk-c")["actual"] == "CREATED"
+
+
+def test_the_buttons_for_selected_jobs_are_there_with_the_first_job(
+    workshop_visits: Visits,
+) -> None:
+    own = workshop_visits
+    page = own.open("/?find=soon-")
+    expect(page.get_by_text("No matching jobs")).to_be_visible()
+    expect(page.get_by_role("button", name="Start")).to_be_hidden()
+    with own.served.client() as client:
+        assert client.put("/v1/jobs/soon-a", content=SPEC).status_code == 201
+    page.get_by_label("Select soon-a").check()
+    expect(page.get_by_role("button", name="Start")).to_be_enabled()
