@@ -189,7 +189,7 @@ def test_wrong_specs_and_markers_are_refused_before_any_step() -> None:
         outputs([], generator="punctuated", marker="1 = z")
     with pytest.raises(QueryError, match="without GROUP BY"):
         outputs([], generator="punctuated", marker="v = 1 GROUP BY k")
-    with pytest.raises(SpecError, match="not among the generators"):
+    with pytest.raises(SpecError, match="not among the classes"):
         outputs([], generator={"class": "my.marks:Every10"})
 
 

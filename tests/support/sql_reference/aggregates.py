@@ -50,6 +50,9 @@ multiset of its values with their counts.
   in Flink. Equal rows are ordered by their values, in its last direction.
   `WITHIN GROUP (ORDER BY ...)` after the call means the same.
 
+An [aggregate class](extending.md#an-aggregate-class) of the operator is called like an aggregate,
+by the name that `functions` in the spec gives it.
+
 An ARRAY is a list in the job's table and in JSON. In the format `canal-json` every value is text,
 so it is the text of that JSON.
 
