@@ -26,7 +26,15 @@ from itertools import repeat
 from typing import Any
 
 from jobs.core.fold.emission import emit_change
-from jobs.core.fold.group_results import NO_COUNTS, GroupResults, empty_multisets, is_same_row
+from jobs.core.fold.group_results import (
+    CLASS,
+    NO_COUNTS,
+    GroupResults,
+    empty_multisets,
+    is_same_row,
+    move_class_timer,
+    read_multisets,
+)
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.fold.program import (
     HEADS,
@@ -48,7 +56,6 @@ from schemas.limits import DROPPED_KEYS_NAMED_MAX, KEYS_BELOW_ZERO_NAMED_MAX, WI
 
 ChangelogRow = tuple[Op, Key, Row]
 TTL = "ttl"  # the namespace of the timers that let groups expire
-CLASS = "class"  # and of the first timers that operators' classes wait for
 END_OF_BUNDLE = 1 << 62  # later than every time
 
 
@@ -119,7 +126,7 @@ def fold(
         )
     ]
     stored = [
-        _read_multisets(program, state, argument, changed, deltas, groups)
+        read_multisets(program, state, argument, changed, deltas, groups)
         for argument in program.multisets
     ]
     groups_fold = _GroupsFold(program, state, counters, context)
@@ -196,23 +203,6 @@ def fold_time(
     return FoldResult(groups_fold.changelog, upserts, counters, groups_fold.closed, times, others)
 
 
-def _read_multisets(
-    program: Program,
-    state: State,
-    argument: int,
-    keys: Sequence[Key],
-    deltas: Mapping[Key, Delta],
-    groups: Mapping[Key, Group | None],
-) -> Iterator[Counts]:
-    """Read the stored multisets of all groups at once; yield them in the order of `keys`.
-
-    A group without accumulator has no stored multiset and is skipped.
-    """
-    slot = program.multiset_slot(argument)
-    wanted = [(key, deltas[key][slot]) for key in keys if groups[key] is not None]
-    return iter(state.multisets(argument, wanted))
-
-
 class _GroupsFold:
     """Folds group after group; collects their changelog rows, upserts and counters."""
 
@@ -260,7 +250,7 @@ class _GroupsFold:
         self.counters.unmatched_retractions += max(unmatched, 0)
         result, action = self._emit_row(key, old, cells, results.compute(cells))
         if action is Action.EMIT and not self.has_timers:
-            group = Group(cells, result)
+            group = Group(cells, result, timer=results.next_timer)
         else:
             group = self._make_group(key, old, cells, result, action)
         self.put_group(key, old, group)
@@ -279,6 +269,7 @@ class _GroupsFold:
                 self.upserts.multisets.append((argument, key, change.counts))
         self.counters.unmatched_retractions += max(unmatched, 0)
         result = self.null_result if old is None else old.result
+        self.results.keep_timer(old)
         self.put_group(key, old, self._make_group(key, old, cells, result, Action.WITHHOLD))
 
     def _merge(
@@ -364,9 +355,9 @@ class _GroupsFold:
             timers = self.closing.timers(key, self.watermark)
             self.upserts.timers += [(timer, True) for timer in timers]
         if not self.rules.ttl_ms:
-            return Group(cells, result, visibility)
+            return Group(cells, result, visibility, timer=self.results.next_timer)
         due = self.now_ms + self.rules.ttl_ms
-        timer = None if old is None else old.timer
+        timer = None if old is None or old.written is None else old.timer
         if timer is None or timer > due:  # no timer yet, or from a longer TTL
             self._set_timer(key, timer, due)
             timer = due
@@ -385,7 +376,12 @@ class _GroupsFold:
     ) -> Group | None:
         """Return the group after timers of operators' classes; a withheld one fires on release."""
         self.upserts.timers += [(timer, False) for timer in timers]
-        return group if not timers or group is None or group.withheld else self.release(key, group)
+        if not timers or group is None or group.withheld:
+            return group
+        refresh, self.refresh = self.refresh, False  # no row of the group was written
+        new = self.release(key, group)
+        self.refresh = refresh
+        return new
 
     def fire_window_timers(
         self, key: Key, group: Group | None, timers: Sequence[GroupTimer]
@@ -411,6 +407,7 @@ class _GroupsFold:
             self.counters.closed += 1
             self.closed.append(key)
             self._remove_entries(key)
+            self.upserts.timers += move_class_timer(key, group, None)
             closed = next_visibility(group.visibility, Action.CLOSE)
             return None if closed is None else Group(group.cells, group.result, closed)
         if CLOSED in namespaces:  # the timer was set under a shorter allowed lateness
@@ -427,9 +424,9 @@ class _GroupsFold:
         """
         for timer in timers:
             self.upserts.timers.append((timer, False))
-            if group is None or timer.time != group.timer:
+            if group is None or group.written is None or timer.time != group.timer:
                 continue
-            ttl, written = self.rules.ttl_ms, group.written or 0
+            ttl, written = self.rules.ttl_ms, group.written
             due = written + ttl
             if group.withheld:
                 due = max(due, self.now_ms + ttl // WITHHELD_EXPIRY_PARTS + 1)
@@ -459,7 +456,8 @@ class _GroupsFold:
         result, action = self._emit_row(key, group, group.cells, result)
         visibility = next_visibility(group.visibility, action)
         assert visibility is not None
-        return Group(group.cells, result, visibility, group.written, group.timer)
+        timer = self.results.next_timer if group.written is None else group.timer
+        return Group(group.cells, result, visibility, group.written, timer)
 
     def _emit_row(
         self, key: Key, old: Group | None, cells: Cells, aggregates: Row
@@ -468,9 +466,7 @@ class _GroupsFold:
 
         Return the result to store, and whether the group has a row.
         """
-        clock = self.results.clock
-        if clock is not None and clock.next is not None:
-            self.upserts.timers.append((GroupTimer(Clock.EVENT, clock.next, CLASS, key), True))
+        self.upserts.timers += move_class_timer(key, old, self.results.next_timer)
         stored, row, has_row = aggregates, aggregates, self._has_rows(key, cells)
         if self.rows is not None:
             stored, passes = self.rows.compute(key, aggregates, self.results.misfits)
@@ -491,7 +487,8 @@ class _GroupsFold:
     def _end_group(self, key: Key, old: Group) -> None:
         """End a group: remove all of its entries, unmatched ones too, and its timer."""
         self._emit(key, self.program.row(old), None)
-        if old.timer is not None:
+        self.upserts.timers += move_class_timer(key, old, None)
+        if old.written is not None:
             self._set_timer(key, old.timer, None)
         self._remove_entries(key)
 

@@ -10,7 +10,7 @@ values, and read as many as they need.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jobs.core.aggregates.operator_class import AggregateFailed, GroupClock
@@ -19,13 +19,15 @@ from jobs.core.fold.program import (
     LARGEST_RETRACTED,
     SMALLEST_RETRACTED,
     Cells,
+    Delta,
     MultisetChange,
     Program,
 )
-from jobs.core.fold.state import Counts, Key, State
+from jobs.core.fold.state import Clock, Counts, Group, GroupTimer, Key, State
 from jobs.core.values.change import Row, Value
 
 NO_COUNTS: Counts = {}
+CLASS = "class"  # the namespace of the first timers that operators' classes wait for
 
 
 class GroupResults:
@@ -41,6 +43,16 @@ class GroupResults:
         self._key: Key = ()
         self._extremes: list[Value] = []
         self._present: dict[int, PresentValues[Any]] = {}
+
+    @property
+    def next_timer(self) -> int | None:
+        """The first timer that the classes of the computed group wait for."""
+        return None if self.clock is None else self.clock.next
+
+    def keep_timer(self, old: Group | None) -> None:
+        """Take the timer of a group that is not computed."""
+        if self.clock is not None:
+            self.clock.next = None if old is None else old.class_timer
 
     def begin(self, key: Key) -> None:
         """Begin a group; call `find_extremes` for each of its multisets next."""
@@ -89,6 +101,34 @@ class GroupResults:
             for argument, is_largest in self._program.extremes
         ]
         return self.compute(cells)
+
+
+def read_multisets(
+    program: Program,
+    state: State,
+    argument: int,
+    keys: Sequence[Key],
+    deltas: Mapping[Key, Delta],
+    groups: Mapping[Key, Group | None],
+) -> Iterator[Counts]:
+    """Read the stored multisets of all groups at once; yield them in the order of `keys`.
+
+    A group without accumulator has no stored multiset and is skipped.
+    """
+    slot = program.multiset_slot(argument)
+    wanted = [(key, deltas[key][slot]) for key in keys if groups[key] is not None]
+    return iter(state.multisets(argument, wanted))
+
+
+def move_class_timer(
+    key: Key, old: Group | None, after: int | None
+) -> Iterator[tuple[GroupTimer, bool]]:
+    """Yield the changes from the first timer of a group's classes to the next one."""
+    before = None if old is None else old.class_timer
+    if before is not None and before != after:
+        yield GroupTimer(Clock.EVENT, before, CLASS, key), False
+    if after is not None:
+        yield GroupTimer(Clock.EVENT, after, CLASS, key), True
 
 
 def is_same_row(left: Row, right: Row, *, floating: bool) -> bool:

@@ -45,7 +45,12 @@ class Group(msgspec.Struct, frozen=True, gc=False, array_like=True):
     result: tuple[Any, ...]  # the values last emitted; NULLs if none were
     visibility: Visibility = Visibility.SHOWN
     written: int | None = None  # under a TTL: the processing time of the last write
-    timer: int | None = None  # under a TTL: the time of its timer
+    timer: int | None = None  # of its TTL; without a TTL that of its classes
+
+    @property
+    def class_timer(self) -> int | None:
+        """The first timer of its operators' classes; under a TTL it is not known."""
+        return self.timer if self.written is None else None
 
     @property
     def withheld(self) -> bool:

@@ -52,7 +52,7 @@ def time_columns(groups: Sequence[Group | None]) -> list[pa.Array]:
 
 def _is_plain(group: Group) -> bool:
     """Return whether a group is visible and does not depend on time."""
-    return group.written is None and not group.visibility
+    return group.written is None and group.timer is None and not group.visibility
 
 
 def read_groups(

@@ -112,7 +112,7 @@ def _to_array(items: list[Any]) -> tuple[Any, ...]:
 def pack_group(group: Group) -> bytes:
     """Encode a Group; most groups need only their first two fields."""
     try:
-        if group.written is None and not group.visibility:
+        if group.written is None and group.timer is None and not group.visibility:
             return encode((group.cells, group.result))
         return encode(group)
     except OverflowError:

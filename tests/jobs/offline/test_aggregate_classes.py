@@ -13,9 +13,14 @@ from hypothesis import strategies as st
 
 from jobs.checking.recomputation import sort_present
 from jobs.core.aggregates.operator_class import AggregateFailed, recompute_class
+from jobs.core.fold.in_memory import MemoryFold
+from jobs.core.fold.rules import Rules
+from jobs.core.fold.state import Clock
 from jobs.core.job.job_plan import plan_of
+from jobs.core.rows.consolidate import Consolidation
 from jobs.core.sql.printer import aggregate_sql
 from jobs.core.sql.select import QueryError
+from jobs.core.values.change import Op
 from jobs.offline.replay import replay
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec, spec_text
@@ -189,6 +194,35 @@ def test_timers_fire_once_in_time_order_before_the_watermark_is_forwarded() -> N
         131,
     ]
     assert told[-2] == "110,120,125,130,135,145", "the end of the input fires what is left"
+
+
+def test_a_group_has_one_timer_of_its_classes_until_it_ends() -> None:
+    plan = plan_of(load_spec(spec(f"SELECT k, BURST(ms, {GAP}) AS b FROM t GROUP BY k")))
+    made = MemoryFold(plan, lambda row: ((row[0],), ((row[1], GAP),)))
+
+    def fold(*changes: tuple[int, int]) -> list[int]:
+        consolidation = Consolidation(0)
+        consolidation.add([(sign, ("a", at)) for sign, at in changes])
+        made.fold([consolidation], watermark=0)
+        return [timer.time for timer in made.state.due(Clock.EVENT, 10**6)]
+
+    assert fold((1, 1)) == [1 + GAP]
+    for at in range(2, 50):
+        assert fold((-1, at - 1), (1, at)) == [at + GAP]
+    assert fold((-1, 49)) == []
+
+
+def test_under_a_ttl_a_timer_of_a_class_emits_no_equal_row() -> None:
+    plan = plan_of(load_spec(spec(f"SELECT k, BURST(ms, {GAP}) AS b FROM t GROUP BY k")))
+    rules = Rules(ttl_ms=1_000, refresh=True)
+    made = MemoryFold(plan, lambda row: ((row[0],), ((row[1], GAP),)), rules=rules)
+    for changes in ([(1, 1)], [(-1, 1), (1, 15)]):
+        consolidation = Consolidation(0)
+        consolidation.add([(sign, ("a", at)) for sign, at in changes])
+        made.fold([consolidation], 5, watermark=0)
+    assert made.pass_time(5, watermark=20).changelog == []
+    fired = [(op, row) for op, _, row in made.pass_time(5, watermark=25).changelog]
+    assert fired == [(Op.UPDATE_BEFORE, (None,)), (Op.UPDATE_AFTER, (1,))]
 
 
 def test_a_timer_fires_after_the_rows_of_its_time() -> None:
