@@ -48,7 +48,7 @@ from jobs.edge.table.table_location import choose_location
 from jobs.running.clock import JobClock
 from jobs.running.executor_monitor import watch_executors
 from jobs.running.failure import Overtaken, SpecMisfit, name_disk, report_failure
-from jobs.running.file_reading import FileReading, notice_files, require_same_lines
+from jobs.running.file_reading import FileReading, notice_files
 from jobs.running.job_table import (
     load_last_spec,
     open_table,
@@ -63,7 +63,7 @@ from jobs.running.mirror import Mirrors
 from jobs.running.pipeline import Pipeline, make_pipeline
 from jobs.running.progress import JobProgress
 from jobs.running.shadow_job import discard_left_shadow
-from jobs.running.snapshot import read_snapshots, require_same_snapshots
+from jobs.running.snapshot import read_snapshots, require_same_sources
 from jobs.running.source_query import QuerySettings, SourceQuery
 from jobs.running.sources import SourceTopics, read_ends
 from jobs.running.traces import EpochTraces
@@ -180,8 +180,7 @@ class Job:
         table, newest = self._open_table(plans, topics, paths, before, admin)
         failpoint("start_checked")
         check_starts(admin, newest.offsets, newest.topics, topics.identities)
-        require_same_snapshots(self.spec, newest)
-        require_same_lines(topics.files, newest)
+        require_same_sources(self.spec, topics.files, newest)
         newest = self._claim_table(plans, table, newest, paths)
         newest = begin_new_topics(admin, self.spec, newest)
         starts = check_starts(admin, newest.offsets, newest.topics, topics.identities)
@@ -225,7 +224,7 @@ class Job:
             if publisher is not None:
                 pipeline.topics |= publisher.identities()
                 pipeline.phases.take_published = publisher.take_published
-            traces = pipeline.phases.traces = EpochTraces.start(self.spec.name)
+            pipeline.phases.traces = traces = EpochTraces.start(self.spec.name)
             maintenance = Maintenance(pipeline, paths.home)
             mirrors = Mirrors(spark, pipeline, paths, intervals, self.jobs_per_driver).start()
             self.progress.mirrors = mirrors

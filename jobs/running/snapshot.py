@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import msgspec
 
+from jobs.edge.files.log import FileLog
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.spark.snapshot_source import SnapshotSource
 from jobs.running.failure import SpecMisfit
+from jobs.running.file_reading import require_same_lines
 from jobs.running.outcome import EpochTooLarge, InputRefused
 from jobs.running.pipeline import Pipeline
 from jobs.running.sources import RunningSource
@@ -35,6 +37,12 @@ from schemas.table.snapshot import (
 )
 
 log = logging.getLogger(__name__)
+
+
+def require_same_sources(spec: JobSpec, logs: Mapping[str, FileLog], newest: EpochRow) -> None:
+    """Raise SpecMisfit or FilesChanged if a start would go on with other rows."""
+    require_same_snapshots(spec, newest)
+    require_same_lines(logs, newest)
 
 
 def require_same_snapshots(spec: JobSpec, newest: EpochRow) -> None:

@@ -38,7 +38,8 @@ def test_a_copy_of_a_running_job_is_the_epoch_at_which_its_log_was_copied(
         (home / name).parent.mkdir(parents=True)
         (home / name).touch()
 
-    make, log, files, kept, read = block("recovery.md", "sh", "_delta_log").splitlines()
+    lines = block("recovery.md", "sh", "_delta_log").splitlines()
+    make, log, files, kept, directories, read = lines
     shell(make)
     shell(log)
     items.second()
@@ -46,6 +47,11 @@ def test_a_copy_of_a_running_job_is_the_epoch_at_which_its_log_was_copied(
         items.merge(merge)
     shell(files)
     shell(kept)
+    shell(directories)
+    (tmp_path / "data" / "files").mkdir()
+    (tmp_path / "data" / "files" / "a.log").touch()
+    shell(directories)
+    assert (tmp_path / "backup" / "files" / "a.log").exists()
     assert all((tmp_path / "backup" / "jobs" / "items" / name).exists() for name in of_views)
     assert command.main([*read.split()[1:], "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -29,9 +29,7 @@ PLAN = parse_query("SELECT k, COUNT(*) AS n FROM t GROUP BY k", {"k": STRING})
 
 def reject(tmp_path: Path, plan: Plan, stamp: int | None = None) -> Any:
     """Refuse a message, and return its row."""
-    target: Any = SimpleNamespace(
-        plan=plan, root=tmp_path, attempt=EpochAttempt(1, "u"), pieces=()
-    )
+    target: Any = SimpleNamespace(plan=plan, root=tmp_path, attempt=EpochAttempt(1, "u"), pieces=())
     rejects = RejectWriter(target, "m0")
     rejects.add(
         TopicPartition("t", 0), Rejected("not JSON"), Record(5, stamp, None, b"{", value_bytes=1)

@@ -50,7 +50,7 @@ multiset of its values with their counts.
   in Flink. Equal rows are ordered by their values, in its last direction.
   `WITHIN GROUP (ORDER BY ...)` after the call means the same.
 
-An [aggregate class](extending.md#an-aggregate-class) of the operator is called like an aggregate,
+An [aggregate class](aggregate-classes.md) of the operator is called like an aggregate,
 by the name that `functions` in the spec gives it.
 
 An ARRAY is a list in the job's table and in JSON. In the format `canal-json` every value is text,
