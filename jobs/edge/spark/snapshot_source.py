@@ -118,7 +118,8 @@ class SnapshotSource:
         if (path := self._snapshot.delta) is not None:
             (newest,) = DeltaTable.forPath(self._spark, path).history(1).collect()
             version = newest["version"]
-        pieces, digest = _find_pieces(self._load(version))
+        self._checked = self._load(version)
+        pieces, digest = _find_pieces(self._checked)
         parts = max(1, -(-pieces // SNAPSHOT_PART_PIECES))
         return SnapshotPlan(parts=parts, version=version, pieces=pieces, digest=digest)
 
@@ -135,18 +136,15 @@ class SnapshotSource:
         # process, and before the last one.
         if self._checked is None or part == plan.parts - 1:
             self._checked = self._load(plan.version)
-            found = _find_pieces(self._checked)
-        else:
-            found = plan.pieces, plan.digest
-        frame = self._checked
-        if found != (plan.pieces, plan.digest):
-            raise SnapshotMisfit(
-                f"the files of the snapshot have changed since its first part was read; {part} of "
-                f"{plan.parts} parts are read; put the files back, or give the job a new name"
-            )
+            if _find_pieces(self._checked) != (plan.pieces, plan.digest):
+                raise SnapshotMisfit(
+                    f"the files of the snapshot have changed since its first part was read; {part} "
+                    f"of {plan.parts} parts are read; put the files back, or give the job a new "
+                    "name"
+                )
         first = part * SNAPSHOT_PART_PIECES
         last = min(first + SNAPSHOT_PART_PIECES, plan.pieces)
-        return self._select(frame, range(first, last))
+        return self._select(self._checked, range(first, last))
 
     def _plan_table(self, table: JdbcTable) -> SnapshotPlan:
         key = table.key
