@@ -45,9 +45,10 @@ __all__ = [
 
 
 def connect(url: str, token: str | None = None, *, seconds: float = 90.0) -> Client:
-    """Return a client of a service; a token goes to this URL and to the leader it names only.
+    """Return a client of a service, or of those on one data directory, with commas between them.
 
-    `seconds` is how long the service may be silent. `with` closes the client.
+    The token goes to these addresses only. `seconds` is how long a service may be silent. `with`
+    closes the client.
     """
     return Client.connect(url, token, seconds=seconds)
 

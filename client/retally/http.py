@@ -6,8 +6,8 @@
 Everything above this module is written once, as coroutines. Those of a BlockingConnection never
 suspend, so `retally.blocking` can run them without an event loop.
 
-The token is sent to the base URL only, and to the leader that the service there names
-(retally.leader): no redirect is followed.
+The token is sent to the base URL only: no redirect is followed. retally.leader chooses among
+several.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
 """Leader: of several services on one data directory, requests go to the one that takes changes.
 
-    request ──► the service of the URL ──► answer
-                   └── 503 not-the-leader, `leader` ──► the leader, which gets all later requests
-                          └── does not answer ──► the service of the URL, which may lead by now,
-                                                  or starts again to lead
+    request ──► a service ──► answer
+                   ├── 503 not-the-leader ──► the leader that it names, else the next service
+                   └── no connection      ──► the next service
 
-All later requests, because the leader's reads show the change at once, and others' a moment later.
-A change is sent again only if it was refused, or if there was no connection to send it over.
+Later requests go there too, because the leader's reads show a change at once, and others' a moment
+later. A change is sent again only if it was refused, or if there was no connection to send it over.
+
+The token goes to the addresses that the caller has written, and to no other: a service can choose
+among these, but cannot send a client elsewhere.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, suppress
-from typing import Any
+from contextlib import aclosing
 
 import httpx
 
@@ -23,22 +24,22 @@ from retally.http import READ_METHODS, Connection, Request
 
 TAKEOVER_SECONDS = 15.0  # a takeover takes at most this long; after it the error is raised
 _PAUSE_SECONDS = 0.5
-LEADERS_MAX = 64  # addresses that the token of one client is sent to
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout)
 
 
 class LeaderConnection:
-    """A connection to the service of a URL, and to the leader that it names."""
+    """Connections to the services of one data directory; `addresses` are separated by commas."""
 
-    def __init__(self, connect: Callable[[str], Connection], address: str) -> None:
-        self._connect = connect
-        self._named = self._at = connect(address)
-        self._leaders: dict[str, Connection] = {}
-        self.address = address
+    def __init__(self, connect: Callable[[str], Connection], addresses: str) -> None:
+        written = (each.strip().rstrip("/") for each in addresses.split(","))
+        self._services = {each: connect(each) for each in written}
+        self._at = next(iter(self._services.values()))
+        self.address = addresses
 
     async def send(self, request: Request) -> httpx.Response:
         deadline = time.monotonic() + TAKEOVER_SECONDS
         failed: Refused | Unreachable | None = None
+        tried: set[Connection] = set()
         while True:
             at = self._at
             try:
@@ -46,43 +47,40 @@ class LeaderConnection:
             except Refused as error:
                 if error.code != "not-the-leader":
                     raise
-                self._at = self._find_leader(error) if at is self._named else self._named
+                named = self._services.get(str(error.document.get("leader")).rstrip("/"))
+                self._at = self._find_next(at) if named is None else named
                 failed = error
             except Unreachable as error:
-                self._at = self._named
+                self._at = self._find_next(at)
                 again = request.method in READ_METHODS or isinstance(error.__cause__, _NEVER_SENT)
-                is_takeover = at is not self._named or failed is not None
+                is_takeover = self._at is not at or failed is not None
                 if not (again and is_takeover):
                     raise
                 failed = error
-            if self._at is self._named:  # nobody leads yet, or a proxy may choose another next time
+            tried.add(at)
+            if self._at in tried:  # nobody leads yet, or a proxy may choose another next time
                 if time.monotonic() >= deadline:
                     raise failed
                 await self.sleep(_PAUSE_SECONDS)
+                tried.clear()
 
     async def stream(self, request: Request) -> AsyncGenerator[bytes, None]:
+        at = self._at
         try:
-            async with aclosing(self._at.stream(request)) as pieces:
+            async with aclosing(at.stream(request)) as pieces:
                 async for piece in pieces:
                     yield piece
         except Unreachable:  # whoever follows opens the stream again
-            self._at = self._named
+            self._at = self._find_next(at)
             raise
 
     async def sleep(self, seconds: float) -> None:
-        await self._named.sleep(seconds)
+        await self._at.sleep(seconds)
 
     async def close(self) -> None:
-        for each in (self._named, *self._leaders.values()):
+        for each in self._services.values():
             await each.close()
 
-    def _find_leader(self, refused: Refused) -> Connection:
-        """Return the leader; the service of the URL while there is none, or none to be trusted."""
-        address: Any = refused.document.get("leader")
-        with suppress(TypeError, ValueError, httpx.InvalidURL):  # it is no address
-            if address in self._leaders:
-                return self._leaders[address]
-            is_less_safe = httpx.URL(self.address).scheme == "https" != httpx.URL(address).scheme
-            if not is_less_safe and len(self._leaders) < LEADERS_MAX:
-                return self._leaders.setdefault(address, self._connect(address))
-        return self._named
+    def _find_next(self, at: Connection) -> Connection:
+        services = list(self._services.values())
+        return services[(services.index(at) + 1) % len(services)]

@@ -152,7 +152,7 @@ class Command:
         return self.option("--view", "NAME", "one view of a job with several", default="")
 
     def service(self) -> Command:
-        text = "the service to use (RETALLY_SERVICE, then http://127.0.0.1:8080)"
+        text = "the service, or several: URL,URL (RETALLY_SERVICE, then http://127.0.0.1:8080)"
         return self.option("--service", "URL", text)
 
     def waiting(self) -> Command:

@@ -113,7 +113,12 @@ class LeaderWatch:
         self._term = 0
 
     def find_address(self) -> str | None:
-        """Return the address that the leader listens on."""
+        """Return the address that the leader listens on; None while nobody leads.
+
+        The lock file still names a leader that has ended, whose port may be another program's.
+        """
+        if self._is_free():
+            return None
         return (read_owner(self._paths.lock) or "").rpartition(", ")[2] or None
 
     def wait_until_nobody_leads(self, closed: threading.Event) -> bool:
@@ -127,9 +132,7 @@ class LeaderWatch:
         return False
 
     def _is_leaderless(self) -> bool:
-        descriptor = _try_lock(self._paths.lock)
-        if descriptor is not None:
-            os.close(descriptor)
+        if self._is_free():
             return True
         note = _read_note(self._paths.lock)  # opened anew: a network file system reads it again
         if note != self._seen:
@@ -138,6 +141,12 @@ class LeaderWatch:
             return False
         silent = time.monotonic() - self._seen_at
         return silent > LEADER_SILENT_SECONDS_MAX and self._depose(silent)
+
+    def _is_free(self) -> bool:
+        descriptor = _try_lock(self._paths.lock)
+        if descriptor is not None:
+            os.close(descriptor)
+        return descriptor is not None
 
     def _depose(self, silent: float) -> bool:
         """End the term of a silent leader, unless somebody has done so; free the lock."""

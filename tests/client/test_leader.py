@@ -15,6 +15,7 @@ from retally.http import Request
 from retally.leader import LeaderConnection
 
 URL, LEADER = "http://standby:1", "http://leader:1"
+BOTH = f"{URL}, {LEADER}/"
 CHANGE, READ = Request("PUT", "/v1/jobs/x"), Request("GET", "/v1/jobs/x")
 DONE = httpx.Response(200)
 Answer = httpx.Response | RetallyError
@@ -46,7 +47,7 @@ class Services:
             raise ValueError(f"{address!r} is not an address")
         return Scripted(address, self)
 
-    def send(self, *requests: Request, url: str = URL) -> list[str]:
+    def send(self, *requests: Request, url: str = BOTH) -> list[str]:
         """Send requests with one client; return who got them, in order."""
 
         async def send() -> None:
@@ -62,7 +63,7 @@ class Services:
         return asked
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Scripted:
     address: str
     services: Services
@@ -104,23 +105,21 @@ def test_reads_alone_stay_where_they_are() -> None:
 
 
 def test_a_takeover_is_waited_for() -> None:
-    """The standby names the leader that has ended, then nobody, then leads."""
-    answers: list[Answer] = [reads_only(LEADER), reads_only(LEADER), reads_only(None), DONE]
+    """The leader ends; the standby leads a moment later."""
+    answers: list[Answer] = [reads_only(LEADER), reads_only(None), reads_only(None), DONE]
     services = Services({URL: answers, LEADER: [DONE, GONE]})
     asked = services.send(CHANGE, CHANGE)
-    assert asked[:7] == [URL, LEADER, LEADER, URL, LEADER, URL, URL]
+    assert asked[:8] == [URL, LEADER, LEADER, URL, LEADER, URL, LEADER, URL]
 
 
 def test_a_standby_that_starts_again_to_lead_is_waited_for() -> None:
     services = Services({URL: [reads_only(LEADER), GONE, GONE, DONE], LEADER: [GONE]})
-    assert services.send(CHANGE)[:5] == [URL, LEADER, URL, URL, URL]
-    services = Services({URL: [reads_only(LEADER), CUT], LEADER: [GONE]})
-    with pytest.raises(Unreachable):
-        services.send(CHANGE)
-    assert services.asked == [(URL, "PUT"), (LEADER, "PUT"), (URL, "PUT")]
+    assert services.send(CHANGE)[:7] == [URL, LEADER, URL, LEADER, URL, LEADER, URL]
+    services = Services({URL: [reads_only(None), GONE, DONE]})
+    assert services.send(CHANGE, url=URL)[:3] == [URL, URL, URL]
 
 
-def test_a_leader_that_was_deposed_leads_back_to_the_url() -> None:
+def test_a_leader_that_was_deposed_leads_back() -> None:
     services = Services({URL: [reads_only(LEADER), DONE], LEADER: [reads_only(URL)]})
     assert services.send(CHANGE)[:3] == [URL, LEADER, URL]
 
@@ -128,11 +127,12 @@ def test_a_leader_that_was_deposed_leads_back_to_the_url() -> None:
 @pytest.mark.parametrize(
     ("answers", "raised"),
     [
-        ({URL: [reads_only(None)]}, Refused),
-        ({URL: [reads_only(LEADER)], LEADER: [GONE]}, Unreachable),
+        ({URL: [reads_only(None)], LEADER: [reads_only(None)]}, Refused),
+        ({URL: [reads_only(LEADER)], LEADER: [GONE]}, RetallyError),
+        ({URL: [GONE], LEADER: [GONE]}, Unreachable),
         ({URL: [reads_only(LEADER)], LEADER: [reads_only(URL)]}, Refused),
     ],
-    ids=["nobody leads", "the leader is gone", "each names the other"],
+    ids=["nobody leads", "the leader is gone", "all are gone", "each names the other"],
 )
 def test_the_time_is_bounded(answers: dict[str, list[Answer]], raised: type[Exception]) -> None:
     services = Services(answers)
@@ -150,38 +150,28 @@ def test_a_change_that_may_have_arrived_is_not_sent_again_but_a_read_is() -> Non
     assert services.send(CHANGE, READ)[:4] == [URL, LEADER, LEADER, URL]
 
 
-def test_a_url_that_does_not_answer_is_not_asked_again() -> None:
-    services = Services({URL: [GONE]})
+def test_the_only_service_is_not_asked_again_and_of_several_the_next_is() -> None:
+    services = Services({URL: [GONE], LEADER: [DONE]})
     with pytest.raises(Unreachable):
-        services.send(READ)
+        services.send(READ, url=URL)
     assert services.asked == [(URL, "GET")]
+    assert services.send(READ, CHANGE)[1:4] == [URL, LEADER, LEADER]
 
 
-@pytest.mark.parametrize("named", [LEADER, "HTTP://leader", "leader", 7, ["https://x"]])
-def test_from_https_a_token_goes_to_https_only(named: object) -> None:
-    url = "https://standby:1"
-    services = Services({url: [reads_only(named)]})
+@pytest.mark.parametrize("named", ["https://x", f"{LEADER}/x", "leader", "http://127.0.0.1", 7, []])
+def test_a_token_goes_to_no_address_that_a_service_names(named: object) -> None:
+    """The next service of the list is asked instead: it may be the leader by another name."""
+    services = Services({URL: [reads_only(named)], LEADER: [DONE]})
+    assert services.send(CHANGE)[:2] == [URL, LEADER]
     with pytest.raises(Refused, match="not-the-leader"):
-        services.send(CHANGE, url=url)
-    assert {address for address, _ in services.asked} == {url}
+        services.send(CHANGE, url=URL)
+    assert {address for address, _ in services.asked} == {URL, LEADER}
 
 
-def test_from_https_it_goes_to_https() -> None:
-    url, safe = "https://standby:1", "https://leader:1"
-    services = Services({url: [reads_only(safe)], safe: [DONE]})
-    assert services.send(CHANGE, url=url)[:2] == [url, safe]
-
-
-def test_the_addresses_that_get_a_token_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service that names another one each time gets no further."""
-    monkeypatch.setattr(leader, "TAKEOVER_SECONDS", 1.0)
-    monkeypatch.setattr(leader, "_PAUSE_SECONDS", 0.0)
-    named = [f"http://leader-{n}" for n in range(leader.LEADERS_MAX + 1)]
-    services = Services({URL: [reads_only(each) for each in named]})
-    services.answers |= {each: [reads_only(URL)] for each in named}
-    with pytest.raises(Refused):
-        services.send(CHANGE)
-    assert {address for address, _ in services.asked} == {URL, *named[:-1]}
+@pytest.mark.parametrize("written", ["", f"{URL},", f"{URL},leader"])
+def test_each_of_several_addresses_must_be_one(written: str) -> None:
+    with pytest.raises(ValueError, match="is not an address"):
+        Services({}).send(READ, url=written)
 
 
 def test_other_refusals_are_the_caller_s() -> None:
@@ -199,7 +189,7 @@ def test_a_stream_goes_where_the_other_requests_go() -> None:
         return [piece async for piece in connection.stream(READ)]
 
     async def work() -> None:
-        connection = LeaderConnection(services.connect, URL)
+        connection = LeaderConnection(services.connect, BOTH)
         await connection.send(CHANGE)
         with pytest.raises(Unreachable):
             await read(connection)

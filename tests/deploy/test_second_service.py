@@ -37,7 +37,7 @@ def test_one_of_two_leads_and_the_other_follows_it(
     leader = LeaderWatch(ServicePaths(tmp_path / "data")).find_address()
     assert leader in services
     (standby,) = services.keys() - {leader}
-    with retally.connect(standby) as client:
+    with retally.connect(f"{standby},{leader}") as client:
         assert client.put(SPEC, "first").revision == 1
         services[leader].kill()
         assert client.put(SPEC, "second").revision == 1
