@@ -1,6 +1,7 @@
 """Print the figures of a run, write what repeats the run, and keep results for the pages.
 
     make bench ARGS="--only W --keep" ──► bench/kept.json ──► docs/performance.md: rows of ROWS
+                                                          │        └─► other pages: COPIES
                                                           └─► docs/lab/performance.md: the runs
 
 A row of ROWS is a row of the table of results by its first cell, with templates of what was
@@ -14,7 +15,8 @@ import dataclasses
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,8 +104,22 @@ class Row(NamedTuple):
 
 _EPOCH = "epoch of 5,000"
 _HEAP, _ROCKS = "rate, of that of Flink hashmap", "rate, of that of Flink rocksdb"
+_P50_OF_PLAIN, _P99_OF_PLAIN = "p50, of that of plain", "p99, of that of plain"
 _AT_RATE, _MEMORY = "readable at 5,000/s", "10,000,000 orders: memory"
 ROWS = {
+    "latency at 5,000/s with WHERE, p50 and p99": Row(
+        "queries",
+        f"[WHERE: {_P50_OF_PLAIN}|.2f] and [WHERE: {_P99_OF_PLAIN}|.2f] "
+        f"([WHERE: {_AT_RATE}, p50|.2f] and [WHERE: {_AT_RATE}, p99|.2f] s; "
+        "[why](lab/performance.md#ordinary-queries))",
+        f"the plain query in the same run: [plain: {_AT_RATE}, p50|.2f] and "
+        f"[plain: {_AT_RATE}, p99|.2f] s",
+    ),
+    "the same with `dedupe: pk`": Row(
+        "queries",
+        f"[dedupe: {_P50_OF_PLAIN}|.2f] and [dedupe: {_P99_OF_PLAIN}|.2f] "
+        f"([dedupe: {_AT_RATE}, p50|.2f] and [dedupe: {_AT_RATE}, p99|.2f] s)",
+    ),
     f"{_EPOCH} with nine expressions": Row(
         "queries",
         f"[nine expressions: {_EPOCH}, of that of plain|.2f] "
@@ -137,6 +153,37 @@ ROWS = {
         "joins", "[1,000,000 orders change with one row: until committed, median|.2f] s"
     ),
 }
+
+
+class Copy(NamedTuple):
+    """A figure of the page of results that another page repeats: the group of each pattern."""
+
+    page: Path
+    repeated: str
+    original: str
+
+
+_DOCS = CHECKOUT / "docs"
+_COMMIT = r"\n\| commit, over [\d,]+ epochs \|[^|]*\| (\S+) ms"
+_NO_KERNELS = r"\n\| without kernels, a slow hour (?:\|[^|]*){%d}\| (\S+) /"
+COPIES = (
+    Copy(CHECKOUT / "ARCHITECTURE.md", r"\[(\S+) ms\]\(docs/performance\.md\)", _COMMIT),
+    Copy(_DOCS / "comparison.md", r"p50 was\s+(\S+) s", _NO_KERNELS % 3),
+    Copy(_DOCS / "comparison.md", r"and ours (\S+) s", _NO_KERNELS % 2),
+    Copy(_DOCS / "comparison.md", r"(\S+) times its rate", r"times; 1\.5 \| (\S+);"),
+    Copy(_DOCS / "comparison.md", r"(\S+) times when it is", r"times; 1\.5 \| \S+; (\S+)"),
+    Copy(_DOCS / "comparison.md", r"epoch took (\S+) s", r"foreachBatch \+ MERGE \((\S+) s\)"),
+    Copy(_DOCS / "comparison.md", r"upserts: (\S+) s", r"times faster \| \S+ times \((\S+) s\)"),
+    Copy(_DOCS / "scale.md", r"(\S+) changes a second in a backfill", r"s when warm \| (\S+)"),
+    Copy(_DOCS / "scale.md", r"changes takes (\S+) s", r"epochs of 5,000, median \| (\S+) s"),
+    Copy(_DOCS / "scale.md", r"measured: (\S+) MiB at most", r"\n\| memory, MiB \| (\S+)"),
+    Copy(_DOCS / "design/commit-protocol.md", r"commit took (\S+) ms", _COMMIT),
+    Copy(_DOCS / "design/exact-sums.md", r"\) takes (\S+) µs", r"\n\| COUNT\(\*\) \| (\S+)"),
+    Copy(_DOCS / "design/exact-sums.md", r"of INT (\S+) µs", r"\n\| SUM \| (\S+)"),
+    Copy(_DOCS / "design/exact-sums.md", r"of DOUBLE (\S+) µs", r"of DOUBLE \| (\S+)"),
+    Copy(_DOCS / "design/exact-sums.md", r"(\S+) of the rate", r"`SUM\(CAST.*?` \| (\S+)"),
+    Copy(_DOCS / "design/hot-state.md", r"(\S+) times as long", r"in memory \|[^|]*\| (\S+) \("),
+)
 
 
 def keep(results: Mapping[str, Any]) -> None:
@@ -198,7 +245,20 @@ def render_runs(page: str) -> str:
     return before + BEGIN + "\n" + "\n".join(lines) + "\n\n" + END + rest.partition(END)[2]
 
 
-PAGES = {RESULTS: render_results, RUNS: render_runs}
+def render_copies(page: str, copies: Iterable[Copy]) -> str:
+    """Return a page with the figures that it repeats from the page of results."""
+    results = RESULTS.read_text(encoding="utf-8")
+    for copy in copies:
+        (figure,) = re.findall(copy.original, results)
+        (found,) = re.finditer(copy.repeated, page)
+        page = page[: found.start(1)] + figure + page[found.end(1) :]
+    return page
+
+
+# The page of results first, because others repeat it.
+PAGES: dict[Path, Callable[[str], str]] = {RESULTS: render_results, RUNS: render_runs}
+for _page in dict.fromkeys(copy.page for copy in COPIES):
+    PAGES[_page] = partial(render_copies, copies=[copy for copy in COPIES if copy.page == _page])
 
 
 def write_pages() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,19 @@ LABEL = "join of orders and customers, rate"
 def test_the_pages_have_what_was_kept(page: Path) -> None:
     shown = page.read_text(encoding="utf-8")
     assert report.PAGES[page](shown) == shown, "run make figures"
+
+
+def test_another_result_changes_the_pages_that_repeat_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = report.CHECKOUT / "docs" / "comparison.md"
+    shown, render = page.read_text(encoding="utf-8"), report.PAGES[page]
+    results = report.RESULTS.read_text(encoding="utf-8")
+    (rate,) = re.findall(r"\| backfill, rate \|[^|]*\| (\S+);", results)
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "performance.md")
+    report.RESULTS.write_text(results.replace(rate, "9.87"))
+    assert f"have {rate} times its rate" in shown
+    assert render(shown) == shown.replace(f"have {rate} times", "have 9.87 times")
 
 
 def test_another_result_changes_its_row_its_verdict_and_no_other(
