@@ -27,6 +27,7 @@ from tests.support.service.served import Served, eventually
 COMPOSED = composed()
 SERVICES: dict[str, dict[str, Any]] = COMPOSED["services"]
 DASHBOARD = json.loads((CHECKOUT / "deploy" / "monitoring" / "results.json").read_text())
+METRICS = json.loads((CHECKOUT / "deploy" / "grafana.json").read_text())
 SOURCES = yaml.safe_load((CHECKOUT / "deploy" / "monitoring" / "sources.yaml").read_text())
 VARIABLES = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
 PANELS = {each["title"]: each["targets"][0] for each in DASHBOARD["panels"]}
@@ -83,9 +84,9 @@ def test_addresses_and_variables_are_those_of_the_services() -> None:
     prometheus, retally = SOURCES["datasources"]
     scraped = yaml.safe_load(mounted("prometheus")["/etc/prometheus/prometheus.yaml"].read_text())
     (scrape,) = scraped["scrape_configs"]
-    assert {*scrape["static_configs"][0]["targets"], retally["url"]} == {
-        f"service:{port}" for port in ports
-    }
+    (found,) = scrape["dns_sd_configs"]
+    (host,) = found["names"]
+    assert {f"{host}:{found['port']}", retally["url"]} == {f"service:{port}" for port in ports}
     assert set(scraped["rule_files"]) < set(mounted("prometheus"))
     (command,) = SERVICES["prometheus"]["command"]
     assert scrape["authorization"]["credentials_file"] in command
@@ -131,7 +132,7 @@ def test_the_macros_of_grafana_mean_what_they_should(
 
 
 @needs_prometheus()
-def test_a_real_prometheus_scrapes_the_service_and_has_the_rules(
+def test_a_real_prometheus_has_the_rules_and_counts_a_job_of_two_services_once(
     served: Served, tmp_path: Path
 ) -> None:
     port = free_port("127.0.0.1")
@@ -139,7 +140,6 @@ def test_a_real_prometheus_scrapes_the_service_and_has_the_rules(
         "/etc/prometheus": str(tmp_path),
         "/tmp/retally-token": str(tmp_path / "token"),
         "=/prometheus": f"={tmp_path / 'data'}",
-        "service:8080": served.address.removeprefix("http://"),
     }
 
     def place(text: str) -> str:
@@ -149,6 +149,15 @@ def test_a_real_prometheus_scrapes_the_service_and_has_the_rules(
 
     for path, file in mounted("prometheus").items():
         Path(place(path)).write_text(place(file.read_text()))
+    configuration = tmp_path / "prometheus.yaml"
+    settings = yaml.safe_load(configuration.read_text())
+    (scrape,) = settings["scrape_configs"]
+    del scrape["dns_sd_configs"]  # there is no name server here
+    http = served.address.removeprefix("http://")
+    addresses = [http, http.replace("127.0.0.1", "localhost")]
+    scrape["static_configs"] = [{"targets": addresses}]
+    settings["global"]["scrape_interval"] = "1s"
+    configuration.write_text(yaml.safe_dump(settings))
     container = SERVICES["prometheus"]
     (command,) = container["command"]
     words = [*container["entrypoint"], f"{place(command)} --web.listen-address=127.0.0.1:{port}"]
@@ -160,12 +169,23 @@ def test_a_real_prometheus_scrapes_the_service_and_has_the_rules(
     ):
         try:
             up = {"query": 'up{job="retally"}'}
-            eventually(lambda: _ask(client, "query", **up) == ["1"], 60)
+            eventually(lambda: _ask(client, "query", **up) == ["1", "1"], 60)
             known = client.get("rules").json()["data"]["groups"]
             alerts = yaml.safe_load((CHECKOUT / "deploy" / "alerts.yaml").read_text())["groups"]
             assert [rule["name"] for rule in known[0]["rules"]] == [
                 rule["alert"] for rule in alerts[0]["rules"]
             ]
+            counted = 0
+            targets = [target for panel in METRICS["panels"] for target in panel["targets"]]
+            for expression in (target["expr"] for target in targets):
+                of_all = expression.replace("$job", ".*")
+                of_one = expression.replace('"$job"', f'".*",instance="{addresses[0]}"')
+                both = [_ask(client, "query", query=each) for each in (of_all, of_one)]
+                if "$job" in expression and both[1]:
+                    values = [sum(map(float, each)) for each in both]
+                    assert values[0] == pytest.approx(values[1], rel=0.3), expression
+                    counted += 1
+            assert counted >= 6
         finally:
             process.terminate()
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
@@ -173,7 +193,9 @@ def test_a_real_prometheus_scrapes_the_service_and_has_the_rules(
 
 def _ask(client: httpx.Client, path: str, **parameters: str) -> list[str]:
     try:
-        found = client.get(path, params=parameters).json()["data"]["result"]
+        answer = client.get(path, params=parameters).json()
     except (httpx.TransportError, ValueError):  # it is starting
         return []
+    assert answer["status"] == "success", answer
+    found = answer["data"]["result"]
     return [each["value"][1] for each in found]
