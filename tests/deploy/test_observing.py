@@ -94,7 +94,11 @@ def test_an_expression_asks_for_what_there_is(
             assert value == "$job" or set(value.split("|")) <= values[label]
     groups = [set(re.split(r",\s*", names)) for names in _NAMED.findall(expression)]
     assert set().union(*groups) <= of_all
-    left = set().union(*groups) if re.match(r"(?:sum|max|histogram_quantile)\b", expression) else of_all
+    left = (
+        set().union(*groups)
+        if re.match(r"(?:sum|max|histogram_quantile)\b", expression)
+        else of_all
+    )
     assert set(_SHOWN.findall(shown)) <= left
 
 
