@@ -3,15 +3,19 @@
 //   every body[data-refresh] ms ──► fetch the page ──► morph each live part into the new one
 //
 // One request at a time; a hidden page sends none. `refresh()` refreshes immediately. A refresh that
-// failed is repeated until it succeeds, on a page that is not live too.
+// failed is repeated until it succeeds, on a page that is not live too. While a job starts or stops,
+// each of its pages is live.
 import { backOff, goToLogin, Lost, markLost, request } from "./connection.js";
 import { morph } from "./morph.js";
+
+const MOVING_MS = 2_000;
 
 // A job's page leads to its first results at this visit only: its address does not keep that.
 const first = takeFirst();
 let timer = 0;
 let tries = 0;
 let running = null;
+let next = null;
 
 export function startRefreshing() {
   // A page may become live later, such as results at the end of their slider.
@@ -24,11 +28,21 @@ export function startRefreshing() {
 
 export function refresh() {
   clearTimeout(timer);
-  running ??= reload().finally(() => {
-    running = null;
-    if (isDue() && !document.hidden) schedule(tries > 0 ? backOff(tries) : interval());
-  });
-  return running;
+  if (running === null) {
+    running = reload().finally(() => {
+      running = null;
+      if (isDue() && !document.hidden) schedule(tries > 0 ? backOff(tries) : interval());
+    });
+    return running;
+  }
+  // The running one may have been read before what the caller has changed, or from another address.
+  next ??= running.then(follow, follow);
+  return next;
+}
+
+function follow() {
+  next = null;
+  return refresh();
 }
 
 function takeFirst() {
@@ -44,7 +58,7 @@ function isDue() {
 }
 
 function interval() {
-  return Number(document.body.dataset.refresh);
+  return Number(document.body.dataset.refresh) || (document.querySelector("[data-moving]") ? MOVING_MS : 0);
 }
 
 function schedule(milliseconds) {

@@ -9,13 +9,17 @@ const OF_USER = new Map([["DETAILS", "open"], ["DIALOG", "open"]]);
 export function morph(old, fresh) {
   if (old.isEqualNode(fresh) || inUse(old)) return;
   copyAttributes(old, fresh);
+  const kept = new Set([...fresh.children].map(({ id }) => id));
   const byId = new Map();
   for (const child of old.children) if (child.id) byId.set(child.id, child);
   let next = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
-    const named = wanted.id ? byId.get(wanted.id) : undefined;
-    if (named !== undefined && named !== next) {
-      old.insertBefore(named, next);
+    const named = byId.get(wanted.id);
+    byId.delete(wanted.id);
+    if (named !== undefined) {
+      // To move it would close its dialog and lose its focus, so what is before it and not kept goes.
+      while (next !== named && !(next.id && kept.has(next.id))) next = removeFrom(next);
+      if (next !== named) old.insertBefore(named, next);
       next = named;
     }
     if (next !== null && alike(next, wanted)) {
@@ -26,11 +30,13 @@ export function morph(old, fresh) {
       old.insertBefore(document.importNode(wanted, true), next);
     }
   }
-  while (next !== null) {
-    const following = next.nextSibling;
-    next.remove();
-    next = following;
-  }
+  while (next !== null) next = removeFrom(next);
+}
+
+function removeFrom(node) {
+  const following = node.nextSibling;
+  node.remove();
+  return following;
 }
 
 // An open dialog, a form that waits for its response, and the error of the last one.

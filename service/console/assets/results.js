@@ -73,7 +73,6 @@ async function showEpoch() {
   history.replaceState(null, "", address);
   document.body.dataset.refresh = now ? LIVE_MS : "0";
   const mine = dragging;
-  await refresh(); // a running request had the old address
   await refresh();
   if (dragging === mine) dragging = 0;
 }

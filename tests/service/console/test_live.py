@@ -56,6 +56,21 @@ def test_what_a_person_does_stays_while_figures_change(workshop_visits: Visits) 
     expect(page.get_by_role("button", name="Create savepoint")).to_be_focused()
 
 
+@pytest.mark.slow
+def test_an_open_dialog_stays_modal_when_what_was_before_it_goes(workshop_visits: Visits) -> None:
+    living(workshop_visits, "asked")
+    savepoints = "/v1/jobs/asked/savepoints"
+    with workshop_visits.served.client() as client:
+        for name in ("first", "second"):
+            assert client.post(savepoints, json={"name": name}).status_code == 201
+        page = workshop_visits.open("/jobs/asked")
+        row = page.get_by_role("row", name="second")
+        row.get_by_role("button", name="Delete savepoint").click()
+        assert client.delete(f"{savepoints}/first").status_code == 204
+    expect(page.locator("#savepoint-first")).to_have_count(0)
+    assert page.locator("dialog:modal").count() == 1
+
+
 def test_a_lost_connection_is_told_and_comes_back_by_itself(workshop_visits: Visits) -> None:
     visits = workshop_visits
     table = living(visits, "absent")
