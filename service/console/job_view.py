@@ -22,6 +22,7 @@ from schemas.table.epoch import EpochRow
 from schemas.table.view_path import split_part
 from schemas.types.moments import now_ms
 from service.console.formatting import base_of
+from service.console.visitor import Visitor
 from service.live.epoch_history import LagPoint
 from service.live.table import LiveTable
 from service.problems import Problem
@@ -58,6 +59,16 @@ def is_retried(record: JobRecord) -> bool:
     """Return whether the job failed and the service starts it again, now or soon."""
     starts_again = record.actual == Actual.STARTING and record.failures > 0
     return starts_again or (record.actual == Actual.FAILED and record.retry_at is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A button of a job: the route's name, and whether a dialog confirms first."""
+
+    name: str
+    label: str
+    kind: str = ""
+    confirms: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +202,33 @@ class JobView:
     def restart_needed(self) -> bool:
         record = self.record
         return record.pid is not None and record.run_revision not in (None, record.revision)
+
+    @property
+    def moving(self) -> bool:
+        """Whether the state changes soon by itself, so that each page follows it."""
+        return self.retrying or self.record.actual in (Actual.STARTING, Actual.STOPPING)
+
+    def list_actions(self, visitor: Visitor) -> list[Action]:
+        """Return what the visitor can do with the job in its state, the likeliest first."""
+        record, found = self.record, list[Action]()
+        if not visitor.can_operate:
+            return found
+        if record.pending is not None and record.desired != Desired.RUNNING:
+            pass  # the notice about the pending spec asks for a decision first
+        elif record.desired == Desired.PAUSED:
+            found.append(Action("resume", "Resume", "main"))
+        elif record.desired == Desired.STOPPED or (record.retry_at is None and self.stopped):
+            found.append(Action("start", "Start", "main"))
+        if record.desired == Desired.RUNNING and (self.running or record.retry_at is not None):
+            if self.running:
+                kind = "main" if self.restart_needed else ""
+                found.append(Action("restart", "Restart", kind, confirms=True))
+            found.append(Action("pause", "Pause"))
+        if record.desired != Desired.STOPPED:
+            found.append(Action("stop", "Stop", confirms=True))
+        if visitor.can_administer and self.stopped:
+            found.append(Action("delete", "Delete", "danger", confirms=True))
+        return found
 
 
 def view_job(runtime: Runtime, record: JobRecord, view: str = "") -> JobView:

@@ -286,7 +286,7 @@ function updateTally() {
   tally.textContent = parts.join(" ");
   waitingText.hidden = shown > 0;
   waitingText.textContent = kept.length > 0 ? "No matching changes." : nothing;
-  pauseButton.textContent = !paused ? "Pause" : aside.length === 0 ? "Resume" : `Resume (${formatNumber(aside.length)} new)`;
+  pauseButton.textContent = !paused ? "Pause stream" : aside.length === 0 ? "Resume stream" : `Resume stream (${formatNumber(aside.length)} new)`;
   pauseButton.setAttribute("aria-pressed", String(paused));
 }
 

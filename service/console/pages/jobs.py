@@ -42,7 +42,7 @@ from service.routes.progress import list_job_savepoints
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
 from service.supervision.evolving import describe_evolution
-from service.supervision.register import Actual, Desired, JobRecord
+from service.supervision.register import Actual, JobRecord
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -67,16 +67,6 @@ _COUNTERS = {
     "closed": "windows closed",
 }
 _NO_HISTORY = EpochHistory()
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """A button of a job: the route's name, and whether a dialog confirms first."""
-
-    name: str
-    label: str
-    kind: str = ""
-    confirms: bool = False
 
 
 @router.get("/")
@@ -211,7 +201,6 @@ def _describe(
     own = _find_view_spec(job, spec).with_defaults(runtime.settings.time_defaults)
     lags = {} if job.newest_lag is None else job.newest_lag.partitions
     return {
-        "actions": list_actions(visitor, job),
         "effect": _find_evolution(runtime, job),
         "advice": advise(job.record.failure, retried=job.retrying),
         "phases": list_phases(job, read_document(paths.start, StartProgress), now),
@@ -336,28 +325,6 @@ def measure_freshness(job: JobView, now: int) -> Freshness:
     if job.lag == 0:
         return Freshness("current", "no records are waiting", 0.0)
     return Freshness(format_duration(behind), "since the newest epoch started", behind)
-
-
-def list_actions(visitor: Visitor, job: JobView) -> list[Action]:
-    """Return what the visitor can do with the job in its state, the likeliest first."""
-    record = job.record
-    found: list[Action] = []
-    if record.pending is not None and record.desired != Desired.RUNNING:
-        pass  # the notice about the pending spec asks for a decision first
-    elif record.desired == Desired.PAUSED:
-        found.append(Action("resume", "Resume", "main"))
-    elif record.desired == Desired.STOPPED or (record.retry_at is None and job.stopped):
-        found.append(Action("start", "Start", "main"))
-    if record.desired == Desired.RUNNING and (job.running or record.retry_at is not None):
-        if job.running:
-            kind = "main" if job.restart_needed else ""
-            found.append(Action("restart", "Restart", kind, confirms=True))
-        found.append(Action("pause", "Pause"))
-    if record.desired != Desired.STOPPED:
-        found.append(Action("stop", "Stop", confirms=True))
-    if visitor.can_administer and job.stopped:
-        found.append(Action("delete", "Delete", "danger", confirms=True))
-    return found
 
 
 _AGAIN = "The service starts the job again automatically, after longer and longer pauses."

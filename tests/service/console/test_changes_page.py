@@ -91,10 +91,10 @@ def test_a_pause_holds_the_page_still_and_loses_nothing(workshop_visits: Visits)
     tally(page, "1 change shown")
     page.get_by_role("button", name="Pause").click()
     table.write({"bolt": (8,)}, {"bolt": (9,)})
-    expect(page.get_by_role("button", name="Resume (2 new)")).to_be_visible()
+    expect(page.get_by_role("button", name="Resume stream (2 new)")).to_be_visible()
     assert rows(page) == ["+I bolt 7 7"]
     tally(page, "1 change shown, 3 received")
-    page.get_by_role("button", name="Resume (2 new)").click()
+    page.get_by_role("button", name="Resume stream (2 new)").click()
     tally(page, "3 changes shown, 3 received")
     assert rows(page)[-1] == "+I bolt 7 7"
 
