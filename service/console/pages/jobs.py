@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -25,11 +26,11 @@ from schemas.types.moments import now_ms
 from service.answers.listing import parse_listing
 from service.console.explanations.newest_changes import list_newest_changes
 from service.console.explanations.ready_statements import write_statements
-from service.console.formatting import ABSENT, format_duration
+from service.console.formatting import ABSENT, ZONE, format_duration
 from service.console.job_view import JobView, find_job, label_state, view_job
 from service.console.page import Context, PageRoute, redirect_to, render_page
 from service.console.pictures import charts
-from service.console.pictures.charts import LineChart
+from service.console.pictures.charts import LineChart, TimeRange
 from service.console.pictures.dataflow import WIDTH, Dataflow, draw_dataflow
 from service.console.pictures.lineage import JobTopics, draw_lineage, list_job_topics
 from service.console.pictures.partition_strip import draw_partitions
@@ -37,7 +38,7 @@ from service.console.rows import Column, make_row, sort_table
 from service.console.visitor import Visitor, require_visitor
 from service.documents import Evolution, Level
 from service.live.epoch_history import EpochHistory
-from service.problems import Problem
+from service.problems import Problem, make_parameter_problem
 from service.routes.progress import list_job_savepoints
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
@@ -140,7 +141,7 @@ def _make_rows(
     for record in records:
         job = view_job(runtime, record)
         history = _NO_HISTORY if job.live_table is None else job.live_table.history
-        pace = charts.draw_rates(history, now, charts.SPARK_MS)
+        pace = charts.draw_rates(history, now, TimeRange.last("10m", now))
         query, freshness = queries.get(job.name, ""), measure_freshness(job, now)
         found.append(JobRow(job, query, pace, freshness))
     return found
@@ -152,16 +153,22 @@ async def job_page(
     name: str,
     level: Annotated[Level, Query()] = "DEBUG",
     span: Annotated[Span, Query()] = "10m",
+    since: Annotated[str, Query(alias="from", max_length=40)] = "",
+    until: Annotated[str, Query(alias="to", max_length=40)] = "",
     first: bool = False,
 ) -> Response:
     """Show one job; at its `first` start, lead to its first results."""
     visitor = require_visitor(request)
     runtime = runtime_of(request)
     find_job(request, name)  # or there is no such job
+    now = now_ms()
+    shown = _find_range(span, since, until, now)
+    if any(each and not each.endswith("Z") for each in (since, until)):  # from the form
+        return redirect_to(f"/jobs/{name}?{shown.query}&level={level}")
     with suppress(Problem):  # a job without results has a page too
         await runtime.wait_until_ready(name)
     job = find_job(request, name)
-    values = await run_in_threadpool(_describe, runtime, visitor, job, level, span)
+    values = await run_in_threadpool(_describe, runtime, visitor, job, level, shown)
     group = await run_in_threadpool(_find_group, runtime, job) if first else None
     return await render_page(
         request,
@@ -173,6 +180,26 @@ async def job_page(
         group=group,
         **values,
     )
+
+
+def _find_range(span: Span, since: str, until: str, now: int) -> TimeRange:
+    """Return the time of the charts; `since` and `until` of an address precede its span."""
+    if not since and not until:
+        return TimeRange.last(span, now)
+    last = _parse_moment("to", until) if until else now
+    first = _parse_moment("from", since) if since else last - charts.SPANS_MS[span]
+    return TimeRange.between(first, last, now)
+
+
+def _parse_moment(name: str, text: str) -> int:
+    """Return the milliseconds of a time; one without an offset is in the page's zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+        zoned = moment if moment.tzinfo else moment.replace(tzinfo=ZONE.get())
+        return round(zoned.timestamp() * 1_000)
+    except (ValueError, OverflowError):
+        reason = f"{name} is no time; write it like 2026-01-31T12:00:00Z"
+        raise make_parameter_problem(f"query.{name}", reason) from None
 
 
 def _find_group(runtime: Runtime, job: JobView) -> str | None:
@@ -190,11 +217,10 @@ def _find_group(runtime: Runtime, job: JobView) -> str | None:
 
 
 def _describe(
-    runtime: Runtime, visitor: Visitor, job: JobView, level: Level, span: Span
+    runtime: Runtime, visitor: Visitor, job: JobView, level: Level, shown: TimeRange
 ) -> Context:
     now = now_ms()
     history = _NO_HISTORY if job.live_table is None else job.live_table.history
-    epochs = history.epochs[-charts.EPOCHS_SHOWN :]
     paths = runtime.jobs.find_paths(job.name)
     newest = job.newest
     spec = job.spec
@@ -207,11 +233,8 @@ def _describe(
         "stopping_seconds": (now - job.record.since) / 1_000,
         "stop_seconds_max": JOB_STOP_SECONDS_MAX,
         "freshness": measure_freshness(job, now),
-        "charts": charts.draw_job(history, now, charts.SPANS_MS[span]),
-        "span": span,
+        "charts": charts.draw_job(history, now, shown),
         "spans": list(charts.SPANS_MS),
-        "epochs_since": f"epoch {epochs[0].epoch}" if epochs else "",
-        "epochs_until": f"epoch {epochs[-1].epoch}" if epochs else "",
         "strip": None if newest is None else draw_partitions(newest, lags),
         "sources_of": own.sources_of,
         "notes": window_notes(own).values(),

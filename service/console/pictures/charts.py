@@ -10,9 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
-from service.console.formatting import count_of, format_duration, format_time_of_day
+from service.console.formatting import (
+    count_of,
+    format_duration,
+    format_instant,
+    format_time_of_day,
+)
 from service.live.epoch_history import DAY_SLOT_MS, HOUR_MS, SLOT_MS, EpochHistory, EpochPoint
 
 WIDTH, HEIGHT = 600, 120
@@ -79,6 +85,11 @@ class Bar:
     x: float
     width: float
     pieces: tuple[Piece, ...]
+    at_ms: int | None = None  # when its epoch was committed
+
+    @property
+    def label(self) -> str:
+        return self.title.partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,7 @@ class BarChart:
     bars: tuple[Bar, ...]
     names: tuple[tuple[str, int], ...]  # of the pieces, with their hues
     top: float
+    slots: int  # bars that fit, the newest at the right
 
 
 def draw_lines(
@@ -162,7 +174,8 @@ def draw_bars(
                 pieces.append(Piece(name, hue, round(bottom, 2), round(height, 2)))
         x = width * (first + index) + width * _BAR_GAP / 2
         shown.append(Bar(title, round(x, 2), round(width * (1 - _BAR_GAP), 2), tuple(pieces)))
-    return BarChart(tuple(shown), tuple((name, hue) for hue, name in enumerate(names, 1)), top)
+    hues = tuple((name, hue) for hue, name in enumerate(names, 1))
+    return BarChart(tuple(shown), hues, top, slots)
 
 
 def round_up(value: float) -> float:
@@ -174,7 +187,6 @@ def round_up(value: float) -> float:
 
 
 SPANS_MS = {"10m": 10 * _MINUTE_MS, "1h": HOUR_MS, "24h": 24 * HOUR_MS}  # widths of charts
-SPARK_MS = SPANS_MS["10m"]
 EPOCHS_SHOWN = 60
 _GAP_SLOTS = 3  # without a value, after which a line ends
 _PHASES = ("read and decode", "fold", "shuffle and wait", "plan and check", "commit")
@@ -182,54 +194,98 @@ _WHOLE = ("time to commit",)
 
 
 @dataclass(frozen=True, slots=True)
-class JobCharts:
-    """The charts of one span of time."""
+class TimeRange:
+    """The time that charts show."""
 
-    span_ms: int
+    since_ms: int
+    until_ms: int
+    span: str | None  # of SPANS_MS, up to now; None if the address has the range
+
+    @classmethod
+    def last(cls, span: str, now_ms: int) -> TimeRange:
+        return cls(now_ms - SPANS_MS[span], now_ms, span)
+
+    @classmethod
+    def between(cls, first_ms: int, last_ms: int, now_ms: int) -> TimeRange:
+        """Return the range of two times, with the width that a history has: a minute to a day."""
+        since, until = sorted((min(first_ms, now_ms), min(last_ms, now_ms)))
+        lacking = max(0, _MINUTE_MS - (until - since))
+        until = min(until + lacking // 2, now_ms)
+        since = max(min(since, until - _MINUTE_MS), until - SPANS_MS["24h"])
+        return cls(since, until, None)
+
+    @property
+    def query(self) -> str:
+        """The parameters of an address that shows this range."""
+        if self.span is not None:
+            return f"span={self.span}"
+        ends = (datetime.fromtimestamp(ms / 1_000, UTC) for ms in (self.since_ms, self.until_ms))
+        return "from={:%Y-%m-%dT%H:%M:%SZ}&to={:%Y-%m-%dT%H:%M:%SZ}".format(*ends)
+
+    @property
+    def label(self) -> str:
+        if self.span is not None:
+            return f"over the last {format_duration(SPANS_MS[self.span] / 1_000)}"
+        return f"from {format_instant(self.since_ms)} to {format_instant(self.until_ms)}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobCharts:
+    """The charts of one range of time."""
+
+    range: TimeRange
     lag: LineChart
     freshness: LineChart
     rates: LineChart
     epochs: BarChart
 
 
-def draw_job(history: EpochHistory, now_ms: int, span_ms: int) -> JobCharts:
+def draw_job(history: EpochHistory, now_ms: int, shown: TimeRange) -> JobCharts:
     """Draw the charts of a job's page."""
-    slots, since = history.slots_of(span_ms), now_ms - span_ms
+    age, since, until = now_ms - shown.since_ms, shown.since_ms, shown.until_ms
+    slots, gap = history.slots_of(age), _GAP_SLOTS * _slot_ms(age)
     lag = [(slot.at_ms, slot.lag) for slot in slots if slot.lag is not None]
     delay = [(slot.at_ms, slot.delay_ms / 1_000) for slot in slots if slot.delay_ms is not None]
-    gap = _GAP_SLOTS * _slot_ms(span_ms)
     return JobCharts(
-        span_ms,
-        draw_lines([("records", lag)], since, now_ms, gap),
-        draw_lines([("seconds", delay)], since, now_ms, gap),
-        draw_rates(history, now_ms, span_ms),
-        draw_epochs(history),
+        shown,
+        draw_lines([("records", lag)], since, until, gap),
+        draw_lines([("seconds", delay)], since, until, gap),
+        draw_rates(history, now_ms, shown),
+        draw_epochs(history, shown),
     )
 
 
-def _slot_ms(span_ms: int) -> int:
-    return SLOT_MS if span_ms <= HOUR_MS else DAY_SLOT_MS
+def _slot_ms(age_ms: int) -> int:
+    return SLOT_MS if age_ms <= HOUR_MS else DAY_SLOT_MS
 
 
-def draw_rates(history: EpochHistory, now_ms: int, span_ms: int) -> LineChart:
+def draw_rates(history: EpochHistory, now_ms: int, shown: TimeRange) -> LineChart:
     """Draw messages read and changelog rows written per second.
 
     The current slot is incomplete and would look like a drop, so it is left out.
     """
-    width = _slot_ms(span_ms)
-    slots = [slot for slot in history.slots_of(span_ms) if slot.at_ms + width <= now_ms]
+    age = now_ms - shown.since_ms
+    width = _slot_ms(age)
+    slots = [slot for slot in history.slots_of(age) if slot.at_ms + width <= now_ms]
     read = [(slot.at_ms, slot.read_per_second) for slot in slots]
     written = [(slot.at_ms, slot.changes_per_second) for slot in slots]
     series = [("messages in", read), ("changelog rows out", written)]
-    return draw_lines(series, now_ms - span_ms, now_ms, _GAP_SLOTS * width)
+    return draw_lines(series, shown.since_ms, shown.until_ms, _GAP_SLOTS * width)
 
 
-def draw_epochs(history: EpochHistory) -> BarChart:
-    """Draw the durations of the newest epochs, split into phases if known."""
-    epochs = [each for each in history.epochs if each.seconds is not None][-EPOCHS_SHOWN:]
+def draw_epochs(history: EpochHistory, shown: TimeRange) -> BarChart:
+    """Draw the durations of the newest epochs, of a fixed range those in it, split into phases."""
+    epochs = [
+        each
+        for each in history.epochs
+        if each.seconds is not None
+        and (shown.span is not None or shown.since_ms <= each.at_ms <= shown.until_ms)
+    ][-EPOCHS_SHOWN:]
     parts = any(each.decoding is not None for each in epochs)
     bars = [(_describe_epoch(each, parts), _split_duration(each, parts)) for each in epochs]
-    return draw_bars(bars, _PHASES if parts else _WHOLE, EPOCHS_SHOWN)
+    chart = draw_bars(bars, _PHASES if parts else _WHOLE, EPOCHS_SHOWN)
+    placed = zip(chart.bars, epochs, strict=True)
+    return replace(chart, bars=tuple(replace(bar, at_ms=each.at_ms) for bar, each in placed))
 
 
 def _split_duration(epoch: EpochPoint, parts: bool) -> tuple[float, ...]:

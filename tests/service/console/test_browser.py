@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import expect
@@ -88,6 +90,46 @@ def test_the_charts_have_a_range_with_times_and_a_zero(visits: Visits) -> None:
     expect(rates.locator(".ticks text").first).to_have_text(re.compile(r"^\d\d:\d\d$"))
     page.get_by_role("group", name="Range of the charts").get_by_role("link", name="24 h").click()
     expect(rates.get_by_role("img", name="over the last 1 d")).to_be_visible()
+
+
+def test_a_part_of_a_chart_is_dragged_to_see_it_alone(visits: Visits) -> None:
+    page = visits.open("/jobs/items?span=1h")
+    canvas, picture = page.locator("#rates .canvas"), page.locator("#rates [role=img]")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"], box["y"] + 40, steps=5)
+    expect(page.locator(".marked")).to_be_visible()
+    page.mouse.up()
+    expect(picture).to_have_attribute("aria-label", re.compile("in and out from .* to "))
+    ends = [parse_qs(urlsplit(page.url).query)[name][0] for name in ("from", "to")]
+    first, last = map(datetime.fromisoformat, ends)
+    assert 29 * 60 <= (last - first).total_seconds() <= 31 * 60
+    assert "span" not in page.url
+    expect(page.get_by_label("or from")).to_have_value(re.compile(f"^{ends[0][:16]}"))
+    page.reload()
+    expect(picture).to_have_attribute("aria-label", re.compile("from"))
+    assert_sound(page, "zoomed")
+    page.go_back()
+    expect(picture).to_have_attribute("aria-label", re.compile("over the last 1 h"))
+
+
+def test_a_range_is_written_from_the_keyboard_in_the_zone_of_the_page(visits: Visits) -> None:
+    page = visits.open("/jobs/items")
+    page.context.add_cookies(
+        [{"name": "retally-zone", "value": "Asia/Tokyo", "url": visits.served.address}]
+    )
+    page.reload()
+    page.get_by_label("to JST").fill("2026-01-31T12:00")
+    page.get_by_label("or from").fill("2026-01-31T11:30")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**from=2026-01-31T02:30:00Z&to=2026-01-31T03:00:00Z*")
+    expect(page.get_by_label("to JST")).to_have_value(re.compile("^2026-01-31T12:00"))
+    expect(page.locator("#epochs")).to_contain_text("No epochs of this time")
+    page.get_by_role("link", name="10 min").click()
+    expect(page.locator("#epochs").get_by_role("img")).to_be_visible()
 
 
 def test_the_rest_page_has_every_route_with_an_example(visits: Visits) -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from service.console.formatting import format_duration, format_instant, render_time
-from service.console.pictures.charts import HEIGHT, WIDTH, draw_bars, draw_lines, round_up
+from service.console.pictures.charts import (
+    HEIGHT,
+    WIDTH,
+    TimeRange,
+    draw_bars,
+    draw_lines,
+    round_up,
+)
 
 GAP = 20
 
@@ -28,6 +35,27 @@ def test_a_pause_is_a_gap_and_a_lonely_value_a_dot() -> None:
     path = draw_lines([("lag", points)], 0, 100, GAP).lines[0].path
     assert path.count("M") == 3
     assert "M360.0 60.0h0" in path
+
+
+DAY, MINUTE = 86_400_000, 60_000
+NOW = 100 * DAY
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "since", "until"),
+    [
+        (NOW - 5 * MINUTE, NOW - MINUTE, NOW - 5 * MINUTE, NOW - MINUTE),
+        (NOW - MINUTE, NOW - 5 * MINUTE, NOW - 5 * MINUTE, NOW - MINUTE),
+        (NOW - DAY, NOW - DAY, NOW - DAY - MINUTE // 2, NOW - DAY + MINUTE // 2),
+        (NOW + DAY, NOW + DAY, NOW - MINUTE, NOW),  # of the future there is nothing
+        (-DAY, NOW + MINUTE, NOW - DAY, NOW),
+    ],
+)
+def test_a_range_of_two_times_is_one_that_a_history_has(
+    first: int, last: int, since: int, until: int
+) -> None:
+    found = TimeRange.between(first, last, NOW)
+    assert (found.since_ms, found.until_ms) == (since, until)
 
 
 def test_what_was_long_ago_is_not_so_now() -> None:
