@@ -18,11 +18,12 @@ import ipaddress
 import logging
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
 
 from schemas.limits import TOKEN_CHARACTERS_MAX
@@ -193,18 +194,18 @@ def _require_local(request: Request) -> None:
     require_same_origin(request, request.url.scheme)  # an open service has no proxy
 
 
-def require_role(role: Role) -> Callable[..., Awaitable[None]]:
-    """Return the dependency of a route that requires a role."""
+def require_role(role: Role) -> Any:
+    """Return the dependency of a route that requires a role; the OpenAPI document names it."""
 
-    async def dependency(request: Request) -> None:  # async: avoids a thread for it
+    async def dependency(request: Request, _: Annotated[object, Depends(SCHEME)]) -> None:
         access: Access = request.app.state.access
         access.authorize(request, role)
 
     dependency.__name__ = f"require_{role.name.lower()}"
-    return dependency
+    return Security(dependency, scopes=[role.name.lower()])
 
 
 # The dependencies of a route.
-VIEWER = Depends(require_role(Role.VIEWER))
-OPERATOR = Depends(require_role(Role.OPERATOR))
-ADMIN = Depends(require_role(Role.ADMIN))
+VIEWER = require_role(Role.VIEWER)
+OPERATOR = require_role(Role.OPERATOR)
+ADMIN = require_role(Role.ADMIN)

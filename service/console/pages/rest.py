@@ -1,4 +1,7 @@
-"""The REST API as a page, rendered from its OpenAPI document."""
+"""The REST API as a page, rendered from its OpenAPI document.
+
+Each route has a form that sends a request with the visitor's rights: assets/rest.js.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -14,8 +18,10 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from markupsafe import Markup, escape
 
+from service.access.tokens import ROLES, Role
 from service.console.page import PageRoute, render_page
-from service.console.visitor import require_visitor
+from service.console.visitor import Visitor, require_visitor
+from service.runtime import runtime_of
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -30,6 +36,8 @@ class Parameter:
     type: str
     required: bool
     text: Markup
+    choices: tuple[str, ...]  # all of its values, if they are few
+    repeatable: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +47,14 @@ class RestOperation:
     summary: Markup
     text: Markup  # paragraphs after the summary
     parameters: tuple[Parameter, ...]
+    needed: Role | None
+    media: str | None  # of the body
     body: str | None  # an example as JSON
     example: str | None  # of the answer
     statuses: tuple[tuple[str, str], ...]
+
+    def allows(self, visitor: Visitor) -> bool:
+        return self.needed is None or visitor.role >= self.needed
 
     @property
     def id(self) -> str:
@@ -55,7 +68,12 @@ async def rest_page(request: Request) -> Response:
     visitor = require_visitor(request)
     groups = await run_in_threadpool(_read_groups, request.app)
     return await render_page(
-        request, visitor, "rest.html", groups=groups, base=str(request.base_url).rstrip("/")
+        request,
+        visitor,
+        "rest.html",
+        groups=groups,
+        base=str(request.base_url).rstrip("/"),
+        jobs=[each.name for each in runtime_of(request).jobs.list_records()],
     )
 
 
@@ -77,12 +95,15 @@ def _read_operation(path: str, method: str, operation: Mapping[str, Any]) -> Res
     summary, _, rest = text.partition("\n\n")
     content = operation.get("requestBody", {}).get("content", {})
     answers = operation.get("responses", {})
+    needed = [chain(*each.values()) for each in operation.get("security", ())]
     return RestOperation(
         method.upper(),
         path,
         _mark_code(summary or str(operation.get("summary", ""))),
         _mark_code(rest),
         tuple(_read_parameters(operation.get("parameters", ()))),
+        max((ROLES[role] for role in chain(*needed)), default=None),
+        next(iter(content), None),
         _find_example(content),
         next(
             (
@@ -105,7 +126,16 @@ def _read_parameters(parameters: Any) -> Iterator[Parameter]:
             _name_type(schema),
             bool(each.get("required")),
             _mark_code(str(each.get("description") or schema.get("description") or "")),
+            _list_choices(schema),
+            any(part.get("type") == "array" for part in (schema, *schema.get("anyOf", ()))),
         )
+
+
+def _list_choices(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    parts = (schema, *schema.get("anyOf", ()))
+    if any(part.get("type") == "boolean" for part in parts):
+        return ("true", "false")
+    return tuple(str(value) for part in parts for value in part.get("enum", ()))
 
 
 def _mark_code(text: str) -> Markup:

@@ -14,7 +14,7 @@ import pytest
 
 from jobs.cli.main import main
 from schemas.spec.connections import load_connections
-from service.access.tokens import Role, TokenRefused, Tokens
+from service.access.tokens import ROLES, Role, TokenRefused, Tokens
 from service.settings import Settings
 from tests.support.service.application import create_application, find_routes
 from tests.support.service.served import Served
@@ -95,7 +95,7 @@ def run(coroutine: Any) -> Any:
 
 
 def test_every_route_asks_for_a_token_of_its_role(guarded: Guarded) -> None:
-    walked = 0
+    walked, documented = 0, guarded.app.openapi()["paths"]
     for method, path in guarded.routes():
         if path in OPEN:
             assert run(guarded.ask(method, path)).status_code in (200, 503)
@@ -112,6 +112,8 @@ def test_every_route_asks_for_a_token_of_its_role(guarded: Guarded) -> None:
             answer = run(guarded.ask(method, address(path), Authorization=f"Bearer {token}"))
             refused = answer.status_code == 403
             assert refused == (role < needed(method, path)), (method, path, role)
+        (security,) = documented[path][method.lower()]["security"]
+        assert max(ROLES[each] for each in security["HTTPBearer"]) == needed(method, path), path
     assert walked >= 28
 
 

@@ -142,6 +142,63 @@ def test_the_rest_page_has_every_route_with_an_example(visits: Visits) -> None:
     assert_sound(page, "rest")
 
 
+def test_a_route_that_reads_is_tried_with_its_parameters(visits: Visits) -> None:
+    visits.expect("status of 404")
+    page = visits.open("/rest#get-v1-jobs-name-results")
+    route = page.locator("#get-v1-jobs-name-results")
+    route.locator("summary").click()
+    route.get_by_label("name", exact=True).fill("items")
+    route.get_by_label("where").fill("top>=6\nname!=bolt")
+    route.get_by_label("order").fill("-top")
+    with page.expect_response("**/v1/jobs/items/results?**") as found:
+        route.get_by_role("button", name="Send").click()
+    where = parse_qs(urlsplit(found.value.url).query)
+    assert where == {"where": ["top>=6", "name!=bolt"], "order": ["-top"]}
+    expect(route.get_by_role("status")).to_contain_text(
+        re.compile(r"200.* · \d+ ms · application/json · \d+ bytes")
+    )
+    answer = route.get_by_label("Answer of GET")
+    expect(answer).to_contain_text(re.compile(r'"top": ?59\b'))
+    expect(answer).not_to_contain_text("bolt")
+    assert_sound(page, "rest-tried")
+    route.get_by_label("name", exact=True).fill("none")
+    page.keyboard.press("Enter")
+    expect(answer).to_contain_text("job-unknown")
+    stream = page.locator("#get-v1-jobs-name-changes")
+    stream.locator("summary").click()
+    stream.get_by_label("name", exact=True).fill("items")
+    stream.get_by_label("since").fill("58")
+    stream.get_by_role("button", name="Send").click()  # it never ends: its first part is shown
+    expect(stream.get_by_label("Answer of GET")).to_contain_text("event: change")
+
+
+@pytest.mark.slow
+def test_a_route_that_changes_asks_first_and_only_who_may(
+    guarded_visits: tuple[Visits, dict[str, str]],
+) -> None:
+    visits, tokens = guarded_visits
+    page = visits.open("/rest", token=tokens["operator"])
+    route = page.locator("#post-v1-jobs-name-savepoints")
+    route.locator("summary").click()
+    route.get_by_label("name", exact=True).fill("items")
+    route.get_by_label("Body of").fill('{"name": "tried"}')
+    route.get_by_role("button", name="Send").click()
+    dialog = page.get_by_role("dialog", name="Send this request?")
+    expect(dialog).to_contain_text("POST /v1/jobs/items/savepoints")
+    assert_sound(page, "rest-asked")
+    dialog.get_by_role("button", name="Cancel").click()
+    with visits.served.client() as client:
+        assert client.get("/v1/jobs/items/savepoints").json()["savepoints"] == []
+        route.get_by_role("button", name="Send").click()
+        dialog.get_by_role("button", name="Send request").click()
+        expect(route.get_by_role("status")).to_contain_text("201")
+        assert client.delete("/v1/jobs/items/savepoints/tried").status_code == 204
+    other = page.locator("#delete-v1-jobs-name")
+    other.locator("summary").click()
+    expect(other).to_contain_text("the role admin is required")
+    expect(other.get_by_role("button", name="Send")).to_have_count(0)
+
+
 def test_a_job_has_ready_statements_for_other_engines(visits: Visits) -> None:
     page = visits.open("/jobs/items")
     card = page.get_by_role("region", name="Query this table")
