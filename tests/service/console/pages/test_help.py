@@ -33,3 +33,10 @@ def test_each_explained_word_is_in_the_list() -> None:
         for word in re.findall(r'(?:help\(|word=)"(\w[\w ]*)"', template.read_text())
     }
     assert {"Watermark", "Epoch"} <= explained <= set(WORDS)
+
+
+@pytest.mark.parametrize("page", ["job/overview.html", "results/group.html"])
+def test_each_panel_of_a_job_has_its_document(page: str) -> None:
+    panels = re.findall(r'<h2 id="[\w-]*(?<!phases)-title">.*', (TEMPLATES / page).read_text())
+    assert len(panels) >= 3
+    assert all("help(" in each for each in panels), panels
