@@ -5,6 +5,7 @@ from __future__ import annotations
 # Identifiers of retally and of users: letters, digits and underscores.
 IDENTIFIER_CHARACTERS_MAX = 63
 JOB_NAME_CHARACTERS_MAX = 40
+LABELS_MAX = 16  # of a job
 
 # The text of a query, and the depth and nodes of its expression tree: they bound the parser's work.
 QUERY_CHARACTERS_MAX = 20_000

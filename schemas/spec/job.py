@@ -47,6 +47,7 @@ from schemas.spec.values import (
     DurationOrZero,
     ElsewhereError,
     JobName,
+    Label,
     MirrorEvery,
     MisplacedError,
     Section,
@@ -147,6 +148,7 @@ class JobSpec(RowRules):
     )
 
     name: JobName
+    labels: tuple[Label, ...] | None = Field(None, strict=False, max_length=limits.LABELS_MAX)
     # Several sources, else None. If there are several, `source` and its rows are the first one's.
     sources: dict[SourceName, NamedSource] | None = None
     source: Source = Field(default=None, validate_default=True)

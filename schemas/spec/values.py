@@ -241,6 +241,7 @@ _JOB_NAME = (
 )
 JobName = Annotated[str, text_like("a job name", *_JOB_NAME)]
 ViewName = Annotated[str, text_like("a view name", *_JOB_NAME)]
+Label = Annotated[str, text_like("a label", *_JOB_NAME)]
 Topic = Annotated[str, text_like("a topic name", *_TOPIC_NAME), AfterValidator(_topic)]
 # A sink has two topics; the longer name has to be valid as well.
 _SINK_TOPIC_MAX = limits.TOPIC_CHARACTERS_MAX - len(PROGRESS_SUFFIX)

@@ -72,7 +72,7 @@ _NO_HISTORY = EpochHistory()
 
 @router.get("/")
 async def jobs_page(request: Request, find: str = "", state: str = "", order: str = "") -> Response:
-    """List the jobs in `state` whose name, query or topics contain `find`."""
+    """List the jobs in `state` whose name, labels, query or topics contain `find`."""
     visitor = require_visitor(request)
     runtime = runtime_of(request)
     records = runtime.jobs.list_records()
@@ -115,6 +115,7 @@ class JobRow(NamedTuple):
 
     job: JobView
     query: str
+    labels: tuple[str, ...]
     pace: LineChart
     freshness: Freshness
 
@@ -136,14 +137,13 @@ def _make_rows(
     runtime: Runtime, records: Iterable[JobRecord], topics: Iterable[JobTopics]
 ) -> list[JobRow]:
     now = now_ms()
-    queries = {each.name: each.query for each in topics}
+    known = {each.name: (each.query, each.labels) for each in topics}
     found = []
     for record in records:
         job = view_job(runtime, record)
         history = _NO_HISTORY if job.live_table is None else job.live_table.history
         pace = charts.draw_rates(history, now, TimeRange.last("10m", now))
-        query, freshness = queries.get(job.name, ""), measure_freshness(job, now)
-        found.append(JobRow(job, query, pace, freshness))
+        found.append(JobRow(job, *known.get(job.name, ("", ())), pace, measure_freshness(job, now)))
     return found
 
 

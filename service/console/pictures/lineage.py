@@ -30,12 +30,13 @@ Edge = tuple[Node, Node]
 
 @dataclass(frozen=True, slots=True)
 class JobTopics:
-    """What a job reads and writes, and its query."""
+    """What a job reads and writes, its query and its labels."""
 
     name: str
     sources: tuple[ConnectedTopic, ...]
     sinks: tuple[ConnectedTopic, ...]
     query: str
+    labels: tuple[str, ...] = ()
 
     @property
     def written(self) -> set[ConnectedTopic]:
@@ -46,7 +47,7 @@ class JobTopics:
     def text(self) -> str:
         """What a search looks into, in lower case."""
         topics = (topic for _, topic in (*self.sources, *self.sinks))
-        return " ".join((self.name, self.query, *topics)).lower()
+        return " ".join((self.name, *self.labels, self.query, *topics)).lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def _parse(name: str, text: str) -> JobTopics | None:
     sinks = [each.sink for each in spec.view_specs.values() if each.sink is not None]
     topics = tuple((sink.connection, sink.topic) for sink in sinks)
     sources = tuple((name, topic) for topic, name in spec.topic_connections.items())
-    return JobTopics(name, sources, topics, _summarize(spec))
+    return JobTopics(name, sources, topics, _summarize(spec), spec.labels or ())
 
 
 def _summarize(spec: JobSpec) -> str:
