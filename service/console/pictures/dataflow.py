@@ -4,7 +4,8 @@
 
 Each box shows attributes of its node. Each arrow shows how many messages or rows passed it in the
 newest epoch, if the epoch counted them. The sources of a join are chains below each other; a line
-beside the boxes leads from the end of one chain to the join.
+beside the boxes leads from the end of one chain to the join. A long picture is in parts, which are
+beside each other where there is room.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _HEAD = 27
 _FOOT = 9
 _ARROW = 34
 _ASIDE = 10  # how far left of the boxes a line goes around them
+_PARTS = 3  # beside each other, on a wide screen
+_PART_MIN = 260  # the height below which a part is not ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +126,23 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Dataflow:
+class Part:
+    """Boxes below each other."""
+
     nodes: tuple[Node, ...]
-    height: int
+
+    @property
+    def height(self) -> int:
+        return self.nodes[-1].y + self.nodes[-1].height
+
+
+@dataclass(frozen=True, slots=True)
+class Dataflow:
+    parts: tuple[Part, ...]
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [node for part in self.parts for node in part.nodes]
 
     @property
     def description(self) -> str:
@@ -135,24 +152,45 @@ class Dataflow:
 
 def draw_dataflow(spec: JobSpec, plan: Plan, counters: Mapping[str, Any]) -> Dataflow:
     """Draw the dataflow of a job; `counters` are those of its newest epoch."""
+    # Nodes that read the same ones, the strategies of several topics, share a box.
+    chains = groupby(list_nodes(spec, plan), key=lambda each: each.predecessors)
+    groups = [list(group) for _, group in chains]
+    lines = [[line for each in group for line in _list_lines(each)] for group in groups]
+    cut = [_cut_lines(each) for each in lines]
+    heights = [_HEAD + _LINE * len(each) + (_FOOT if each else 0) for each in cut]
+    wanted = max(sum(heights) + _ARROW * len(heights), _PARTS * _PART_MIN) / _PARTS
+    ends = _find_ends(groups)
     drawn: list[Node] = []
+    parts: list[list[Node]] = [[]]
     boxes: dict[str, Node] = {}  # by the ids of their nodes
     y = 0
-    # Nodes that read the same ones, the strategies of several topics, share a box.
-    for _, group in groupby(list_nodes(spec, plan), key=lambda each: each.predecessors):
-        node, *others = group
-        ids = [each.id for each in (node, *others)]
-        lines = [line for each in (node, *others) for line in _list_lines(each)]
-        cut = _cut_lines(lines)
-        height = _HEAD + _LINE * len(cut) + (_FOOT if cut else 0)
-        texts = tuple(TextLine(y + _HEAD + _LINE * (i + 1) - 5, text) for i, text in enumerate(cut))
+    for at, (node, *others) in enumerate(groups):
+        if at in ends and y + heights[at] / 2 > wanted and len(parts) < _PARTS:
+            parts.append([])
+            y = _ARROW
+        texts = tuple(TextLine(y + _HEAD + _LINE * i + 12, text) for i, text in enumerate(cut[at]))
         box, flow = _BOXES[node.type], _label_flow(node, counters)
         before = {boxes[each].y: boxes[each] for each in node.predecessors}
         arrows = "".join(_draw_arrow(each, y, drawn[-1]) for each in before.values())
-        drawn.append(Node(box.kind, box.title, ", ".join(lines), y, height, texts, arrows, flow))
-        boxes |= dict.fromkeys(ids, drawn[-1])
+        text, height = ", ".join(lines[at]), heights[at]
+        drawn.append(Node(box.kind, box.title, text, y, height, texts, arrows, flow))
+        parts[-1].append(drawn[-1])
+        boxes |= dict.fromkeys((each.id for each in (node, *others)), drawn[-1])
         y += height + _ARROW
-    return Dataflow(tuple(drawn), y - _ARROW)
+    return Dataflow(tuple(Part(tuple(each)) for each in parts))
+
+
+def _find_ends(groups: Sequence[Sequence[PlanNode]]) -> set[int]:
+    """Return the boxes that may begin a part: no other arrow than theirs is cut."""
+    places = {node.id: at for at, group in enumerate(groups) for node in group}
+    spans = [
+        (places[name], at) for at, (first, *_) in enumerate(groups) for name in first.predecessors
+    ]
+    return {
+        at
+        for at in range(1, len(groups))
+        if {span for span in spans if span[0] < at <= span[1]} == {(at - 1, at)}
+    }
 
 
 def _draw_arrow(start: Node, y: int, above: Node) -> str:

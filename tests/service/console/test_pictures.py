@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 from jobs.core.job.job_plan import plan_of
@@ -168,6 +169,8 @@ def test_each_source_of_a_join_is_a_chain_of_boxes_that_leads_to_it() -> None:
     assert direct in join.arrows
     assert direct not in bundle.arrows
     assert watermark.flow == ""  # the epoch counts the messages of both
+    first, *_ = drawn.parts
+    assert join in first.nodes  # no line beside the boxes leaves its part
 
 
 def test_every_topic_of_several_sources_feeds_the_job() -> None:
@@ -188,10 +191,14 @@ def test_boxes_stand_below_each_other_and_long_texts_are_cut() -> None:
     long = " OR ".join(f"name = 'a rather long value number {n}'" for n in range(50))
     spec = load_spec(SPEC.replace("cnt > 0", long))
     drawn = draw_dataflow(spec, plan_of(spec), {})
-    for above, below in zip(drawn.nodes, drawn.nodes[1:], strict=False):
-        assert below.arrows.startswith(f"M175 {above.y + above.height + 3}V")
-        assert all(above.y < line.y < above.y + above.height for line in above.lines)
-    assert drawn.nodes[-1].y + drawn.nodes[-1].height == drawn.height
+    assert len(drawn.parts) == 3
+    for part in drawn.parts:
+        for above, below in pairwise(part.nodes):
+            assert below.arrows.startswith(f"M175 {above.y + above.height + 3}V")
+            assert all(above.y < line.y < above.y + above.height for line in above.lines)
+    assert all(part.nodes[0].arrows.startswith("M175 3V29") for part in drawn.parts[1:])
+    heights = [part.height for part in drawn.parts]
+    assert max(heights) < 2 * min(heights)
     condition = next(node for node in drawn.nodes if node.title == "Compute")
     assert "where" in condition.lines[1].text
     assert len(condition.lines) <= 1 + 4
