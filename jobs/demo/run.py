@@ -182,7 +182,10 @@ class _Demo:
 
     def _show(self) -> None:
         address, fold = self.service.address, Fold()
-        hints = [f"open {address}/ or try in another terminal; Ctrl-C compares and ends:"]
+        hints = [
+            f"open {address}/jobs/items/results/bolt, which says why a MAX fell,",
+            "or try in another terminal; Ctrl-C compares and ends:",
+        ]
         for number, (title, line) in enumerate(TOUR.items(), 1):
             hints += [f"{number}  {title}", f"   {line.format(jobs=f'{address}/v1/jobs')}"]
         ends = math.inf if self.options.seconds is None else time.monotonic() + self.options.seconds
