@@ -10,6 +10,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from service.problems import make_parameter_problem
+
 ABSENT = "\u2013"  # an en dash
 ELLIPSIS = "\u2026"
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -101,6 +103,17 @@ def name_zone(milliseconds: int | None = None) -> str:
 def parse_iso(text: str | None) -> int | None:
     """Return the milliseconds of a document's time, which is ISO 8601 text in UTC."""
     return None if text is None else round(datetime.fromisoformat(text).timestamp() * 1_000)
+
+
+def parse_moment(name: str, text: str) -> int:
+    """Return the milliseconds of a parameter; a time without an offset is in the page's zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+        zoned = moment if moment.tzinfo else moment.replace(tzinfo=ZONE.get())
+        return round(zoned.astimezone(UTC).timestamp() * 1_000)
+    except (ValueError, OverflowError):
+        reason = f"{name} is no time; write it like 2026-01-31T12:00:00Z"
+        raise make_parameter_problem(f"query.{name}", reason) from None
 
 
 def shorten_instant(text: str | None) -> str:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -26,7 +25,7 @@ from schemas.types.moments import now_ms
 from service.answers.listing import parse_listing
 from service.console.explanations.newest_changes import list_newest_changes
 from service.console.explanations.ready_statements import write_statements
-from service.console.formatting import ABSENT, ZONE, format_duration
+from service.console.formatting import ABSENT, format_duration, parse_moment
 from service.console.job_view import JobView, find_job, label_state, view_job
 from service.console.page import Context, PageRoute, redirect_to, render_page
 from service.console.pictures import charts
@@ -38,7 +37,7 @@ from service.console.rows import Column, make_row, sort_table
 from service.console.visitor import Visitor, require_visitor
 from service.documents import Evolution, Level
 from service.live.epoch_history import EpochHistory
-from service.problems import Problem, make_parameter_problem
+from service.problems import Problem
 from service.routes.progress import list_job_savepoints
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
@@ -186,20 +185,9 @@ def _find_range(span: Span, since: str, until: str, now: int) -> TimeRange:
     """Return the time of the charts; `since` and `until` of an address precede its span."""
     if not since and not until:
         return TimeRange.last(span, now)
-    last = _parse_moment("to", until) if until else now
-    first = _parse_moment("from", since) if since else last - charts.SPANS_MS[span]
+    last = parse_moment("to", until) if until else now
+    first = parse_moment("from", since) if since else last - charts.SPANS_MS[span]
     return TimeRange.between(first, last, now)
-
-
-def _parse_moment(name: str, text: str) -> int:
-    """Return the milliseconds of a time; one without an offset is in the page's zone."""
-    try:
-        moment = datetime.fromisoformat(text)
-        zoned = moment if moment.tzinfo else moment.replace(tzinfo=ZONE.get())
-        return round(zoned.timestamp() * 1_000)
-    except (ValueError, OverflowError):
-        reason = f"{name} is no time; write it like 2026-01-31T12:00:00Z"
-        raise make_parameter_problem(f"query.{name}", reason) from None
 
 
 def _find_group(runtime: Runtime, job: JobView) -> str | None:

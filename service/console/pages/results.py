@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import unquote, urlencode
 
@@ -28,7 +29,7 @@ from service.answers.listing import parse_listing
 from service.answers.media import Media, encode_csv
 from service.answers.results import ResultPage
 from service.console.explanations.group_view import GroupView
-from service.console.formatting import base_of
+from service.console.formatting import base_of, parse_moment
 from service.console.job_view import JobView, find_followed_job, view_job
 from service.console.page import HEADERS, Context, PageRoute, redirect_to, render_page
 from service.console.rows import (
@@ -128,9 +129,10 @@ async def results_page(
         return redirect_to(
             _results_address(name, query.encode(where=(*query.where, added), cursor=None))
         )
-    if time:  # from the form, in UTC
-        moment = f"time:{time}Z"
-        return redirect_to(_results_address(name, query.encode(as_of=moment, cursor=None)))
+    if time:  # from the form
+        moment = datetime.fromtimestamp(parse_moment("time", time) / 1_000, UTC)
+        as_of = f"time:{moment:%Y-%m-%dT%H:%M:%SZ}"
+        return redirect_to(_results_address(name, query.encode(as_of=as_of, cursor=None)))
     if epoch is not None:
         at = f"epoch:{epoch}" if epoch else None
         return redirect_to(_results_address(name, query.encode(as_of=at, cursor=None)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -47,6 +48,12 @@ def test_times_are_those_of_the_chosen_zone(visits: Visits) -> None:
     exact, shown = time.get_attribute("datetime"), time.text_content()
     local = "(exact) => new Date(Date.parse(exact) + 9 * 3_600_000).toISOString().slice(0, 19)"
     assert shown == f"{page.evaluate(local, exact).replace('T', ' ')} JST"
+    page.goto("/jobs/items/results")
+    written = page.evaluate(local, exact).removesuffix(":00")  # as the browser writes it
+    page.get_by_label("or time JST").fill(written)
+    page.keyboard.press("Enter")
+    page.wait_for_url(lambda url: unquote(url).endswith(f"as_of=time:{(exact or '')[:19]}Z"))
+    expect(page.locator("#moment")).to_contain_text("as of epoch")
 
 
 @pytest.mark.parametrize("zone", ["Nowhere/Nothing", "../../etc/passwd", "Europe", "x" * 300])
