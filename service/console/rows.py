@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
-from jobs.core.explain.extreme_changes import source_text
 from jobs.core.values.json_values import Json
 from jobs.core.values.order_key import value_encoder
 from jobs.reading.listing import parse_text
@@ -190,8 +189,3 @@ def sort_table(
     known = [row for row in found if value(row) is not None]
     known.sort(key=value, reverse=order.startswith("-"))
     return headings, known + [row for row in found if value(row) is None]
-
-
-def format_ranges(ranges: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return source offsets as text: shop.product/2 [120, 131)."""
-    return source_text(ranges)

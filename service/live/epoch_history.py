@@ -34,13 +34,9 @@ class EpochPoint:
     """The figures of one epoch. Durations are in seconds."""
 
     epoch: int
-    kind: str
     at_ms: int  # when it was committed
     read: int
     changes: int  # changelog rows
-    quarantined: int
-    groups: int | None
-    watermark: int | None
     delay_ms: int | None  # from the greatest time of its rows to its commit
     seconds: float | None  # from its start to its commit
     decoding: float | None  # the longest task that read and decoded
@@ -55,13 +51,9 @@ class EpochPoint:
         planning = (phases.get("plan", 0.0) + phases.get("check", 0.0)) / 1_000
         return cls(
             epoch=row.epoch,
-            kind=row.kind,
             at_ms=row.committed_at // 1_000,
             read=counts.read,
             changes=counts.changelog_rows,
-            quarantined=counts.quarantined,
-            groups=counts.groups,
-            watermark=row.watermark,
             delay_ms=counts.event_lag_ms,
             seconds=counts.compute_seconds,
             decoding=counts.decode_seconds,
@@ -76,10 +68,8 @@ class Slot:
 
     at_ms: int  # its start
     seconds: int = limits.HISTORY_SLOT_SECONDS
-    epochs: int = 0
     read: int = 0
     changes: int = 0
-    quarantined: int = 0
     delay_ms: int | None = None  # the maximum
     lag: int | None = None  # the last one
 
@@ -129,10 +119,8 @@ class _Slots:
         self._store(
             replace(
                 slot,
-                epochs=slot.epochs + 1,
                 read=slot.read + point.read,
                 changes=slot.changes + point.changes,
-                quarantined=slot.quarantined + point.quarantined,
                 delay_ms=max(delays, default=None),
             )
         )
@@ -170,13 +158,8 @@ class EpochHistory:
         with self._lock:
             return list(self._epochs)
 
-    @property
-    def slots(self) -> list[Slot]:
-        """The slots of the last hour with any known value, oldest first."""
-        return self.slots_of(HOUR_MS)
-
-    def slots_of(self, span_ms: int) -> list[Slot]:
-        """Return the slots that a chart of this width shows."""
+    def slots_of(self, span_ms: int = HOUR_MS) -> list[Slot]:
+        """Return the slots with any known value that a chart of this width shows, oldest first."""
         with self._lock:
             return (self._hour if span_ms <= HOUR_MS else self._day).all
 

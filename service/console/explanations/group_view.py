@@ -20,6 +20,7 @@ from jobs.core.explain.extreme_changes import (
     find_cause,
     find_extreme_changes,
     newest_changes,
+    source_text,
 )
 from jobs.core.fold.state import rank
 from jobs.core.values.change import Value
@@ -34,7 +35,6 @@ from service.console.rows import (
     Cell,
     ColumnChange,
     compare_rows,
-    format_ranges,
     format_value,
     is_numeric,
     make_cell,
@@ -306,7 +306,7 @@ def describe_source(kind: str, ranges: Mapping[str, Mapping[str, Any]] | None) -
         return "read no records"
     if ranges is None:
         return "source offsets no longer known"
-    text = format_ranges(ranges)
+    text = source_text(ranges)
     return f"read {text}" if text else "read no records: a timer was due"
 
 

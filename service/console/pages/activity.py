@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
+from jobs.core.explain.extreme_changes import source_text
 from schemas.limits import CONSOLE_AUDIT_LOG_LINES, CONSOLE_AUDITS, CONSOLE_FAILURES
 from schemas.types.json_types import JsonObject
 from schemas.types.moments import now_ms
@@ -18,7 +19,7 @@ from service.access.tokens import Role
 from service.console.formatting import count_of
 from service.console.job_view import JobView, find_job
 from service.console.page import PageRoute, render_page
-from service.console.rows import encode_key, format_ranges, format_value, label_key
+from service.console.rows import encode_key, format_value, label_key
 from service.console.visitor import require_visitor
 from service.documents import Operation
 from service.problems import Problem
@@ -199,7 +200,7 @@ def _make_report(job: JobView, view: str, audit: JsonObject) -> _Report:
         meaning,
         audit,
         results=f"/jobs/{job.name}{f'/views/{view}' if view else ''}/results",
-        read=format_ranges(audit["offsets"]),
+        read=source_text(audit["offsets"]),
         anomalies=tuple((text, odd[name]) for name, text in ANOMALIES.items() if name in odd),
         differences=tuple(_make_difference(each) for each in audit["differences"]),
         newer=None if job.newest is None else job.newest.epoch - audit["epoch"],

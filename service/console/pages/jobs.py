@@ -369,10 +369,6 @@ class PhaseView:
     status: str  # done, running or waiting
     seconds: float | None  # since its begin, or how long it took
 
-    @property
-    def seconds_known(self) -> float:
-        return self.seconds or 0.0
-
 
 def list_phases(job: JobView, start: StartProgress | None, now_ms: int) -> list[PhaseView]:
     """Return the phases of an unfinished start; nothing once an epoch was committed.

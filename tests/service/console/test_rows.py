@@ -8,13 +8,14 @@ from urllib.parse import unquote
 
 import pytest
 
+from jobs.core.explain.extreme_changes import source_text
 from jobs.core.sql.select import parse_query
 from jobs.reading.group_key import parse_key_text
 from jobs.reading.row_shape import RowShape
 from schemas.types.sql_types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, decimal, timestamp
 from service.console.pages.quarantine import dump_hex
 from service.console.pictures.value_chart import draw_value
-from service.console.rows import compare_rows, encode_key, format_ranges, label_key
+from service.console.rows import compare_rows, encode_key, label_key
 
 COLUMNS = {
     "s": STRING,
@@ -104,8 +105,8 @@ def test_directions_of_numbers_are_exact() -> None:
 
 def test_source_offsets_are_in_the_order_of_partitions() -> None:
     read = {"shop.product": {"10": [1_200, 1_310], "2": [0, 3]}}
-    assert format_ranges(read) == "shop.product/2 [0, 3), /10 [1200, 1310)"
-    assert format_ranges({}) == ""
+    assert source_text(read) == "shop.product/2 [0, 3), /10 [1200, 1310)"
+    assert source_text({}) == ""
 
 
 def test_a_value_stays_until_an_epoch_changes_it() -> None:

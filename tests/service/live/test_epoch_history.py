@@ -22,8 +22,8 @@ def test_epochs_of_ten_seconds_are_one_slot() -> None:
     history.add_epoch(row(1, BEGAN, read=10, changelog_rows=3, event_lag_ms=500))
     history.add_epoch(row(2, BEGAN + 4_000, read=30, changelog_rows=5, event_lag_ms=200))
     history.record_lag(LagPoint(BEGAN + 5_000, 7, {"t/0": 7}))
-    (slot,) = history.slots
-    assert (slot.epochs, slot.read, slot.changes) == (2, 40, 8)
+    (slot,) = history.slots_of()
+    assert (slot.read, slot.changes) == (40, 8)
     assert slot.read_per_second == 4.0
     assert slot.delay_ms == 500
     assert slot.lag == 7
@@ -33,9 +33,9 @@ def test_what_nobody_saw_is_not_there() -> None:
     history = EpochHistory()
     history.add_epoch(row(1, BEGAN))
     history.add_epoch(row(2, BEGAN + 5 * SLOT_MS))
-    assert [slot.at_ms for slot in history.slots] == [BEGAN, BEGAN + 5 * SLOT_MS]
-    assert history.slots[0].lag is None
-    assert history.slots[0].delay_ms is None
+    assert [slot.at_ms for slot in history.slots_of()] == [BEGAN, BEGAN + 5 * SLOT_MS]
+    assert history.slots_of()[0].lag is None
+    assert history.slots_of()[0].delay_ms is None
 
 
 def test_an_epoch_that_is_told_twice_counts_once() -> None:
@@ -44,7 +44,7 @@ def test_an_epoch_that_is_told_twice_counts_once() -> None:
     history.reset(rows)
     history.add_epoch(rows[-1])
     assert [point.epoch for point in history.epochs] == [0, 1, 2, 3, 4]
-    assert sum(slot.read for slot in history.slots) == 5
+    assert sum(slot.read for slot in history.slots_of()) == 5
 
 
 def test_a_table_that_is_begun_anew_keeps_the_lags_and_nothing_else() -> None:
@@ -53,7 +53,7 @@ def test_a_table_that_is_begun_anew_keeps_the_lags_and_nothing_else() -> None:
     history.record_lag(LagPoint(BEGAN, 0, {}))
     history.reset([row(0, BEGAN + SLOT_MS, read=1)])
     assert [point.epoch for point in history.epochs] == [0]
-    assert [(slot.read, slot.lag) for slot in history.slots] == [(0, 0), (1, None)]
+    assert [(slot.read, slot.lag) for slot in history.slots_of()] == [(0, 0), (1, None)]
 
 
 def test_an_epoch_is_told_its_commit_by_the_one_after_it() -> None:
@@ -74,8 +74,8 @@ def test_it_is_bounded_however_long_a_job_runs() -> None:
     for epoch in range(2 * HISTORY_SLOTS_MAX):
         history.add_epoch(row(epoch, BEGAN + epoch * SLOT_MS))
     assert len(history.epochs) == HISTORY_EPOCHS_MAX
-    assert len(history.slots) == HISTORY_SLOTS_MAX
-    assert history.slots[-1].at_ms == BEGAN + (2 * HISTORY_SLOTS_MAX - 1) * SLOT_MS
+    assert len(history.slots_of()) == HISTORY_SLOTS_MAX
+    assert history.slots_of()[-1].at_ms == BEGAN + (2 * HISTORY_SLOTS_MAX - 1) * SLOT_MS
 
 
 def test_the_history_survives_the_service(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_history_survives_the_service(tmp_path: Path) -> None:
     history.record_lag(LagPoint(BEGAN + DAY_SLOT_MS, 12, {}))
     history.save()
     again = EpochHistory(path)
-    assert again.slots == history.slots
+    assert again.slots_of() == history.slots_of()
     day = again.slots_of(24 * HOUR_MS)
     assert [(slot.seconds, slot.read, slot.lag) for slot in day][:2] == [
         (120, 3, 12),
@@ -96,7 +96,7 @@ def test_the_history_survives_the_service(tmp_path: Path) -> None:
     again.reset([row(epoch, BEGAN + epoch * DAY_SLOT_MS, read=3) for epoch in (6, 7)])
     assert [slot.read for slot in again.slots_of(24 * HOUR_MS)] == [3] * 7
     path.write_text("{")
-    assert EpochHistory(path).slots == []
+    assert EpochHistory(path).slots_of() == []
 
 
 def test_a_day_is_bounded_too() -> None:
