@@ -27,7 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from jobs.core.job.views import plans_of
 from jobs.core.plan.tree import Plan
 from jobs.edge.kafka.admin import KafkaAdmin
-from jobs.edge.kafka.source import begin_new_topics, check_starts, find_topics, has_reached, sum_lag
+from jobs.edge.kafka.source import begin_new_topics, find_topics, has_reached, sum_lag
 from jobs.edge.machine.jars import spark_jars
 from jobs.edge.machine.java import java
 from jobs.edge.machine.process_limits import require_limits
@@ -63,7 +63,7 @@ from jobs.running.mirror import Mirrors
 from jobs.running.pipeline import Pipeline, make_pipeline
 from jobs.running.progress import JobProgress
 from jobs.running.shadow_job import discard_left_shadow
-from jobs.running.snapshot import read_snapshots, require_same_sources
+from jobs.running.snapshot import find_starts, read_snapshots, require_same_sources
 from jobs.running.source_query import QuerySettings, SourceQuery
 from jobs.running.sources import SourceTopics, read_ends
 from jobs.running.traces import EpochTraces
@@ -179,11 +179,11 @@ class Job:
         plans = plans_of(self.spec)
         table, newest = self._open_table(plans, topics, paths, before, admin)
         failpoint("start_checked")
-        check_starts(admin, newest.offsets, newest.topics, topics.identities)
+        find_starts(admin, newest, topics.identities)
         require_same_sources(self.spec, topics.files, newest)
         newest = self._claim_table(plans, table, newest, paths)
         newest = begin_new_topics(admin, self.spec, newest)
-        starts = check_starts(admin, newest.offsets, newest.topics, topics.identities)
+        starts = find_starts(admin, newest, topics.identities)
         goal = read_ends(admin, topics.identities)
         write_specs(self.spec, paths)
         paths.next_spec.unlink(missing_ok=True)
@@ -360,7 +360,8 @@ class Job:
     ) -> None:
         reported, files = 0.0, FileReading(pipeline, topics.files)
         try:
-            if self._read_snapshots(pipeline, topics, publisher, maintenance):
+            if self._read_snapshots(pipeline, topics, admin, publisher, maintenance):
+                starts = find_starts(admin, pipeline.newest, topics.identities)
                 goal = topics.read_log_ends()  # the rows may be as new as these
             if not self._stop.is_set():
                 source.start(starts)
@@ -401,6 +402,7 @@ class Job:
         self,
         pipeline: Pipeline,
         topics: SourceTopics,
+        admin: KafkaAdmin,
         publisher: JobPublisher | None,
         maintenance: Maintenance,
     ) -> bool:
@@ -413,6 +415,7 @@ class Job:
 
         def between() -> None:
             self._raise_failures(topics, None, publisher)
+            find_starts(admin, pipeline.newest, topics.identities)
             self.progress.published = None if publisher is None else publisher.published
             maintenance.work(self.progress.published)
 

@@ -3,8 +3,10 @@
     epoch 0, the topics' first offsets ─► part 1 ─► .. ─► part 8 ─► the topics, from these offsets
                                            └── each row has the plan, and the parts until then
 
-A start after a kill reads the parts that no epoch has. A row of a part was read after the offsets
-of epoch 0 were noted, so each later change of it is behind them in the topic.
+The topics must keep their records from these offsets on for as long: the job checks it between the
+parts and before the first epoch of a topic. A start after a kill reads the parts that no epoch has.
+A row of a part was read after the offsets of epoch 0 were noted, so each later change of it is
+behind them in the topic.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from typing import Any
 import msgspec
 
 from jobs.edge.files.log import FileLog
+from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.kafka.source import check_starts
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.spark.snapshot_source import SnapshotSource
 from jobs.running.failure import SpecMisfit
@@ -27,7 +31,7 @@ from jobs.running.pipeline import Pipeline
 from jobs.running.sources import RunningSource
 from schemas.spec.connections import Connections
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import EpochRow
+from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.table.snapshot import (
     SNAPSHOT,
     SNAPSHOT_PART,
@@ -37,6 +41,20 @@ from schemas.table.snapshot import (
 )
 
 log = logging.getLogger(__name__)
+_KEEP_LONGER = (
+    "the topic must keep its records until the snapshot before them is read; raise its retention "
+    "above that time, and give the job a new name and sink topic"
+)
+
+
+def find_starts(
+    admin: KafkaAdmin, newest: EpochRow, topics: Mapping[str, TopicIdentity]
+) -> Offsets:
+    """Return the offsets to read the topics from; raise SourceChanged if records there are gone."""
+    counts = newest.counts
+    loading = counts.snapshot_part or any(not each.done for each in counts.snapshot.values())
+    advice = {"advice": _KEEP_LONGER} if loading else {}
+    return check_starts(admin, newest.offsets, newest.topics, topics, **advice)
 
 
 def require_same_sources(spec: JobSpec, logs: Mapping[str, FileLog], newest: EpochRow) -> None:

@@ -169,11 +169,12 @@ def check_starts(
     offsets: Offsets,
     known: Mapping[str, TopicIdentity],
     found: Mapping[str, TopicIdentity],
+    advice: str = "start a new job, or raise the topic's retention and rewind",
 ) -> Offsets:
     """Return the offsets to resume from, with new partitions added, or raise SourceChanged.
 
     A recreated topic, a topic that lost partitions, and offsets before or after the topic's records
-    would all skip changes silently.
+    would all skip changes silently. `advice` is for records that retention has removed.
     """
     left = sorted(set(offsets) - set(found))
     if left:
@@ -200,7 +201,7 @@ def check_starts(
                 raise SourceChanged(
                     f"{topic}/{partition}: the job is at offset {offset}, but retention has "
                     f"removed everything before {first}; {first - offset} offsets are lost; "
-                    "start a new job, or raise the topic's retention and rewind"
+                    f"{advice}"
                 )
             if offset > last:
                 raise SourceChanged(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pytest
@@ -15,6 +15,7 @@ from jobs.core.job.views import plans_of
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Row
 from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.kafka.source import SourceChanged
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.rows.snapshot_columns import SnapshotColumn, SnapshotForm
 from jobs.edge.table.job_specs import write_specs
@@ -43,8 +44,10 @@ IDENTITY = {"t": TopicIdentity("id", 2)}
 class Admin:
     """A topic with some records."""
 
+    first: ClassVar = {0: 0, 1: 0}
+
     def beginning_offsets(self, _topic: str) -> dict[int, int]:
-        return {0: 0, 1: 0}
+        return self.first
 
     def end_offsets(self, _topic: str) -> dict[int, int]:
         return {0: 5, 1: 7}
@@ -226,3 +229,15 @@ def test_a_snapshot_stays_in_the_spec_until_it_is_read_and_comes_with_the_first_
     other.spec = whole
     with pytest.raises(SpecMisfit, match=r"has started without source\.snapshot"):
         other.read()
+
+
+@pytest.mark.parametrize("parts", [0, 1, 3])
+def test_a_topic_that_has_lost_the_offsets_behind_a_snapshot_is_refused_with_what_to_do(
+    job: Job, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    job.read(parts)
+    newest, admin = job.start().newest, cast("KafkaAdmin", Admin())
+    assert running.find_starts(admin, newest, IDENTITY) == {"t": {"0": 5, "1": 7}}
+    monkeypatch.setattr(Admin, "first", {0: 0, 1: 8})
+    with pytest.raises(SourceChanged, match=r"t/1: .*before 8; 1 off.*; raise its retention above"):
+        running.find_starts(admin, newest, IDENTITY)

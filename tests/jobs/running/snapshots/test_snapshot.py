@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from kafka import TopicPartition
 
 from jobs.changing.evolve import CannotEvolve, prepare_replay
 from jobs.checking.audit import CannotAudit
@@ -32,8 +34,15 @@ from schemas.spec.connections import Connections, Database
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow
 from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand
-from tests.support.jobs.running_job import RunningJob, create_topic, producer_for
+from tests.support.jobs.running_job import (
+    RUN_SECONDS_MAX,
+    RunningJob,
+    create_topic,
+    produce,
+    producer_for,
+)
 from tests.support.jobs.worker_session import worker_session
+from tests.support.topics import admin_client
 
 pytestmark = pytest.mark.spark
 
@@ -43,6 +52,7 @@ QUERY = (
     "FROM t GROUP BY name"
 )
 PARTITIONS, PARTS, KEYS = 2, 3, 40
+STALL_SECONDS = 5
 Texts = dict[str, str | None]
 
 
@@ -324,3 +334,39 @@ def test_a_job_killed_in_the_middle_of_its_snapshot_goes_on_with_the_next_part(
     assert len(wanted) > 1
     found = {row["name"]: row["n"] for row in run.ask("results", "loaded")}
     assert found == {key[0]: row[-1] for key, row in table.results().items()}
+
+
+@pytest.mark.broker
+def test_a_topic_that_loses_records_while_the_snapshot_is_read_stops_the_job(
+    broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RETALLY_FILES", str(tmp_path))
+    rows = tmp_path / "rows.csv"
+    rows.write_text("id,name\n1,a\n")
+    create_topic(broker.address, topic, 1)
+    message = json.dumps({"type": "INSERT", "data": [{"id": "2", "name": "b"}]})
+    produce(broker.address, topic, [(0, message.encode())] * 3)
+    spec = {
+        "name": "loaded",
+        "source": {"topic": topic, "snapshot": {"csv": str(rows)}},
+        "columns": {"id": "BIGINT", "name": "STRING"},
+        "primary_key": ["id"],
+        "dedupe": "pk",
+        "query": "SELECT name, COUNT(*) AS n FROM t GROUP BY name",
+        "mirror": "off",
+    }
+    run = RunningJob(spec, tmp_path, broker.address)
+    process = run.start(f"snapshot_part=stall:{STALL_SECONDS}")
+    try:
+        while not run.fired("snapshot_part"):
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.1)
+        with admin_client(broker.address) as admin:
+            admin.delete_records({TopicPartition(topic, 0): 2})
+        output, _ = process.communicate(timeout=RUN_SECONDS_MAX)
+    finally:
+        process.kill()
+    assert process.returncode == 1, output
+    assert f"{topic}/0: the job is at offset 0, but retention has removed" in output
+    assert "raise its retention above that time" in output
+    assert [row.counts.read for row in run.epochs() if row.kind == "data"] == [0]
