@@ -131,11 +131,10 @@ class _Snapshot:
         if (plan := progress.plan) is None:
             report(f"{self._what}, finding its parts")
             plan = msgspec.structs.replace(self._source.make_plan(), place=self._place)
-            progress = msgspec.structs.replace(progress, plan=plan)
         while not progress.done and not is_stopping():
             report(self._describe(progress, plan))
             part = self._source.open(plan, progress.part)
-            count = partial(self._count, progress, plan)
+            count = partial(self._count, progress, part.plan)
             try:
                 row = self._pipeline.run_part(self._name, part, count)
             except EpochTooLarge:
@@ -145,7 +144,7 @@ class _Snapshot:
                     "or files with smaller row groups, and give the job a new name"
                 ) from None
             failpoint("snapshot_part")
-            progress = self._progress
+            progress, plan = self._progress, part.plan
             self._rows += row.counts.rows
             log.info("%s at epoch %d", self._describe(progress, plan), row.epoch)
             between()
@@ -155,8 +154,8 @@ class _Snapshot:
         return self._pipeline.newest.counts.snapshot[self._name]
 
     def _count(self, before: SnapshotProgress, plan: SnapshotPlan, rows: int) -> dict[str, Any]:
-        """Return the counters of the epoch of the next part."""
-        after = msgspec.structs.replace(before, part=before.part + 1, rows=before.rows + rows)
+        """Return the counters of the epoch of the next part, behind which the plan goes on."""
+        after = SnapshotProgress(part=before.part + 1, rows=before.rows + rows, plan=plan)
         part = SnapshotPart(source=self._name, part=after.part, parts=plan.parts, rows=rows)
         known = {**self._pipeline.newest.counts.snapshot, self._name: after}
         counters: dict[str, Any] = msgspec.to_builtins({SNAPSHOT: known, SNAPSHOT_PART: part})

@@ -43,6 +43,10 @@ BROKER_LOCK_SECONDS_MAX = 3
 FILE_PIECE_BYTES = 4 * 1024 * 1024
 # Rows of a database's table for one epoch of a snapshot, if the spec does not name the parts.
 SNAPSHOT_PART_ROWS = 500_000
+# Characters of a text key at which a part ends: each epoch of the snapshot has it. It is one of so
+# many rows behind those of the part.
+SNAPSHOT_KEY_CHARACTERS_MAX = 1_000
+SNAPSHOT_BOUND_ROWS = 100
 # Rows that the driver of a database gives at once.
 SNAPSHOT_FETCH_ROWS = 10_000
 # Bytes of a piece of a snapshot's files, and the pieces of one epoch: together some hundred

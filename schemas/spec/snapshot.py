@@ -38,7 +38,7 @@ _Path = Annotated[str, AfterValidator(_check_path)]
 
 
 class JdbcTable(Section):
-    """A table of a database, which is read in parts: ranges of a column of whole numbers."""
+    """A table of a database, which is read in ranges of a column of whole numbers or text."""
 
     connection: ConnectionName
     table: Annotated[str, _TABLE]

@@ -13,7 +13,7 @@ _KEY_SHOWN = 60  # characters of a user's key that a message quotes
 _ELSEWHERE = dict.fromkeys(
     ("broker", "brokers", "bootstrap", "bootstrap_servers", "bootstrap.servers"),
     "addresses come from --brokers or --connections; a spec names a `connection` of these",
-) | {"iceberg": "Spark needs a jar for it that retally does not bring; write the rows as parquet"}
+) | {"iceberg": "it has no runtime for this version of Spark; write the rows as parquet"}
 
 
 def describe_unknown_key(key: str, known: Keys) -> str:

@@ -8,12 +8,14 @@ SNAPSHOT, SNAPSHOT_PART = "snapshot", "snapshot_part"  # counters of an epoch
 
 
 class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a snapshot is divided, so that each start finds the same parts."""
+    """How a snapshot is divided, so that each start finds the same parts that are left."""
 
     parts: int
     place: str = ""  # of the rows, as the spec had it
     low: int = 0  # the least and the greatest key of a database's table
     high: int = 0
+    page: int = 0  # rows of a part by a text key; its parts are estimated until the last one
+    after: str = ""  # the text key at which the part before ended
     version: int | None = None  # of a Delta table
     pieces: int = 0  # of files, as Spark divides them
     digest: str = ""  # of these pieces and of the times of their files

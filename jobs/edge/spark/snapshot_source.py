@@ -3,8 +3,9 @@
     database   ranges of the key  ─► a query of each, several at once ─┐
     files      pieces of 16 MiB   ─► some pieces of one version ───────┴─► rows of one part
 
-A later start must find the same parts: their plan is in the epoch rows. Files that have changed
-since the plan are refused, because a part of other pieces would lose rows.
+A later start must find the same parts: their plan is in the epoch rows. A part by a text key ends
+at a text that the database finds by its own order, and the epoch row has it for the next part.
+Files that have changed since the plan are refused: a part of other pieces would lose rows.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark import RDD
@@ -24,12 +27,17 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs.core.plan.tree import Column
-from jobs.core.rows.key_ranges import cut_part
+from jobs.core.rows.key_ranges import KeyRange, cut_part, is_plain
 from jobs.edge.files.allowed import require_allowed
 from jobs.edge.rows.snapshot_columns import SnapshotColumn, SnapshotForm
 from jobs.edge.spark.column_types import spark_type
 from schemas.failures.catalogue import CodedError
-from schemas.limits import SNAPSHOT_PART_PIECES, SNAPSHOT_PART_ROWS, SNAPSHOT_PIECE_BYTES
+from schemas.limits import (
+    SNAPSHOT_BOUND_ROWS,
+    SNAPSHOT_PART_PIECES,
+    SNAPSHOT_PART_ROWS,
+    SNAPSHOT_PIECE_BYTES,
+)
 from schemas.spec.connections import Connections, jdbc_options
 from schemas.spec.snapshot import JdbcTable, Snapshot
 from schemas.table.snapshot import SnapshotPlan
@@ -48,6 +56,7 @@ _INTEGERS: dict[T.DataType, int] = {
     T.IntegerType(): 32,
     T.LongType(): 64,
 }
+_TEXTS = T.StringType, T.CharType, T.VarcharType
 _STAMPS = T.TimestampType(), T.TimestampNTZType()
 _NESTED = T.ArrayType, T.MapType, T.StructType, T.BinaryType, T.NullType
 
@@ -66,6 +75,7 @@ class PartRows:
 
     frame: DataFrame
     columns: tuple[SnapshotColumn, ...]
+    plan: SnapshotPlan  # to open the next part with
     pieces: Sequence[int] | None = None  # of the frame's partitions; None: all
 
     @property
@@ -126,12 +136,15 @@ class SnapshotSource:
     def open(self, plan: SnapshotPlan, part: int) -> PartRows:
         """Return the rows of a part, which counts from 0."""
         if (table := self._snapshot.jdbc) is not None:
-            ranges = cut_part(plan.low, plan.high, plan.parts, part, self._tasks)
+            if plan.page:
+                ranges, plan = self._cut_page(table, plan, part)
+            else:
+                ranges = cut_part(plan.low, plan.high, plan.parts, part, self._tasks)
             conditions = [each.condition(table.key) for each in ranges]
             options = self._options(table)
             url, name = options.pop("url"), table.table
             frame = self._spark.read.jdbc(url, name, predicates=conditions, properties=options)
-            return self._select(frame)
+            return self._select(frame, plan)
         # Listing takes a while for each piece, so it is done twice: before the first part of this
         # process, and before the last one.
         if self._checked is None or part == plan.parts - 1:
@@ -144,22 +157,63 @@ class SnapshotSource:
                 )
         first = part * SNAPSHOT_PART_PIECES
         last = min(first + SNAPSHOT_PART_PIECES, plan.pieces)
-        return self._select(self._checked, range(first, last))
+        return self._select(self._checked, plan, range(first, last))
 
     def _plan_table(self, table: JdbcTable) -> SnapshotPlan:
         key = table.key
-        query = (  # both names are checked by the spec
-            f"SELECT MIN({key}) AS low_key, MAX({key}) AS high_key, COUNT(*) AS row_count "  # noqa: S608
-            f"FROM {table.table}"
-        )
-        options = {**self._options(table), "query": query}
-        low, high, rows = self._spark.read.format("jdbc").options(**options).load().collect()[0]
+        (found,) = self._query(table, f"{key} AS one_key", "WHERE 1 = 0").schema.fields
+        text = isinstance(found.dataType, _TEXTS)
+        ends = "0 AS low_key, 0" if text else f"MIN({key}) AS low_key, MAX({key})"
+        frame = self._query(table, f"{ends} AS high_key, COUNT(*) AS row_count")
+        low, high, rows = frame.collect()[0]
+        parts = table.parts or max(1, -(-int(rows) // SNAPSHOT_PART_ROWS))
+        if text:
+            return SnapshotPlan(parts=parts, page=max(1, -(-int(rows) // parts)))
         if low is None:
             return SnapshotPlan(parts=1)
         if not all(isinstance(each, int | Decimal) and int(each) == each for each in (low, high)):
-            raise SnapshotMisfit(f"snapshot.jdbc.key: {key} has no whole numbers; name a column")
-        parts = table.parts or max(1, -(-int(rows) // SNAPSHOT_PART_ROWS))
+            raise SnapshotMisfit(
+                f"snapshot.jdbc.key: {key} has neither whole numbers nor text; name another column"
+            )
         return SnapshotPlan(parts=parts, low=int(low), high=int(high))
+
+    def _cut_page(
+        self, table: JdbcTable, plan: SnapshotPlan, part: int
+    ) -> tuple[list[KeyRange], SnapshotPlan]:
+        """Return the ranges of the next part by a text key, and the plan for the part after it."""
+        bounds = [plan.after or None]
+        for _ in range(self._tasks):
+            bounds.append(self._find_bound(table, bounds[-1], -(-plan.page // self._tasks)))
+            if bounds[-1] is None:
+                break
+        parts = part + 1 if bounds[-1] is None else max(plan.parts, part + 2)
+        after = msgspec.structs.replace(plan, parts=parts, after=bounds[-1] or "")
+        return [KeyRange(*each) for each in pairwise(bounds)], after
+
+    def _find_bound(self, table: JdbcTable, after: str | None, rows: int) -> str | None:
+        """Return a key of a text column some rows behind another one; None: the rows end before."""
+        key, url = table.key, self._options(table)["url"]
+        where = f"{key} IS NOT NULL" if after is None else KeyRange(after, None).condition(key)
+        some, left_out = SNAPSHOT_BOUND_ROWS, rows - 1
+        page = f"OFFSET {left_out} ROWS FETCH NEXT {some} ROWS ONLY"
+        if url.startswith("jdbc:mysql:"):
+            page = f"LIMIT {some} OFFSET {left_out}"
+        frame = self._query(table, f"{key} AS one_key", f"WHERE {where} ORDER BY {key} {page}")
+        found: list[str] = [text for (text,) in frame.collect()]
+        if bound := next((text for text in found if is_plain(text)), None):
+            return bound
+        if len(found) < some:
+            return None
+        raise SnapshotMisfit(
+            f"snapshot.jdbc.key: none of {some} texts of {key} behind {after!r} is printable ASCII "
+            "without quotes, backslashes, braces and question marks, so none can end a part; name "
+            "another column"
+        )
+
+    def _query(self, table: JdbcTable, columns: str, clauses: str = "") -> DataFrame:
+        """Return a query over the table; the names in it are checked by the spec."""
+        query = f"SELECT {columns} FROM {table.table} {clauses}"  # noqa: S608
+        return self._spark.read.format("jdbc").options(**self._options(table), query=query).load()
 
     def _options(self, table: JdbcTable) -> dict[str, str]:
         return jdbc_options(self._connections.lookup_database(table.connection))
@@ -172,7 +226,9 @@ class SnapshotSource:
         options = _CSV if kind == "csv" else options
         return self._spark.read.format(kind).options(**options).load(path)
 
-    def _select(self, frame: DataFrame, pieces: Sequence[int] | None = None) -> PartRows:
+    def _select(
+        self, frame: DataFrame, plan: SnapshotPlan, pieces: Sequence[int] | None = None
+    ) -> PartRows:
         """Return the columns that the job needs, each as the task can read it."""
         fields = {field.name.lower(): field for field in frame.schema.fields}
         fields |= {field.name: field for field in frame.schema.fields}  # the same case is better
@@ -184,7 +240,7 @@ class SnapshotSource:
             form, value = _read_as(F.col(f"`{field.name}`"), field.dataType, column)
             chosen.append(value)
             columns.append(SnapshotColumn(column, form))
-        return PartRows(frame.select(*chosen), tuple(columns), pieces)
+        return PartRows(frame.select(*chosen), tuple(columns), plan, pieces)
 
 
 def _read_as(
@@ -192,7 +248,7 @@ def _read_as(
 ) -> tuple[SnapshotForm, SparkColumn]:
     """Return a column of a frame as the task gets it; raise SnapshotMisfit for a wrong type."""
     wanted, kind = column.type, column.type.kind
-    if isinstance(given, T.StringType | T.CharType | T.VarcharType):
+    if isinstance(given, _TEXTS):
         return SnapshotForm.SOURCE_TEXT, value
     if _is_declared(given, wanted):
         return SnapshotForm.AS_DECLARED, value.cast(spark_type(wanted))

@@ -251,6 +251,7 @@ MUTANTS = [
     Mutant("rows/dedupe.py", "(new is not None) - (old is not None)", "(new is not None)", DEDUPE),
     Mutant("rows/key_ranges.py", "high - low + 1", "high - low + 2 * tasks", KEY_RANGES),
     Mutant("rows/key_ranges.py", " OR {key} IS NULL", "", KEY_RANGES),
+    Mutant("rows/key_ranges.py", "{key} <= ", "{key} < ", KEY_RANGES),
     Mutant("rows/key_ranges.py", "if first or last or start < end", "if start < end", KEY_RANGES),
     Mutant("rows/plain_keys.py", " & ~keys.arrives", "", PLAIN_KEYS),
     Mutant("rows/plain_keys.py", "(kinds == Kind.LEAVE) | ", "", PLAIN_KEYS),

@@ -67,6 +67,7 @@ class Sent:
 class Rows:
     rows: list[tuple[str | None, str | None, str | None]]
     columns: tuple[SnapshotColumn, ...]
+    plan: SnapshotPlan
     tasks: int = 1
 
     def run(self, task: Callable[[Iterator[pa.RecordBatch]], Any], _schema: str) -> Sent:
@@ -90,8 +91,8 @@ class Source:
     def make_plan(self) -> SnapshotPlan:
         return SnapshotPlan(parts=len(self.parts))
 
-    def open(self, _plan: SnapshotPlan, part: int) -> Rows:
-        return Rows(self.parts[part], self._columns)
+    def open(self, plan: SnapshotPlan, part: int) -> Rows:
+        return Rows(self.parts[part], self._columns, plan)
 
 
 @dataclass

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,15 +26,19 @@ from kafka import TopicPartition
 from jobs.changing.evolve import CannotEvolve, prepare_replay
 from jobs.checking.audit import CannotAudit
 from jobs.core.fold.state import Key
+from jobs.core.plan.tree import Column
 from jobs.core.values.change import Row
 from jobs.edge.process.broker import Broker
-from jobs.edge.spark.snapshot_source import SnapshotMisfit
+from jobs.edge.spark.snapshot_source import SnapshotMisfit, SnapshotSource
 from jobs.running import snapshot as running
 from jobs.running.failure import SpecMisfit
 from jobs.running.outcome import InputRefused
 from schemas.spec.connections import Connections, Database
 from schemas.spec.file import load_spec
+from schemas.spec.snapshot import JdbcTable, Snapshot
 from schemas.table.epoch import EpochRow
+from schemas.table.snapshot import SnapshotPlan
+from schemas.types.sql_types import SqlType
 from tests.support.jobs.epochs_by_hand import ByHand, EpochsByHand
 from tests.support.jobs.running_job import (
     RUN_SECONDS_MAX,
@@ -155,6 +161,28 @@ class Loading:
 URL = "jdbc:derby:memory:shop"
 
 
+def write_derby(
+    url: str, directory: Path, table: str, kinds: str, rows: Sequence[Sequence[object]]
+) -> None:
+    """Write a table of Derby; Spark would make a CLOB of a text, which has no order."""
+    jvm: Any = worker_session.spark.sparkContext._jvm
+    jvm.System.setProperty("derby.stream.error.file", str(directory / "derby.log"))
+    connection = jvm.java.sql.DriverManager.getConnection(url)
+    texts = ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
+    try:
+        statement = connection.createStatement()
+        statement.executeUpdate(f"CREATE TABLE {table} {kinds}")
+        statement.executeUpdate(f"INSERT INTO {table} VALUES {texts}")
+    finally:
+        connection.close()
+
+
+def literal(value: object) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return "NULL" if value is None else str(value)
+
+
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of a snapshot; four of its files are a part."""
@@ -269,33 +297,82 @@ def test_a_value_that_does_not_fit_stops_the_job(
     assert reason in str(refused.value), refused.value
 
 
+@pytest.mark.parametrize("key", ["id", "name"])
 def test_a_table_of_a_database_is_read_in_ranges_of_its_key(
-    by_hand: ByHand, tmp_path: Path
+    by_hand: ByHand, tmp_path: Path, key: str
 ) -> None:
     table = Table(9)
     table.changes(80)
-    frame = worker_session.spark.createDataFrame(
-        [tuple(table.rows[key][name] for name in COLUMNS) for key in table.rows],
-        ", ".join(f"{name} string" for name in COLUMNS),
-    )
-    typed = frame.selectExpr(
-        "cast(id as bigint) ID",
-        "name NAME",
-        "cast(price as decimal(8, 2)) PRICE",
-        "cast(seen as timestamp) SEEN",
-    )
-    jvm: Any = worker_session.spark.sparkContext._jvm
-    jvm.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
-    driver = {"driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver"}
-    typed.write.jdbc(f"{URL};create=true", "orders", mode="overwrite", properties=driver)
-    place = {"connection": "shop", "table": "orders", "key": "id", "parts": PARTS}
+    kinds = "(id BIGINT, name VARCHAR(10), price DECIMAL(8, 2), seen TIMESTAMP)"
+    rows = [
+        (at, row["name"], row["price"] and Decimal(row["price"]), row["seen"])
+        for at, row in table.rows.items()
+    ]
+    write_derby(f"{URL};create=true", tmp_path, f"orders_by_{key}", kinds, rows)
+    place = {"connection": "shop", "table": f"orders_by_{key}", "key": key, "parts": PARTS}
     loading = Loading(by_hand, {"jdbc": place})
     loading.send(table.changes(30))
-    rows = loading.read()
-    assert [row.counts.snapshot_part is None for row in rows] == [False] * PARTS
-    assert min(row.counts.rows for row in rows) > 0
+    loading.read(1)
+    loading.job.restart()  # as after a kill
+    epochs = loading.read()
+    assert 1 < len(epochs) <= PARTS
+    parts = [epoch.counts.snapshot_part for epoch in epochs]
+    assert [each.part for each in parts if each is not None] == [*range(1, len(epochs) + 1)]
+    assert min(epoch.counts.rows for epoch in epochs) > 0
     loading.job.epoch()
     assert loading.job.results() == table.results()
+
+
+@pytest.mark.parametrize("collation", ["UCS_BASIC", "TERRITORY_BASED:PRIMARY"])
+@pytest.mark.parametrize("seed", range(2))
+def test_the_parts_by_a_text_key_have_each_row_of_the_database_once(
+    tmp_path: Path, collation: str, seed: int
+) -> None:
+    """PRIMARY has one rank for a, A and ä, so that a page of so many rows would cut equal keys."""
+    random, spark = Random(seed), worker_session.spark
+    words = ["a", "A", "ä", "ab", "aB", "o'clock", "back\\", "what?", "Zoë", "z", " ", "日本"]
+    keys = [random.choice([None, *words, random.choice(words) + str(at % 50)]) for at in range(400)]
+    url = f"jdbc:derby:memory:texts{seed}{collation[:3]}"
+    created = f"{url};create=true;territory=en_US;collation={collation}"
+    kinds = "(id BIGINT, code VARCHAR(40))"
+    write_derby(created, tmp_path, "words", kinds, list(enumerate(keys)))
+    table = JdbcTable(connection="shop", table="words", key="code", parts=7)
+    column = Column("id", SqlType.parse("BIGINT"))
+    connections = Connections({}, {}, {"shop": Database("shop", url)})
+
+    def source(tasks: int) -> SnapshotSource:
+        return SnapshotSource(spark, Snapshot(jdbc=table), (column,), connections, tasks)
+
+    plan, part, sizes, found = source(2).make_plan(), 0, list[int](), list[int]()
+    while part < plan.parts:
+        rows = source(random.randrange(1, 4)).open(plan, part)  # as each start may have other cores
+        got = [row[0] for row in rows.frame.collect()]
+        assert sorted(got) == select(
+            url, f"SELECT id FROM words WHERE {condition(plan, rows.plan)}"
+        ), "Derby's own rows between the two bounds"
+        plan, part, found = rows.plan, part + 1, found + got
+        sizes.append(len(got))
+    assert sorted(found) == select(url, "SELECT id FROM words")
+    assert len(sizes) > 2 and max(sizes) < 300, sizes
+
+
+def condition(before: SnapshotPlan, after: SnapshotPlan) -> str:
+    """The rows from one bound to the next, written in another way than the product does."""
+    below = f"(code IS NULL OR NOT code > '{after.after}')" if after.after else "1 = 1"
+    above = f"NOT (code <= '{before.after}' OR code IS NULL)" if before.after else "1 = 1"
+    return f"{below} AND {above}"
+
+
+def select(url: str, query: str) -> list[int]:
+    jvm: Any = worker_session.spark.sparkContext._jvm
+    connection = jvm.java.sql.DriverManager.getConnection(url)
+    try:
+        rows, found = connection.createStatement().executeQuery(query), list[int]()
+        while rows.next():
+            found.append(rows.getLong(1))
+        return sorted(found)
+    finally:
+        connection.close()
 
 
 @pytest.mark.broker
