@@ -41,16 +41,27 @@ UNUSED = (
     "pyspark/jars/spire*",
     "pyspark/jars/vertx-*",
     "pyspark/jars/volcano-*",
+    # Spark's old streams and pipelines; a master's recovery by ZooKeeper; Hive's helpers.
+    "pyspark/jars/spark-streaming_*",
+    "pyspark/jars/spark-pipelines_*",
+    "pyspark/jars/curator-*",
+    "pyspark/jars/zookeeper-*",
+    "pyspark/jars/javolution-*",
+    "pyspark/jars/joda-time-*",
     # State stores of Spark's own stateful streams, which no job has.
     "pyspark/jars/leveldbjni-*",
     "pyspark/jars/rocksdbjni-*",
     # Native libraries for systems that an image does not run on.
     "pyspark/jars/netty-*-osx-*",
     "pyspark/jars/netty-*-windows-*",
-    # C++ headers and the RPC of Arrow.
+    # C++ headers, tests and the RPC of Arrow; copies of a library by other names, for linkers.
     "pyarrow/include",
     "pyarrow/_flight.*",
+    "pyarrow/_pyarrow_cpp_tests.*",
     "pyarrow/libarrow_flight.*",
+    "pyarrow/libarrow_python_flight.*",
+    "pyarrow/libarrow_python*.so",
+    "pyarrow/libarrow_python*.so.*.*.*",
 )
 
 
