@@ -2,8 +2,10 @@
 
 A job of the service processes 5,000 changes/s in 200,000 groups. Meanwhile two processes of clients
 look up 500 groups per second, and have 200 followers (195 of one group each, 5 of all). Afterwards
-the ids of each follower are compared with the table. The cost for the job is measured in pairs of
-runs with and without clients: at 5,000 changes/s, and with backlogs at full speed.
+the ids of each follower are compared with the table. Small statements are asked over REST and by
+PostgreSQL's protocol: first while nothing else happens, then beside the lookups and followers. The
+cost for the job is measured in pairs of runs with and without clients: at 5,000 changes/s, and with
+backlogs at full speed.
 """
 
 from __future__ import annotations
@@ -43,6 +45,9 @@ LOOKUP_MS_P99_MAX = 25.0
 SEEN_MS_MAX = 200.0
 COST_MAX = 0.15
 START_SECONDS_MAX = 120.0
+STATEMENT_SECONDS = 10.0  # over REST, and as long by PostgreSQL's protocol
+STATEMENTS_PER_SECOND_MIN = 50.0
+FIRST_ANSWER_MS_MAX = 50.0
 JOB = "served"
 
 
@@ -58,7 +63,7 @@ def run(bench: Bench) -> None:
         directory=bench.directory / JOB,
         minibatch={"size": 5_000, "latency": "1s", "max_rows": 100_000},
     )
-    with _service(job) as client:
+    with _service(job) as (client, postgres):
         client.put(name=JOB, spec=job.spec, create=True)
         client.start(JOB)
         client.until(JOB, "RUNNING", seconds=START_SECONDS_MAX)
@@ -66,8 +71,13 @@ def run(bench: Bench) -> None:
         groups = [group_name(number).decode() for number in range(GROUPS)]
         here = {row["name"] for row in client.results(JOB)}
         keys = [name for name in groups if name in here]
+        with bench.measuring("the service: statements, and nothing else"):
+            _add_statements(bench, _ask_statements(client, postgres), "idle", bounded=True)
         with bench.measuring("the service: 500 lookups/s, 200 followers, 5,000 changes/s"):
             measured = _steady(bench, loaded, job, client, keys)
+        clients = _Clients.start(bench, client, keys)
+        _add_statements(bench, _ask_statements(client, postgres), "busy", bounded=False)
+        clients.end()
         _add_lookups(bench, measured)
         _add_followers(bench, job, client, measured)
         cost = _cost(bench, loaded, job, client, keys, _pace)
@@ -93,14 +103,15 @@ def run(bench: Bench) -> None:
 
 
 @contextmanager
-def _service(job: RetallyJob) -> Iterator[Client]:
+def _service(job: RetallyJob) -> Iterator[tuple[Client, str]]:
+    """The service of a job's directory: a client of it, and its address for PostgreSQL."""
     program = Path(sys.executable).with_name("retally")
     command = [str(program), "serve", "--data", str(job.directory), "--brokers", job.brokers]
     job.directory.mkdir(parents=True, exist_ok=True)
     with (
         (job.directory / "service.log").open("ab") as log,
         subprocess.Popen(
-            [*command, "--port", "0"],
+            [*command, "--port", "0", "--pg-port", "0"],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
@@ -111,9 +122,10 @@ def _service(job: RetallyJob) -> Iterator[Client]:
         line = process.stdout.readline()
         if not line.startswith("ready "):
             raise BenchFailed(f"the service did not start: see {job.directory / 'service.log'}")
-        client = retally.connect(line.split()[1])
+        _, address, postgres = line.split()
+        client = retally.connect(address)
         try:
-            yield client
+            yield client, postgres
         finally:
             _stop_job(client)
             client.close()
@@ -162,7 +174,7 @@ class _Clients:
         file = bench.directory / f"{name}.json"
         file.write_text(json.dumps(request))
         process = subprocess.Popen(
-            [sys.executable, "-m", "bench.service_load", client.address, JOB, str(file)],
+            [sys.executable, "-m", "bench.load.lookups", client.address, JOB, str(file)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -186,6 +198,31 @@ def _steady(
     _send(sending, loaded, seconds=bench.options.seconds)
     wait_until_processed(job.count_processed, loaded)
     return clients.end()
+
+
+def _ask_statements(client: Client, postgres: str) -> dict[str, Any]:
+    program = [sys.executable, "-m", "bench.load.statements"]
+    asked = [*program, client.address, postgres, str(STATEMENT_SECONDS)]
+    measured: dict[str, Any] = json.loads(subprocess.check_output(asked, text=True))
+    return measured
+
+
+def _add_statements(bench: Bench, measured: dict[str, Any], when: str, *, bounded: bool) -> None:
+    """Add figures of small statements; their bounds are those of a machine without other work."""
+
+    def add(what: str, value: float, unit: str, bound: str = "", holds: bool = True) -> None:
+        kept = (bound, holds) if bounded and bound else ("", None)
+        bench.add(Figure(TITLE, "retally", f"{what}, {when}", value, unit, *kept))
+
+    first = measured["first_ms"]
+    held = first < FIRST_ANSWER_MS_MAX
+    add("first statement", first, "ms", f"< {FIRST_ANSWER_MS_MAX:.0f}", held)
+    for way in ("REST", "PostgreSQL"):
+        took = sorted(measured[way])
+        rate = len(took) / STATEMENT_SECONDS
+        held = rate >= STATEMENTS_PER_SECOND_MIN
+        add(f"statements over {way}", rate, "/s", f">= {STATEMENTS_PER_SECOND_MIN:.0f}", held)
+        add(f"statement over {way}, p50", statistics.median(took), "ms")
 
 
 def _send(sending: Producer, loaded: Loaded, seconds: float) -> None:

@@ -3,7 +3,7 @@
 lookups    at a fixed rate over kept connections; the time of a late one counts from its due time
 followers  server-sent events of one group or of all; each records the ids that it receives
 
-python -m bench.service_load ADDRESS JOB REQUEST_FILE ──► a line `ready`, then a document at the end
+python -m bench.load.lookups ADDRESS JOB REQUEST_FILE ──► a line `ready`, then a document at the end
 
 Lookups and followers have a light process (uvloop) each. Followers parse their events at the end,
 because the time for that does not belong to the service's answer.
@@ -27,7 +27,7 @@ import uvloop
 
 CONNECTIONS = 16
 LOOKUPS_PER_SECOND = 500
-_CHANGE = re.compile(rb"event: change\nid: (\d+:\d+)\n")
+_CHANGE = re.compile(rb"event: change\nid: (\d+:\d+):\w+\n")
 _PROGRESS = re.compile(rb"event: progress\nid: (\d+):")
 _COMMITTED = re.compile(rb'"committed_at":"([^"]+)"')
 _EPOCH = re.compile(rb"x-epoch: (\d+)", re.IGNORECASE)

@@ -1,0 +1,1 @@
+"""Clients of the service under load, in processes of their own."""
