@@ -31,7 +31,7 @@ sbom: setup ## the list of everything that is installed, as CycloneDX JSON, in b
 
 wheel: setup ## the engine and its client in build/: pip install build/wheel/*.whl, then retally setup
 	@rm -rf build/lib build/bdist.* build/wheel client/build
-	@$(RUN) -m pip wheel -q --no-deps --no-build-isolation --no-index -w build/wheel ./client .
+	@$(RUN) -m setup.wheel
 	@ls build/wheel/*.whl
 
 demo: ## a broker, a changing source, the service and two jobs

@@ -31,13 +31,13 @@ def wanted_packages() -> dict[str, list[str]]:
     The engine needs the client, which no index has: its requirements stand for it.
     """
     project, client = (tomllib.loads(each.read_text()) for each in (PYPROJECT, CLIENT))
-    extras = project["project"]["optional-dependencies"]
     ours = f"{client['project']['name']}=={client['project']['version']}"
     runtime = [each for each in project["project"]["dependencies"] if each != ours]
     return {
         "build": project["build-system"]["requires"],
         "runtime": runtime + client["project"]["dependencies"],
-        **extras,
+        **project["project"]["optional-dependencies"],
+        **project["dependency-groups"],
     }
 
 

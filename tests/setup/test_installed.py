@@ -18,6 +18,7 @@ import sysconfig
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from email.message import Message
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +28,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from jobs.edge.machine import jars
+from setup.wheel import PARENT, build
 from tests.support.service.served import Served
 from tests.support.service.tables import WatchedTable
 
@@ -35,7 +37,7 @@ pytestmark = pytest.mark.costly("environments of their own, in which kernels are
 CHECKOUT = Path(__file__).resolve().parents[2]
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
 AREAS = ("jobs", "schemas", "service")
-# What a user may have in the working directory, with the names of our packages.
+# What a user may have, in the working directory and in the environment, by our packages' names.
 FOREIGN = ("jobs.py", "service/__init__.py", "schemas.py")
 
 
@@ -45,7 +47,7 @@ def build_wheels(where: Path, more: Mapping[str, str] | None = None) -> tuple[Pa
     `more` is text to append to files, which makes another version of them.
     """
     source = where / "source"
-    for name in (*AREAS, "client", "pyproject.toml"):
+    for name in (*AREAS, "client", "pyproject.toml", "README.md"):
         if (CHECKOUT / name).is_dir():
             skipped = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
             shutil.copytree(CHECKOUT / name, source / name, ignore=skipped)
@@ -54,9 +56,7 @@ def build_wheels(where: Path, more: Mapping[str, str] | None = None) -> tuple[Pa
     for name, text in (more or {}).items():
         with (source / name).open("a") as file:
             file.write(text)
-    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-index"]
-    options = ["--no-build-isolation", "-w", str(where / "wheel")]
-    subprocess.run([*pip, *options, str(source), str(source / "client")], check=True)
+    build(source, where / "wheel")
     (engine,) = (where / "wheel").glob("retally-*.whl")
     (client,) = (where / "wheel").glob("retally_client-*.whl")
     return engine, client
@@ -84,12 +84,16 @@ def files_of(*folders: Path) -> set[str]:
 def test_the_wheels_have_every_file_of_the_product_and_no_other(tmp_path: Path) -> None:
     engine, client = build_wheels(tmp_path)
     packed = packed_files(engine)
-    assert set(packed) == files_of(*(CHECKOUT / area for area in AREAS))
+    ours = files_of(*(CHECKOUT / area for area in AREAS))
+    assert set(packed) == {f"{PARENT}/{name}" for name in (*ours, "__init__.py")}
     assert set(packed_files(client)) == files_of(CHECKOUT / "client" / "retally")
     (needed,) = [each for each in requirements(engine) if each.startswith("retally")]
     assert needed.replace("retally-client==", "retally_client-") in client.name
-    launcher = "jobs/edge/machine/quiet_java/bin/java"
+    launcher = f"{PARENT}/jobs/edge/machine/quiet_java/bin/java"
     assert packed[launcher] & 0o111, "pip keeps the mode of a program"
+    about = read_metadata(engine)
+    assert about["Description-Content-Type"] == "text/markdown"
+    assert set(about.get_all("Provides-Extra", [])) == {"java", "otel"}, "no tools of developers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +151,11 @@ def installed() -> Iterator[Installed]:
     home, work = place / "home", place / "work"
     for directory in (home, work):
         directory.mkdir()
-    for name in FOREIGN:
-        (work / name).parent.mkdir(exist_ok=True)
-        (work / name).write_text("raise RuntimeError('this is a module of the user')\n")
     found = Installed(install(place), home, work)
+    for where in (work, *found.environment.glob("lib/python3*/site-packages")):
+        for name in FOREIGN:
+            (where / name).parent.mkdir(exist_ok=True)
+            (where / name).write_text("raise RuntimeError('this is a module of the user')\n")
     make_writable(found.environment, False)
     yield found
     make_writable(found.environment, True)
@@ -183,10 +188,14 @@ def link(source: str, target: str) -> None:
 
 def requirements(wheel: Path) -> list[str]:
     """Return what a wheel needs, without its extras."""
+    needed = read_metadata(wheel).get_all("Requires-Dist", [])
+    return [each for each in needed if "extra ==" not in each]
+
+
+def read_metadata(wheel: Path) -> Message:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
-        about = email.message_from_bytes(archive.read(name))
-    return [each for each in about.get_all("Requires-Dist", []) if "extra ==" not in each]
+        return email.message_from_bytes(archive.read(name))
 
 
 def dependencies(name: str) -> set[str]:
@@ -256,6 +265,10 @@ def test_the_wheel_of_the_client_alone_is_enough(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_light_commands_run_anywhere_and_name_the_set_up(installed: Installed) -> None:
     assert "retally 0." in installed("--version").stdout
+    python = [str(installed.environment / "bin" / "python"), "-Ic"]
+    imports = "import retally_engine, jobs.core.functions as ours; print(ours.__file__)"
+    there = subprocess.run([*python, imports], capture_output=True, text=True).stdout
+    assert there.endswith(f"site-packages/{PARENT}/jobs/core/functions.py\n")
     assert "_retally" in installed("completion", "bash").stdout
     assert str(installed.home / ".cache" / "retally") in str(installed.cache)
     (installed.work / "items.yaml").write_text(

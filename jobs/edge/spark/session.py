@@ -42,6 +42,9 @@ _SECRET = "RETALLY_SPARK_SECRET"  # noqa: S105 - the name of the variable
 _JVM_ENDED = "JAVA_GATEWAY_EXITED"  # as Spark names it
 _MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp creates the directories in it
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+# In an installed engine `jobs` is in a package that puts it on the path (setup/engine.py).
+_PARENT = "retally_engine."
+_IN_PARENT = _PARENT if Path(__file__).parents[3].name == _PARENT[:-1] else ""
 
 SETTINGS = {
     # Rules of the protocol: a task runs once unless it fails, and Spark does not change a plan.
@@ -59,7 +62,7 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES_MAX),
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.sql.codegen.wholeStage": "true",
-    "spark.python.daemon.module": "jobs.edge.spark.python_daemon",
+    "spark.python.daemon.module": f"{_IN_PARENT}jobs.edge.spark.python_daemon",
     "spark.python.worker.reuse": "true",
     # Epochs are tasks of RDDs, audits of SQL, which would have this in its environment; for each
     # environment Spark starts a daemon, and workers that know nothing of the state.
