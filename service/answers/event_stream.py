@@ -139,8 +139,7 @@ class EventStream:
     async def _make_snapshot(self) -> AsyncIterator[bytes]:
         """Yield the rows of one epoch as inserts without ids: a partial snapshot cannot resume."""
         progress: dict[str, object] = {}
-        table = self._live_table.table_tag
-        async for epoch, watermark, documents in self._read_snapshot_pages():
+        async for epoch, watermark, documents, table in self._read_snapshot_pages():
             head = b'{"op":"+I","epoch":%d,"snapshot":true,"row":' % epoch
             rows = (self._form.render(_CHANGE, head + row + b"}") for row in documents)
             yield b"".join(rows)
@@ -149,12 +148,12 @@ class EventStream:
         assert self._at is not None
         yield self._form.render(_PROGRESS, _encode(progress), self._at)
 
-    async def _read_snapshot_pages(self) -> AsyncIterator[tuple[int, int | None, list[bytes]]]:
+    async def _read_snapshot_pages(self) -> AsyncIterator[tuple[int, int | None, list[bytes], str]]:
         if self._key is not None:
-            epoch, watermark, row = await run_in_threadpool(
+            epoch, watermark, row, table = await run_in_threadpool(
                 self._results.read_group, self._live_table, self._key, None
             )
-            yield epoch, watermark, [] if row is None else [row]
+            yield epoch, watermark, [] if row is None else [row], table
             return
         listing = parse_listing(self._live_table, [], None, None)
         cursor: str | None = None
@@ -167,7 +166,7 @@ class EventStream:
                 None,
                 cursor,
             )
-            yield page.epoch, page.watermark, page.documents
+            yield page.epoch, page.watermark, page.documents, page.table_tag
             cursor = page.cursor
             if cursor is None:
                 return

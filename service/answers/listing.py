@@ -2,7 +2,7 @@
 
     where=total>=10&where=name^=bo&order=-total,name ──► Listing ──► Select over c0, c1, ...
                                                            ▲
-    cursor: epoch, digest of table and query, last row ────┘
+    cursor: epoch, digest of query and table, last row ────┘
 
 Input of users becomes values only. Columns are looked up by name and appear by number. All pages of
 a listing show the epoch of its first page.
@@ -47,13 +47,14 @@ class Listing:
     conditions: tuple[tuple[str, tuple[bytes, ...]], ...]  # SQL over column numbers, and its values
     order: tuple[tuple[str, bool], ...]  # column, descending; the key follows as the last one
     columns: tuple[str, ...]  # columns that an index would help
-    digest: bytes  # of table and parameters: a cursor belongs to one listing
+    digest: bytes  # of the parameters: with a table's tag, a cursor belongs to one listing
 
-    def encode_cursor(self, epoch: int, last: Sequence[bytes]) -> str:
-        return encode_cursor(epoch, self.digest, last)
+    def encode_cursor(self, epoch: int, table_tag: str, last: Sequence[bytes]) -> str:
+        return encode_cursor(epoch, _digest(self.digest + table_tag.encode()), last)
 
-    def decode_cursor(self, cursor: str) -> PageCursor:
-        return decode_cursor(cursor, self.digest, len(self.order) + 1)
+    def decode_cursor(self, cursor: str, table_tag: str) -> PageCursor:
+        digest = _digest(self.digest + table_tag.encode())
+        return decode_cursor(cursor, digest, len(self.order) + 1)
 
     def make_select(self, limit: int, after: PageCursor | None) -> Select:
         """Return a Select of `limit` + 1 rows, so that the caller knows if more follow."""
@@ -127,12 +128,15 @@ def parse_listing(
     except ListingRefused as error:
         reason = str(error)[:REASON_CHARACTERS_MAX]
         raise make_parameter_problem(f"query.{error.parameter}", reason) from None
-    of_table = (live_table.table_tag, shape.plan.fingerprint)
-    text = msgspec.json.encode([list(where), order or "", as_of or "", *of_table])
-    digest = hashlib.blake2b(text, digest_size=8).digest()
+    text = [list(where), order or "", as_of or "", shape.plan.fingerprint]
+    digest = _digest(msgspec.json.encode(text))
     equal = [sql.removesuffix(" = ?") for sql, _ in conditions if sql.endswith(" = ?")]
     indexable = [columns[0][0]] if columns else equal[:1]
     return Listing(conditions, columns, tuple(indexable), digest)
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=8).digest()
 
 
 def _render(shape: RowShape, condition: Condition) -> tuple[str, tuple[bytes, ...]]:

@@ -40,6 +40,7 @@ class ResultPage:
     watermark: int | None
     documents: list[bytes]
     cursor: str | None
+    table_tag: str
 
 
 class TableReadsBusy(Problem):
@@ -94,46 +95,40 @@ class Results:
         as_of: str | None,
         cursor: str | None,
     ) -> ResultPage:
-        after = None if cursor is None else listing.decode_cursor(cursor)
-        select = listing.make_select(limit, after)
         live_table.request_indexes(listing.columns)
         with live_table.index.take_snapshot() as snapshot:
+            tag = snapshot.table_tag  # of these rows; that of `live_table` may be newer
+            after = None if cursor is None else listing.decode_cursor(cursor, tag)
+            select = listing.make_select(limit, after)
             epoch = after.epoch if after is not None else resolve_epoch(snapshot, as_of)
             watermark = snapshot.find_watermark(epoch)
             found = snapshot.select_rows(epoch, select)
         if found is None:
-            found = self._read_past(live_table, epoch, select)
-        return _make_page(listing, epoch, watermark, found, limit)
+            found = self._read_past(live_table, tag, epoch, select)
+        rows = found[:limit]
+        more = len(found) > limit
+        following = listing.encode_cursor(epoch, tag, rows[-1][1:]) if more else None
+        return ResultPage(epoch, watermark, [row[0] for row in rows], following, tag)
 
     def read_group(
         self, live_table: LiveTable, key: bytes, as_of: str | None
-    ) -> tuple[int, int | None, bytes | None]:
-        """Return epoch, watermark and row of one group."""
+    ) -> tuple[int, int | None, bytes | None, str]:
+        """Return epoch, watermark and row of one group, and the tag of its table."""
         select = Select(["document"], ["key = ?"], [key])
         with live_table.index.take_snapshot() as snapshot:
             epoch = resolve_epoch(snapshot, as_of)
             watermark = snapshot.find_watermark(epoch)
             found = snapshot.select_rows(epoch, select)
         if found is None:
-            found = self._read_past(live_table, epoch, select)
-        return epoch, watermark, found[0][0] if found else None
+            found = self._read_past(live_table, snapshot.table_tag, epoch, select)
+        return epoch, watermark, found[0][0] if found else None, snapshot.table_tag
 
     def _read_past(
-        self, live_table: LiveTable, epoch: int, select: Select
+        self, live_table: LiveTable, table_tag: str, epoch: int, select: Select
     ) -> list[tuple[Any, ...]]:
         with self.reads.limit():
-            past = self._past.read_epoch(
-                live_table.paths.table, live_table.shape, epoch, live_table.table_tag
-            )
+            past = self._past.read_epoch(live_table.paths.table, live_table.shape, epoch, table_tag)
             return past.select_rows(select)
-
-
-def _make_page(
-    listing: Listing, epoch: int, watermark: int | None, found: list[tuple[Any, ...]], limit: int
-) -> ResultPage:
-    rows = found[:limit]
-    cursor = listing.encode_cursor(epoch, rows[-1][1:]) if len(found) > limit else None
-    return ResultPage(epoch, watermark, [row[0] for row in rows], cursor)
 
 
 def resolve_epoch(snapshot: IndexSnapshot, as_of: str | None) -> int:

@@ -4,8 +4,9 @@
           └──► apply: the changes of the next epoch   ┴─► one transaction: rows, epoch number, uuid
 
 The index is a cache. The plan names its file, and its content belongs to the uuid of its epoch. If
-either does not fit the table, the index is filled again. It has one writer at a time, across
-processes: the reader of a killed service may still be running.
+either does not fit the table, the index is filled again. The tag of the table is beside the rows,
+so that a reader never takes the rows of one table for those of another. It has one writer at a
+time, across processes: the reader of a killed service may still be running.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class IndexWriter:
         self._store = RowStore(self._connection, self.shape)
         self._store.create_tables()
         for statement in (
-            "CREATE TABLE IF NOT EXISTS position (epoch INTEGER, oldest INTEGER, uuid TEXT)",
+            "CREATE TABLE IF NOT EXISTS position (epoch INTEGER, oldest INTEGER, uuid TEXT, "
+            "table_tag TEXT)",
             "CREATE TABLE IF NOT EXISTS epochs (epoch INTEGER PRIMARY KEY, committed_at INTEGER, "
             "watermark INTEGER, changelog_rows INTEGER)",
         ):
@@ -106,9 +108,8 @@ class IndexWriter:
             self._store.fill(table, newest.epoch)
             self._connection.execute("DELETE FROM epochs")
             self._connection.execute("DELETE FROM position")
-            self._connection.execute(
-                "INSERT INTO position VALUES (?, ?, ?)", [newest.epoch, newest.epoch, newest.uuid]
-            )
+            position = [newest.epoch, newest.epoch, newest.uuid, table.tag]
+            self._connection.execute("INSERT INTO position VALUES (?, ?, ?, ?)", position)
             self._record_epochs(rows)
         self._applied.clear()
 

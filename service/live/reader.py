@@ -199,12 +199,17 @@ class Reader:
         """Apply the epochs after the index, in pieces that fit in memory."""
         position = self._index.position
         assert position is not None
-        rows = table.epochs(position[0])
+        # The row of the position too: a table may be dropped and made anew in place, with as many
+        # versions. Then this raises FileNotFoundError, or the row is another.
+        known, *rows = table.epochs(position[0] - 1)
         plans = {row.plan for row in rows} - {self._shape.plan.fingerprint}
         if plans and rows[-1].plan in plans:
             raise _QueryDiffers
+        if (known.epoch, known.uuid) != position:
+            self._fill(table)
+            return
         while rows:
-            if plans or rows[0].epoch != position[0] + 1 or not self._apply(table, rows):
+            if plans or not self._apply(table, rows):
                 # Retention has removed changes, or the query was another one in between. Only the
                 # state is complete.
                 self._fill(table)

@@ -22,7 +22,7 @@ from service.live.recent_changes import EpochChanges
 from service.live.select import Select
 from service.problems import Problem
 
-_FORMAT = 3
+_FORMAT = 4
 _BOOT_CHARACTERS = 8  # of a random id
 
 
@@ -78,19 +78,22 @@ class ResultsIndex:
         """Forget the announced epoch, because the file has it."""
         self._announced = None
 
-    def lookup(self, key: bytes) -> tuple[int, bytes | None]:
-        """Return the newest epoch, and the row of a group in it."""
+    def lookup(self, key: bytes) -> tuple[int, bytes | None, str]:
+        """Return the newest epoch, the row of a group in it, and the tag of the table."""
         announced = self._announced  # read it before the file, or an epoch could be missed
         row = (
             self._connect()
-            .execute("SELECT epoch, (SELECT document FROM rows WHERE key = ?) FROM position", [key])
+            .execute(
+                "SELECT epoch, (SELECT document FROM rows WHERE key = ?), table_tag FROM position",
+                [key],
+            )
             .fetchone()
         )
         if row is None:
             raise make_no_epoch_problem()
         if announced is not None and announced[0] > row[0]:
-            return announced[0], announced[1].get(key, row[1])
-        return row[0], row[1]
+            return announced[0], announced[1].get(key, row[1]), row[2]
+        return row[0], row[1], row[2]
 
     @contextmanager
     def take_snapshot(self) -> Iterator[IndexSnapshot]:
@@ -100,7 +103,9 @@ class ResultsIndex:
         connection.set_progress_handler(lambda: time.monotonic() > deadline, SQLITE_CHECK_STEPS)
         connection.execute("BEGIN")
         try:
-            position = connection.execute("SELECT epoch, oldest FROM position").fetchone()
+            position = connection.execute(
+                "SELECT epoch, oldest, table_tag FROM position"
+            ).fetchone()
             if position is None:
                 raise make_no_epoch_problem()
             yield IndexSnapshot(connection, *position)
@@ -117,7 +122,7 @@ class ResultsIndex:
         if connection is None:
             with self._lock:
                 if self._closed:  # its file was deleted
-                    raise _make_refilling_problem()
+                    raise make_refilling_problem()
                 if not self._open:
                     raise make_no_epoch_problem()
                 connection = self._local.connection = connect(self._path)
@@ -127,10 +132,11 @@ class ResultsIndex:
 class IndexSnapshot:
     """The index at one epoch."""
 
-    def __init__(self, connection: sqlite3.Connection, epoch: int, oldest: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, epoch: int, oldest: int, tag: str) -> None:
         self.connection = connection
         self.epoch = epoch
         self.oldest = oldest
+        self.table_tag = tag
 
     def select_rows(self, epoch: int, select: Select) -> list[tuple[Any, ...]] | None:
         """Return rows as of an epoch; None if the index does not have it any more."""
@@ -161,7 +167,7 @@ class IndexSnapshot:
         return found[0][0] if found else None
 
 
-def _make_refilling_problem() -> Problem:
+def make_refilling_problem() -> Problem:
     detail = "the service is reading the results of the job again; try again"
     return Problem("job-not-ready", detail, headers={"Retry-After": "1"})
 

@@ -42,11 +42,11 @@ def answer_lookup(runtime: Runtime, scope: Scope) -> Response | None:
         if newest is None or (live_table.paths.view and "." not in found[1]):
             return None
         group = live_table.shape.key_bytes(parse_key(live_table, found[2]))
-        epoch, document = live_table.index.lookup(group)
+        epoch, document, tag = live_table.index.lookup(group)
     except Problem:
         return None
     if document is None:
         return None
-    headers = make_epoch_headers(live_table, epoch, newest.watermark)
+    headers = make_epoch_headers(tag, epoch, newest.watermark)
     body = b'{"epoch":%d,"row":%b}' % (epoch, document)
     return Response(body, headers=headers, media_type="application/json")

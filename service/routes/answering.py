@@ -50,16 +50,14 @@ def parse_message(identity: str) -> MessagePosition:
         return parse_message_id(identity)
 
 
-def make_epoch_tag(epoch: int, table_tag: str) -> str:
-    """Return the ETag of an epoch: a table that is made anew counts from 0 again."""
-    return f'W/"{epoch}-{table_tag}"'
-
-
 def make_epoch_headers(
-    live_table: LiveTable, epoch: int, watermark: int | None = None, **others: str
+    table_tag: str, epoch: int, watermark: int | None = None, **others: str
 ) -> dict[str, str]:
-    """Return the headers of a response that is valid at an epoch."""
-    tag = make_epoch_tag(epoch, live_table.table_tag)
+    """Return the headers of a response that is valid at an epoch of a table.
+
+    A table that is made anew counts its epochs from 0 again.
+    """
+    tag = f'W/"{epoch}-{table_tag}"'
     headers = {"ETag": tag, "X-Epoch": str(epoch), "Cache-Control": "no-cache"}
     if watermark is not None:
         headers["X-Watermark"] = str(watermark)

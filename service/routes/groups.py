@@ -41,7 +41,7 @@ async def explain_result(request: Request, name: str, key: str) -> Response:
         return reader.explain(name)
 
     explained = await runtime.read_table(live_table, read)
-    return answer(explained, headers=make_epoch_headers(live_table, explained.epoch))
+    return answer(explained, headers=make_epoch_headers(live_table.table_tag, explained.epoch))
 
 
 @router.get(
@@ -70,7 +70,7 @@ async def get_history(
         return History(rows[-1].epoch, live_table.shape.key(group), changes[-limit:], complete)
 
     found = await runtime.read_table(live_table, read)
-    return answer(found, headers=make_epoch_headers(live_table, found.epoch))
+    return answer(found, headers=make_epoch_headers(live_table.table_tag, found.epoch))
 
 
 @router.get(

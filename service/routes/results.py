@@ -173,8 +173,7 @@ async def list_results(
         live_tables = await find_live_tables(request, name, views)
         await wait_for_data(request, [*live_tables.values()], min_epoch, after_offset, wait)
         pages = await run_in_threadpool(read_views, runtime, live_tables, limit, as_of)
-        one = next(iter(live_tables.values()))  # all have one table
-        return _answer_views(one, pages, if_none_match)
+        return _answer_views(pages, if_none_match)
     live_table = await open_view(request, name)
     media = choose_media(accept, Media.JSON, Media.NDJSON, Media.CSV, Media.ARROW)
     cursor = cursor or None  # a form sends an empty one for the first page
@@ -182,13 +181,13 @@ async def list_results(
     await wait_for_data(request, [live_table], min_epoch, after_offset, wait)
     now = live_table.newest
     if now is not None and as_of is None and cursor is None:
-        headers = make_epoch_headers(live_table, now.epoch)
+        headers = make_epoch_headers(live_table.table_tag, now.epoch)
         if is_unchanged(if_none_match, headers):
             return Response(status_code=304, headers=headers)
     page = await run_in_threadpool(
         runtime.results.read_page, live_table, asked, limit, as_of, cursor
     )
-    headers = make_epoch_headers(live_table, page.epoch, page.watermark)
+    headers = make_epoch_headers(page.table_tag, page.epoch, page.watermark)
     if is_unchanged(if_none_match, headers):
         return Response(status_code=304, headers=headers)
     return await run_in_threadpool(_encode, request, live_table, page, media, spreadsheet)
@@ -203,12 +202,10 @@ def _refuse_with_views(**parameters: object) -> None:
         raise Problem("parameter-invalid", detail, errors=errors)
 
 
-def _answer_views(
-    live_table: LiveTable, pages: Mapping[str, ResultPage], if_none_match: str | None
-) -> Response:
+def _answer_views(pages: Mapping[str, ResultPage], if_none_match: str | None) -> Response:
     """Return the pages of several views, which are all at one epoch."""
     first, *_ = pages.values()
-    headers = make_epoch_headers(live_table, first.epoch, first.watermark)
+    headers = make_epoch_headers(first.table_tag, first.epoch, first.watermark)
     if is_unchanged(if_none_match, headers):
         return Response(status_code=304, headers=headers)
     named = b",".join(
@@ -222,7 +219,7 @@ def _answer_views(
 def _encode(
     request: Request, live_table: LiveTable, page: ResultPage, media: Media, spreadsheet: bool
 ) -> Response:
-    headers = make_epoch_headers(live_table, page.epoch, page.watermark, Vary="Accept")
+    headers = make_epoch_headers(page.table_tag, page.epoch, page.watermark, Vary="Accept")
     if page.cursor is not None:
         query = [(k, v) for k, v in request.query_params.multi_items() if k != "cursor"]
         query.append(("cursor", page.cursor))
@@ -263,17 +260,17 @@ async def get_result(
     await wait_for_data(request, [live_table], min_epoch, after_offset, wait)
     watermark: int | None = None
     if as_of is None:  # one B-tree lookup: not worth a thread
-        epoch, document = live_table.index.lookup(live_table.shape.key_bytes(group))
+        epoch, document, tag = live_table.index.lookup(live_table.shape.key_bytes(group))
         newest = live_table.newest
         watermark = None if newest is None else newest.watermark
     else:
-        epoch, watermark, document = await run_in_threadpool(
+        epoch, watermark, document, tag = await run_in_threadpool(
             runtime.results.read_group, live_table, live_table.shape.key_bytes(group), as_of
         )
     if document is None:
         detail = f"no such group exists at epoch {epoch}"
         raise Problem("group-unknown", detail, epoch=epoch, headers={"X-Epoch": str(epoch)})
-    headers = make_epoch_headers(live_table, epoch, watermark)
+    headers = make_epoch_headers(tag, epoch, watermark)
     if is_unchanged(if_none_match, headers):
         return Response(status_code=304, headers=headers)
     body = b'{"epoch":%d,"row":%b}' % (epoch, document)

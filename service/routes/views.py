@@ -19,6 +19,7 @@ from service.access.requirements import VIEWER
 from service.answers.listing import parse_listing
 from service.answers.results import ResultPage
 from service.documents import View, Views
+from service.live.results_index import make_refilling_problem
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.answering import answer
@@ -111,4 +112,6 @@ def read_views(
         asked = parse_listing(live_table, [], None, as_of)
         pages[view] = runtime.results.read_page(live_table, asked, limit, at, None)
         at = f"epoch:{pages[view].epoch}"
+    if len({page.table_tag for page in pages.values()}) > 1:  # one has read the next table already
+        raise make_refilling_problem()
     return pages

@@ -49,9 +49,13 @@ class FollowedTable:
         shutil.rmtree(self.root)
         self.make("new")
 
-    def read(self) -> None:
+    def fill(self) -> TableVersion:
         table = TableVersion(self.root)
         self.writer.fill(table, table.epochs())
+        return table
+
+    def read(self) -> None:
+        table = self.fill()
         self.live._handle(IndexOpened(table.newest, table.epochs(), table.tag, refilled=True))
 
     def page(self, as_of: str | None = None, cursor: str | None = None) -> tuple[str, str | None]:
@@ -93,6 +97,23 @@ def test_a_cursor_does_not_continue_in_another_table(
     with pytest.raises(Problem) as refused:
         followed.page(as_of, cursor)
     assert (refused.value.code, refused.value.status) == ("cursor-invalid", 422)
+
+
+def test_the_rows_of_a_table_are_its_own_before_the_service_knows_of_it(
+    followed: FollowedTable,
+) -> None:
+    """Its reader has filled the index; that it has, the service has not read yet."""
+    cursor = followed.page()[1]
+    followed.replace()
+    tag = followed.fill().tag
+    assert followed.live.table_tag != tag
+    with pytest.raises(Problem) as refused:
+        followed.page(cursor=cursor)
+    assert refused.value.code == "cursor-invalid"
+    listing = parse_listing(followed.live, [], None, None)
+    assert followed.results.read_page(followed.live, listing, 2, None, None).table_tag == tag
+    key = followed.live.shape.key_bytes(("new0",))
+    assert followed.live.index.lookup(key)[2] == tag
 
 
 def test_a_page_of_differences_does_not_continue_in_another_table(followed: FollowedTable) -> None:
