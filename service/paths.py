@@ -70,8 +70,6 @@ class JobPaths(JobDirectory):
 
 @dataclass(frozen=True, slots=True)
 class ServicePaths:
-    """The paths of the service."""
-
     data: Path
     reader: str = ""  # of a service that does not lead
 

@@ -44,7 +44,6 @@ def enter_request(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 
 def current_id() -> str:
-    """Return the id of the current request."""
     return _ids.get().get("request_id", "")
 
 

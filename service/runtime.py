@@ -313,7 +313,6 @@ class Runtime:
         return _distinct(taken.values())
 
     def _list_live_tables(self, job: str) -> list[LiveTable]:
-        """Return the live tables of a job and its views."""
         with self._lock:
             return _distinct(self._find_live_tables(job).values())
 

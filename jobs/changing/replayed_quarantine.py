@@ -136,7 +136,6 @@ def shared_tables(shadow: TableReader) -> Iterable[pa.Table]:
 
 
 def _codes_in(table: pa.Table) -> list[tuple[Message, str | None]]:
-    """Return the message and the code of each row."""
     messages = zip(*(to_list(table[column]) for column in _POSITION), strict=True)
     return list(zip(messages, to_list(table["quarantine_code"]), strict=True))
 

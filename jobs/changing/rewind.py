@@ -152,7 +152,6 @@ def _check(job: StoppedJob, target: Savepoint, admin: KafkaAdmin) -> None:
 
 
 def _commit(job: StoppedJob, target: Savepoint) -> EpochRow:
-    """Commit the new epoch with the state of the target."""
     table, newest = job.table, job.newest
     attempt = EpochAttempt(newest.epoch + 1, uuid4().hex, job.reader.spec.durable)
     live = list_restored_files(table.handle)

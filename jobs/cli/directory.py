@@ -138,7 +138,6 @@ class Directory:
         return create_savepoint(self._job, name).describe()
 
     def delete_savepoint(self, name: str) -> None:
-        """Delete a savepoint."""
         if not delete_savepoint(self._job.home, name):
             raise CommandFailed(f"job {self._job.name!r} has no savepoint {name!r}")
 

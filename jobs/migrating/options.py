@@ -94,7 +94,6 @@ class Endpoint:
 
 
 def read_source(table: Table) -> Endpoint:
-    """Return the source that a table is."""
     options, source = TableOptions(table), Endpoint()
     connector = options.need("connector")
     if connector.value == "filesystem":
@@ -133,7 +132,6 @@ def read_source(table: Table) -> Endpoint:
 
 
 def _read_files(options: TableOptions, source: Endpoint) -> Endpoint:
-    """Return the directory that a table is."""
     path, every = options.need("path"), options.take("source.monitor-interval")
     known = re.sub(r"^s3[an]://", "s3://", re.sub(r"^file:(//)?", "", path.value))
     source.section["files"] = {"path": known} | ({"every": duration(every)} if every else {})

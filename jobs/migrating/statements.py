@@ -83,7 +83,6 @@ class SqlFile:
 
 
 def read_sql_file(sql: str) -> SqlFile:
-    """Return the statements of a file."""
     file = SqlFile(sql)
     try:
         statements = list(split_statements(tokenize(sql)))

@@ -25,7 +25,6 @@ _PRECISION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def render_column(column: pa.Array | pa.ChunkedArray) -> list[Json]:
-    """Return each value of a column as JSON."""
     array = one_chunk(column)
     types = pa.types
     if types.is_struct(array.type):
@@ -74,7 +73,6 @@ def _render_maps(array: pa.MapArray) -> list[Json]:
 
 
 def _split(items: list[Any], array: pa.ListArray | pa.MapArray) -> list[Any]:
-    """Return the items of each list; None for NULL."""
     bounds = pairwise(array.offsets.to_pylist())
     present = array.is_valid().to_pylist()
     return [

@@ -123,7 +123,6 @@ def read_epoch_rows(path: TablePath) -> list[EpochRow]:
 
 
 def _read_files(root: TablePath, names: Sequence[str]) -> list[EpochRow]:
-    """Return the epoch rows in some files."""
     try:
         return [row for table in scan_files(root, names) for row in _convert(table)]
     except (KeyError, ValueError):  # damaged; find out which file

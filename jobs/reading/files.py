@@ -127,7 +127,6 @@ def require_known_format(root: TablePath, written: int) -> None:
 
 
 def log_entry(root: TablePath, version: int) -> TablePath:
-    """Return the path of the log entry of a version."""
     return split_root(root)[0] / "_delta_log" / f"{version:020d}.json"
 
 

@@ -36,8 +36,6 @@ Table = TypeVar("Table")
 
 @dataclass(frozen=True, slots=True)
 class PartSize:
-    """The size of one part of a version."""
-
     part: str
     files: int
     rows: int

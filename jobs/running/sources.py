@@ -235,7 +235,6 @@ class SourceTopics:
 
 
 def read_ends(admin: KafkaAdmin, topics: Iterable[str]) -> Offsets:
-    """Return the end offsets of topics."""
     return {topic: _texts(admin.end_offsets(topic)) for topic in topics}
 
 

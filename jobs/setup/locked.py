@@ -104,6 +104,5 @@ def differing_jars(where: Path, runtime: bool = False) -> list[str]:
 
 
 def sha256(file: Path) -> str:
-    """Return the SHA-256 of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

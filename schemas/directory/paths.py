@@ -48,7 +48,6 @@ class JobDirectory:
     view: str = ""  # "": the job's own query
 
     def at_view(self, view: str) -> Self:
-        """Return the paths of one view of the job."""
         return replace(self, view=view)
 
     @property

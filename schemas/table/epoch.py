@@ -33,8 +33,6 @@ Offsets = dict[str, dict[str, int]]  # topic -> partition (a JSON key, so text) 
 
 
 class TopicPartition(NamedTuple):
-    """One partition of a topic."""
-
     topic: str
     partition: int
 

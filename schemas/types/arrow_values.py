@@ -83,7 +83,6 @@ def decimal_units(array: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def to_arrow(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
-    """Return values as an array of a SQL type."""
     target = arrow_type(sql_type)
     if sql_type.kind in COMPOSITE:
         return _to_composites(values, sql_type, target)

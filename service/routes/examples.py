@@ -77,7 +77,6 @@ def describe_body(form: type[msgspec.Struct]) -> JsonObject:
 
 
 def make_example(document: type[msgspec.Struct]) -> JsonObject:
-    """Return an example of a document."""
     known = inspect.type_info(document)
     assert isinstance(known, inspect.StructType)
     own, common = _VALUES["structs"].get(document.__name__, {}), _VALUES["fields"]

@@ -123,7 +123,6 @@ def _list_jobs(runtime: Runtime) -> list[_Family]:
 
 
 def _list_epochs(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
-    """Return the metrics of the newest epoch of each job."""
     samples: dict[str, list[_Sample]] = {name: [] for name in _EPOCH_METRICS}
     for name, live_table, newest in newest_epochs:
         for metric, value in _read_epoch(runtime, name, live_table, newest).items():
@@ -312,7 +311,6 @@ def _label_partition(job: str, spec: JobSpec, topic: str, partition: str) -> dic
 
 
 def _list_table_sizes(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
-    """Return the sizes of the tables by part."""
     sizes = [
         ({"job": name, "part": size.part}, size)
         for name, live_table, _ in newest_epochs
@@ -331,7 +329,6 @@ def _list_table_sizes(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]
 
 
 def _list_requests(counts: RequestCounts) -> list[_Family]:
-    """Return the requests by route."""
     answered = [
         ({"route": route, "method": method, "status": str(status)}, count)
         for (route, method, status), count in sorted(counts.answered.items())

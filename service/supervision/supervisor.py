@@ -314,7 +314,6 @@ class Supervisor:
 
     @staticmethod
     def _find_reason(paths: JobPaths, pid: int | None, code: int | None) -> tuple[str, str]:
-        """Return the code of a failure, and the reason."""
         failure = read_document(paths.failure, Failure)
         printed = job_log.read_reason(paths.log)
         if failure is not None and failure.pid == pid:

@@ -20,7 +20,6 @@ def decimal_json(number: int, scale: int) -> Json:
 
 
 def double_json(number: float) -> Json:
-    """Return a DOUBLE as JSON."""
     return render(number, DOUBLE)
 
 

@@ -336,7 +336,6 @@ class _GroupsFold:
         return any(group.cells) or not (group.withheld or key in self.program.plan.empty_keys)
 
     def _has_rows(self, key: Key, cells: Cells) -> bool:
-        """Return whether a group with these cells can have a row."""
         if key in self.program.plan.empty_keys:
             return True
         return cells[0] != 0 if self.rules.drop_early else cells[0] > 0

@@ -229,7 +229,6 @@ class _Panes:
                 self.upserts.multisets.append((argument, pane, changed))
 
     def session_deltas(self, instants_key: Key) -> dict[Key, Delta]:
-        """Return the deltas of the sessions of one key."""
         keys, row_counts = self.keys, self._row_counts.get(instants_key, {})
         if not row_counts:
             return {}

@@ -305,7 +305,6 @@ class _Multiset:
 
 
 def _value(key: Rank) -> Value:
-    """Return the value of a sort key."""
     if key[0] == _ROW_RANK:
         return tuple(map(_value, key[1]))
     value: Value = math.nan if key == _NAN_RANK else key[1]

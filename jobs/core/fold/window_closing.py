@@ -61,7 +61,6 @@ class Closing:
         return self.final and (watermark is None or self.complete_at(key) > watermark)
 
     def timers(self, key: Key, watermark: int | None) -> list[GroupTimer]:
-        """Return the timers of a new group."""
         timers = [GroupTimer(Clock.EVENT, self.closed_at(key), CLOSED, key)]
         if self.withholds(key, watermark):
             timers.append(GroupTimer(Clock.EVENT, self.complete_at(key), COMPLETE, key))

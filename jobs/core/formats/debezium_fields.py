@@ -180,7 +180,6 @@ def schema_encoding(field: object, sql_type: SqlType, modes: Modes) -> Encoding:
 
 
 def _schema_fields(schema: object) -> dict[object, Any] | None:
-    """Return the fields of a schema by name, or None."""
     fields = schema.get("fields") if isinstance(schema, dict) else None
     if not isinstance(fields, list):
         return None

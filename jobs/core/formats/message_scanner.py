@@ -88,7 +88,6 @@ class MessageScanner:
         self._images: kernel.Images | None = None
 
     def scan(self, values: Sequence[bytes | None]) -> Scanned:
-        """Scan messages."""
         values, sizes = self._usable(values)
         buffer = np.frombuffer(b"\0".join([*values, bytes(PAD)]), np.uint8)
         starts = np.zeros(len(values) + 1, np.int64)

@@ -63,7 +63,6 @@ class MessageRules(FormatRules):
 
     @classmethod
     def of(cls, spec: JobSpec) -> MessageRules:
-        """Return the rules of a job spec."""
         source = spec.source
         json_events, csv = source.json_events or JsonEvents(), source.csv_events or CsvEvents()
         nulls_omitted = source.format == "json" and json_events.ignore_null_fields

@@ -129,7 +129,6 @@ def _check_names(sql: str, plan: Plan) -> None:
 
 
 def _refusal_at(sql: str, name: str, message: str, hint: str | None = None) -> QueryError:
-    """Return the error for a name of a query."""
     found = re.search(rf"\b{name}\b", sql, re.IGNORECASE)
     return QueryError([problem_at(sql, Refusal(message, found and found.start(), hint))])
 

@@ -80,7 +80,6 @@ def trees_of(plans: Mapping[str, Plan]) -> tuple[JoinTree, ...]:
 
 
 def list_sides(trees: Iterable[JoinTree]) -> list[Side]:
-    """Return the sides of all joins."""
     return [side for tree in trees for each in tree.stages for side in (each.left, each.right)]
 
 

@@ -17,7 +17,6 @@ from schemas.types.sql_types import Kind, SqlType
 
 
 def bucket_of(group: Row, types: Sequence[SqlType], buckets: int) -> int:
-    """Return the bucket of one group."""
     (bucket,) = buckets_of([[value] for value in group], types, 1, buckets)
     return bucket
 

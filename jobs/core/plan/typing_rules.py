@@ -320,7 +320,6 @@ def like_pattern(pattern: str, escape: str | None) -> str:
 def make_case(
     branches: Sequence[tuple[Expression, Expression]], otherwise: Expression | None, operation: str
 ) -> Expression:
-    """Return CASE with all its values in one type."""
     values = [value for _, value in branches] + ([] if otherwise is None else [otherwise])
     if all(value.type == UNTYPED for value in values):
         for when, _ in branches:

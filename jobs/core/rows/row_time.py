@@ -26,7 +26,6 @@ RowReader = Callable[[Row, int | None], int | None]
 
 
 def time_column(spec: Watermark, columns: tuple[Column, ...]) -> Column | None:
-    """Return the column that has the time of rows, or None."""
     if isinstance(spec.time, str) or spec.time.column is None:
         return None
     name = spec.time.column

@@ -75,8 +75,6 @@ class OperatorClass:
 
 @dataclass(slots=True)
 class _CallParts:
-    """The parts of a call."""
-
     call: exp.Expr  # the function with its parentheses
     name: str  # as in the query
     function: Function

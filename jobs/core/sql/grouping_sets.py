@@ -50,7 +50,6 @@ NodeSet = tuple[exp.Expr, ...]
 
 
 def has_sets(nodes: Sequence[exp.Expr]) -> bool:
-    """Return whether GROUP BY has grouping sets."""
     return any(isinstance(node, _SETS) for node in nodes)
 
 

@@ -55,7 +55,6 @@ def number_literal(text: str) -> Constant:
 
 
 def date_literal(text: str) -> Constant:
-    """Return the constant of DATE 'text'."""
     if not _DATE.fullmatch(text):
         raise TypeProblem(f"{text!r} is not a date", "DATE '2024-12-31'")
     try:
@@ -65,7 +64,6 @@ def date_literal(text: str) -> Constant:
 
 
 def time_literal(text: str) -> Constant:
-    """Return the constant of TIME 'text'."""
     try:
         return Constant(str(parse(text, TIME)), TIME)
     except ValueError as error:

@@ -57,7 +57,6 @@ class Scope:
         return self.spelling(name) is not None or name.lower() in self.ambiguous
 
     def lookup(self, name: str) -> Expression | None:
-        """Return the expression of a name, or None."""
         spelling = self.spelling(name)
         return None if spelling is None else self.names[spelling]
 

@@ -180,7 +180,6 @@ def _sentence(emits: str | None) -> str:
 
 
 def _first(*timers: Mapping[str, int]) -> dict[str, int]:
-    """Return the first timer of each clock."""
     found: dict[str, int] = {}
     for each in timers:
         for clock, time in each.items():

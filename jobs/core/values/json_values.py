@@ -144,7 +144,6 @@ def _is_number(field: object) -> bool:
 
 
 def _scalar_text(field: object, sql_type: str) -> str:
-    """Return a scalar as the text that JSON has for it."""
     if isinstance(field, str):
         text = str(field)
         if isinstance(field, JsonNumber) and len(text) > limits.NUMBER_CHARACTERS_MAX:

@@ -83,7 +83,6 @@ def _describe_broken(paths: Sequence[Path]) -> tuple[str, str]:
 
 
 def _name_disks(paths: Sequence[Path]) -> str:
-    """Return one path of each disk."""
     disks = {_read_status(path).f_fsid: path for path in reversed(paths)}
     return " or ".join(str(disks[fsid]) for fsid in reversed(disks))
 

@@ -40,7 +40,6 @@ class Manifest(TypedDict):
 
 
 def directory() -> Path:
-    """Return the directory of the jars."""
     if named := os.environ.get("RETALLY_JARS"):
         return Path(named).absolute()
     return _ROOT / ".jars" if is_checkout() else user_cache() / _digest_of_lock() / "jars"

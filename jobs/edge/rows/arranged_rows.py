@@ -132,7 +132,6 @@ class Run:
 
     @classmethod
     def of_buckets(cls, rows: KeyedRows, buckets: Integers) -> dict[int, Run]:
-        """Return the rows of each bucket."""
         codes = cls.codes_of(rows)
         order = np.lexsort((codes, buckets))
         rows, codes, buckets = rows.take(order), codes[order], buckets[order]

@@ -120,7 +120,6 @@ class _Evaluation:
         return found.values.take(pa.array(of_rows))
 
     def _evaluate(self, compiled: RowExpression, some: Integers, kind: SqlType) -> _Found:
-        """Evaluate an expression for some of the rows."""
         inputs = [
             from_arrow(self._column(column, some), column.type) for column in compiled.columns
         ]

@@ -147,7 +147,6 @@ class _RowReader:
         self._rows = dict(zip(wanted.tolist(), zip(*picked, strict=True), strict=True))
 
     def read(self, row: int) -> tuple[Any, ...]:
-        """Return the values of a row."""
         found: tuple[Any, ...] = self._rows[row]
         return found
 

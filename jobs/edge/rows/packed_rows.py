@@ -60,7 +60,6 @@ class RowPacker:
         return int(fields[f"valid{index}"][1])
 
     def pack(self, columns: Sequence[pa.Array]) -> list[bytes]:
-        """Return each row as bytes."""
         head = np.zeros(len(columns[0]), self._head)
         texts: list[list[bytes]] = []
         for index, (column, kind) in enumerate(zip(columns, self._types, strict=True)):

@@ -26,7 +26,6 @@ _MASKS = np.array([2 ** (8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
 
 
 def hash_rows(columns: Sequence[pa.Array], count: int) -> Codes:
-    """Return a hash of each of `count` rows."""
     hashed = np.zeros(count, np.uint64)
     for column in columns:
         own = _hash_texts(column) if is_text(column.type) else _hash_numbers(column)
@@ -66,7 +65,6 @@ def _hash_numbers(column: pa.Array) -> Codes:
 
 
 def _hash_texts(column: pa.Array) -> Codes:
-    """Return a hash of each text."""
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets or bytes(4), np.int32)
     ends = ends[column.offset : column.offset + len(column) + 1].astype(np.int64)

@@ -40,7 +40,6 @@ class SignedRows:
         self._times: list[Integers] = []
 
     def add(self, changes: list[tuple[int, Row]]) -> None:
-        """Add rows with their signs."""
         if not changes:
             return
         signs, rows = zip(*changes, strict=True)
@@ -91,7 +90,6 @@ class SignedRows:
         return pa.array(times, mask=times == NO_TIME)
 
     def concatenate(self) -> RangeRows:
-        """Return all rows."""
         columns = [pa.concat_arrays(arrays) for arrays in self._columns]
         return RangeRows(columns, np.concatenate(self.signs))
 

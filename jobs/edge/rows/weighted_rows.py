@@ -127,7 +127,6 @@ def parcelling_of(
     with_heads: bool = False,
     closes: bool = False,
 ) -> Parcelling:
-    """Return the parcelling of a plan."""
     types, indexes = tuple(each.type for each in plan.group), plain_indexes(plan)
     if indexes is not None:
         group, arguments = indexes

@@ -23,7 +23,6 @@ _SPARK_TYPES: dict[Kind, T.DataType] = {
 
 
 def spark_type(sql_type: SqlType) -> T.DataType:
-    """Return the Spark type of a SQL type."""
     if sql_type.kind is Kind.ROW:
         fields = zip(sql_type.item_names, sql_type.items, strict=True)
         return T.StructType([T.StructField(name, spark_type(item)) for name, item in fields])

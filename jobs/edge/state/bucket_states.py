@@ -53,7 +53,6 @@ class CommittedEpoch:
 
 
 def stamp_of(row: EpochRow) -> Stamp:
-    """Return the stamp of an epoch row."""
     return Stamp(row.epoch, row.uuid, row.generation)
 
 
@@ -202,7 +201,6 @@ class StateFiles:
         return found
 
     def rows_of(self, bucket: int, name: str) -> pa.Table:
-        """Return the rows of a bucket in a file."""
         if name not in self._files:
             metadata = table_file(self.root / name).metadata
             self._files[name] = (metadata, _bucket_ranges(metadata))

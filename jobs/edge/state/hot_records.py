@@ -217,7 +217,6 @@ class Snapshot:
         return [None if data is None else decode(data) for data in stored]
 
     def records(self, group_keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the record of each group, or None."""
         stored = dict(self._groups.getmulti(sorted(group_keys)))
         return list(map(stored.get, group_keys))
 

@@ -66,7 +66,6 @@ class ImageRecords:
         self._namer = RowPacker(list(map(arrow_type, self._key_types)), sorts=True)
 
     def keys_of(self, images: Sequence[pa.Array]) -> list[Key]:
-        """Return the key of each image."""
         places = zip(self._key_indexes, self._key_types, strict=True)
         return list(zip(*(from_arrow(images[at], kind) for at, kind in places), strict=True))
 
@@ -106,7 +105,6 @@ class ImageRecords:
         return KnownImages(list(records), np.array(is_row, np.bool_), times, partitions, images)
 
     def read_states(self, records: Sequence[bytes | None]) -> list[KeyState | None]:
-        """Return the states of keys."""
         known = self.read_images(records)
         columns = zip((known.times, known.partitions, *known.images), self._types, strict=True)
         rows = zip(*(from_arrow(column, kind) for column, kind in columns), strict=True)

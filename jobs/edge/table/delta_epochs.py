@@ -83,7 +83,6 @@ class EpochTable:
 
     @classmethod
     def exists(cls, root: TablePath) -> bool:
-        """Return whether there is a Delta table at `root`."""
         return DeltaTable.is_deltatable(str(root), storage_options(root))
 
     @classmethod

@@ -95,8 +95,6 @@ _NOWHERE = -1  # no number of a partition
 
 
 class DedupeReport(TaskReport, msgspec.Struct, kw_only=True, tag="dedupe"):
-    """The report of one dedupe task."""
-
     taken: int = 0  # signed rows
     duplicates: int = 0
     unknown_retractions: int = 0
@@ -390,7 +388,6 @@ class _Keys:
         return Derived(columns, positions, np.tile([-1, 1], len(at))[is_there])
 
     def _derive_others(self, plain: Booleans, known: KnownImages) -> Derived:
-        """Derive the changes of the keys that are not plain, key by key."""
         rows = np.flatnonzero(~plain[self.changes.keys])
         numbers = self.changes.keys[rows]
         taken = pa.array(rows)

@@ -15,8 +15,6 @@ from jobs.edge.tasks.body import TaskReport
 
 
 class FoldReport(TaskReport, msgspec.Struct, kw_only=True, tag="fold"):
-    """The report of one fold task."""
-
     view: int = 0  # the number of the view
     arrived: int = 0  # weighted rows
     files: list[AddedFile] = []

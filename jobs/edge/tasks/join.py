@@ -51,8 +51,6 @@ from schemas.types.arrow_types import arrow_type
 
 
 class JoinReport(TaskReport, msgspec.Struct, kw_only=True, tag="join"):
-    """The report of one task of a join."""
-
     refused: str | None = None  # why, if they are not too many bytes
     most_pairs: tuple[int, str] = (0, "")  # of one key, with a description
     arrived: dict[int, int] = {}  # weighted rows, by the number of the side

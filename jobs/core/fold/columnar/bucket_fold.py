@@ -138,7 +138,6 @@ class BucketFold:
     sort: Callable[[Array], Array]  # rows ─► their indexes in the order of their keys
 
     def fold(self, table: GroupTable, rows: Rows, order: Array) -> Folded:
-        """Fold the rows in `order`, all of one bucket."""
         query = self._query
         local = self._local(len(order))
         known, outs = kernel.gather_rows(order, rows, query, table, local)
