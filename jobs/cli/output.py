@@ -158,9 +158,7 @@ def escape_controls(text: str) -> str:
 
 
 def print_table(
-    names: Sequence[str],
-    rows: Sequence[Sequence[Json]],
-    numbers: Collection[str] | None = None,
+    names: Sequence[str], rows: Sequence[Sequence[Json]], numbers: Collection[str] | None = None
 ) -> None:
     """Print a table; `numbers` are the columns on the right, by default those with numbers only."""
     from rich import box

@@ -18,12 +18,7 @@ import pyarrow as pa
 from jobs.reading.files import LiveFile
 from jobs.reading.parts import QUARANTINE
 from jobs.reading.version import TableVersion
-from schemas.directory.quarantine import (
-    MessagePosition,
-    Quarantined,
-    QuarantineRow,
-    UnknownMessage,
-)
+from schemas.directory.quarantine import MessagePosition, Quarantined, QuarantineRow, UnknownMessage
 from schemas.limits import QUARANTINE_PREVIEW_BYTES, QUARANTINE_RAW_ROWS, QUARANTINE_SCAN_ROWS
 from schemas.types.arrow_values import to_list
 

@@ -326,8 +326,7 @@ class Job:
         self, spark: SparkSession, pipeline: Pipeline, topics: SourceTopics
     ) -> SourceQuery:
         settings = QuerySettings(
-            self._make_options(spark_options),
-            scratch=choose_scratch(self.data),
+            self._make_options(spark_options), scratch=choose_scratch(self.data)
         )
         return SourceQuery(
             spark,

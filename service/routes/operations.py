@@ -29,12 +29,7 @@ from schemas.types.json_types import JsonObject
 from service.access.requirements import ADMIN, OPERATOR, VIEWER
 from service.documents import Operation, OperationKind, Operations
 from service.problems import Problem, make_parameter_problem
-from service.routes.answering import (
-    answer,
-    make_body_problem,
-    parse_body,
-    parse_message,
-)
+from service.routes.answering import answer, make_body_problem, parse_body, parse_message
 from service.routes.examples import describe_body, describe_responses
 from service.routes.views import open_view, require_whole_job
 from service.runtime import Runtime, runtime_of

@@ -46,10 +46,7 @@ class CheckedSpec:
 
 
 def read_spec(
-    body: bytes,
-    name: str | None,
-    connections: Connections,
-    defaults: TimeDefaults = NO_DEFAULTS,
+    body: bytes, name: str | None, connections: Connections, defaults: TimeDefaults = NO_DEFAULTS
 ) -> CheckedSpec:
     """Return the spec in a body; raise SpecError with all of its problems.
 

@@ -20,8 +20,7 @@ VIEWS = {"sums": "SELECT k, SUM(v) AS s FROM t GROUP BY k", "whole": "SELECT COU
 
 
 def test_views_are_read_one_by_one_and_together_at_one_epoch(
-    by_hand: ByHand,
-    capsys: pytest.CaptureFixture[str],
+    by_hand: ByHand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = by_hand.views(VIEWS, columns={"k": "STRING", "v": "INT"}, partitions=2)
     job.epoch_of([(0, insert(row("a", 1), row("b", 2)))])

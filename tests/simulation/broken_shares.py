@@ -40,8 +40,7 @@ BROKEN_SHARES = [
         replaced(Helpers, "wait_until_published", lambda *_: None),
     ),
     BrokenRule(
-        "helpers continue at their own progress",
-        replaced(process, "hand_over", _as_share_0_is),
+        "helpers continue at their own progress", replaced(process, "hand_over", _as_share_0_is)
     ),
     BrokenRule(
         "partitions that are ahead of their new owner are remembered",

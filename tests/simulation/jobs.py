@@ -181,12 +181,7 @@ _SINGLE, _SHARED = (
 SINGLE = SimulatedJob(_SINGLE, {"": _by_name})
 SHARED = SimulatedJob(_SHARED, {"": _by_name}, publishers=(1, 2, 3))
 SEVERAL = SimulatedJob(
-    load_spec(
-        {
-            **_COMMON,
-            "views": _views(names=_NAMES, regions=_REGIONS, whole=_WHOLE),
-        }
-    ),
+    load_spec({**_COMMON, "views": _views(names=_NAMES, regions=_REGIONS, whole=_WHOLE)}),
     {"names": _by_name, "regions": _by_region, "whole": _of_all},
 )
 

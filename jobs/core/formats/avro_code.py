@@ -17,14 +17,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from jobs.core.formats.avro_schema import (
-    WHOLE,
-    Node,
-    read_long,
-    read_size,
-    read_value,
-    to_json,
-)
+from jobs.core.formats.avro_schema import WHOLE, Node, read_long, read_size, read_value, to_json
 from jobs.core.formats.debezium_fields import (
     DAYS,
     MICROSECONDS,

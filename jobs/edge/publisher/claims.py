@@ -19,12 +19,7 @@ from jobs.core.publish.protocol import Configuration, Progress
 from jobs.core.publish.shares import forget_share_positions, place_progress
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.publisher.pipes import Inbox
-from jobs.edge.publisher.session import (
-    OutcomeUnknown,
-    PublishFailed,
-    awake_seconds,
-    read_progress,
-)
+from jobs.edge.publisher.session import OutcomeUnknown, PublishFailed, awake_seconds, read_progress
 from jobs.edge.publisher.topic_writer import SinkTopicWriter
 from schemas import limits
 

@@ -47,27 +47,13 @@ from jobs.core.publish.protocol import (
     Ready,
     TopicPosition,
 )
-from jobs.core.publish.shares import (
-    find_floors,
-    hand_over,
-    still_ahead,
-)
+from jobs.core.publish.shares import find_floors, hand_over, still_ahead
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.publisher.claims import Claims
 from jobs.edge.publisher.pipes import Inbox, Outbox, ParentGone, log
-from jobs.edge.publisher.records import (
-    BrokenChangelog,
-    ChangelogMissing,
-    read_epoch,
-    split_rows,
-)
-from jobs.edge.publisher.session import (
-    OutcomeUnknown,
-    PublishFailed,
-    Session,
-    awake_seconds,
-)
+from jobs.edge.publisher.records import BrokenChangelog, ChangelogMissing, read_epoch, split_rows
+from jobs.edge.publisher.session import OutcomeUnknown, PublishFailed, Session, awake_seconds
 from jobs.edge.publisher.share_processes import Helpers
 from jobs.edge.publisher.topic_writer import SinkTopicWriter
 from schemas import limits

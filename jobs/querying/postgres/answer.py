@@ -16,12 +16,7 @@ from duckdb import DuckDBPyConnection
 from jobs.querying.answers import answer_at_position, hold_pieces
 from jobs.querying.engine import answer
 from jobs.querying.postgres.catalog import translate
-from jobs.querying.postgres.types import (
-    TEXT_OID,
-    PgColumn,
-    frame_value,
-    read_parameter,
-)
+from jobs.querying.postgres.types import TEXT_OID, PgColumn, frame_value, read_parameter
 from jobs.querying.statement import StatementRefused
 from schemas import limits
 from schemas.process.postgres import PostgresCall, pack_message, spread_formats

@@ -43,9 +43,7 @@ def test_a_deleted_timer_may_come_back_and_is_then_the_last_of_its_time() -> Non
 
 @examples(100)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 3)), max_size=40))
-def test_a_queue_has_the_timers_that_a_history_leaves(
-    history: list[tuple[bool, int, int]],
-) -> None:
+def test_a_queue_has_the_timers_that_a_history_leaves(history: list[tuple[bool, int, int]]) -> None:
     queue, left = TimerQueue(), dict[GroupTimer, None]()
     for registers, time, key in history:
         if registers:

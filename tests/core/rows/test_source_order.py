@@ -87,11 +87,7 @@ HEALTHY: dict[str, list[Sent]] = {
     "it was stopped within a second": [(7, 70, "a"), (1, 70, "b"), (2, 71, "c"), (3, 72, "a")],
     "a long statement ends": [(7, 90, "a"), (8, 10, "b"), (8, 10, "c"), (9, 90, "d"), (9, 91, "e")],
     "one statement after the other is late": [(7, 70, "a"), (7, 69, "b"), (7, 70, "a")],
-    "two canals that have run for long": [
-        (90_000, 70, "a"),
-        (50_000, 70, "b"),
-        (90_001, 70, "a"),
-    ],
+    "two canals that have run for long": [(90_000, 70, "a"), (50_000, 70, "b"), (90_001, 70, "a")],
     "the same row later": [(7, 90, "a"), (8, 10, "b"), (9, 91, "a")],
     "it begins to number": [(None, 70, "a"), (1, 70, "b")],
     "nothing is known of one": [(None, 70, "a"), (None, None, "b"), (None, 71, "c")],

@@ -151,7 +151,7 @@ TREES = {
     ],
     # one of several sources
     "SELECT kind, COUNT(*) FROM orders WHERE n > 1 GROUP BY kind": [
-        "orders orders(kind) WHERE n > 1",
+        "orders orders(kind) WHERE n > 1"
     ],
 }
 

@@ -111,8 +111,7 @@ def test_lengths_are_intervals_of_one_unit(interval: str, milliseconds: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("time", "bound"),
-    [("t", "TIMESTAMP(3)"), ("zoned", "TIMESTAMP_LTZ(3)"), ("number", "BIGINT")],
+    ("time", "bound"), [("t", "TIMESTAMP(3)"), ("zoned", "TIMESTAMP_LTZ(3)"), ("number", "BIGINT")]
 )
 def test_bounds_are_of_the_kind_of_the_time(time: str, bound: str) -> None:
     made = grouped(f"TUMBLE({time}, INTERVAL '1' MINUTE)")

@@ -269,10 +269,7 @@ def test_a_directory_is_read_only_where_the_operator_allows_it(
     link.symlink_to("/etc")
     for path in ("/etc", str(link), f"{directory}er"):
         with pytest.raises(FilesRefused, match="RETALLY_FILES"):
-            _logs(
-                directory,
-                load_spec(_spec(files={"path": path})),
-            )
+            _logs(directory, load_spec(_spec(files={"path": path})))
     monkeypatch.delenv("RETALLY_FILES")
     with pytest.raises(FilesRefused):
         _logs(directory, spec)

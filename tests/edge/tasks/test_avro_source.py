@@ -44,10 +44,7 @@ def envelope(*added: str) -> dict[str, Any]:
     ]
     source = [{"name": "ts_ms", "type": "long"}, {"name": "db", "type": "string"}]
     members: list[dict[str, Any]] = [
-        {
-            "name": "before",
-            "type": ["null", {"type": "record", "name": "Value", "fields": fields}],
-        },
+        {"name": "before", "type": ["null", {"type": "record", "name": "Value", "fields": fields}]},
         {"name": "after", "type": ["null", "Value"]},
         {"name": "source", "type": {"type": "record", "name": "Source", "fields": source}},
         {"name": "op", "type": "string"},

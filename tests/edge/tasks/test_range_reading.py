@@ -91,12 +91,7 @@ def read(root: Path, records: list[Message], spec: dict[str, Any]) -> tuple[Any,
         pq.ParquetFile(root / file.path).read().to_pylist() for file in reader.report.quarantine
     ]
     report = comparable_report(reader)
-    return (
-        report,
-        [column.to_pylist() for column in rows.columns],
-        rows.signs.tolist(),
-        rejects,
-    )
+    return (report, [column.to_pylist() for column in rows.columns], rows.signs.tolist(), rejects)
 
 
 def comparable_report(reader: RangeReader) -> dict[str, Any]:
@@ -159,8 +154,7 @@ def maxwell_message(row: int, seconds: int, _: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", ["scanned", "one by one"])
 @pytest.mark.parametrize(
-    ("format", "message"),
-    [("debezium-json", debezium_message), ("maxwell-json", maxwell_message)],
+    ("format", "message"), [("debezium-json", debezium_message), ("maxwell-json", maxwell_message)]
 )
 def test_a_source_without_numbers_that_repeats_itself_is_noticed_on_every_path(
     format: str, message: Any, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

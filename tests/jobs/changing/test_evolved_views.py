@@ -15,13 +15,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from jobs.changing.evolve import (
-    CannotEvolve,
-    activate_replay,
-    compare,
-    evolve,
-    prepare_replay,
-)
+from jobs.changing.evolve import CannotEvolve, activate_replay, compare, evolve, prepare_replay
 from jobs.edge.process import failpoints
 from jobs.edge.process.failpoints import FailpointError
 from jobs.edge.table.reading import TableReader

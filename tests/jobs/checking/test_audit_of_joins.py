@@ -11,10 +11,7 @@ from tests.support.jobs.epochs_by_hand import ByHand
 from tests.support.jobs.joined_tables import QUERIES, JoinedTables
 from tests.support.jobs.shop_views import damage_results
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.costly("Spark SQL recomputes each of eleven joins"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.costly("Spark SQL recomputes each of eleven joins")]
 KEYED = {"primary_key": ["id"], "dedupe": "pk"}
 MORE_QUERIES = [
     "SELECT w, v, p.id FROM a AS p JOIN b ON p.k = b.k "

@@ -76,8 +76,7 @@ def folded(outputs: Iterator[dict[str, Any]], equal: int = 1) -> Counter[tuple[A
 
 
 @pytest.mark.parametrize(
-    ("query", "empty"),
-    [*product(QUERIES + EQUAL, ["none"]), *product(EMPTY + EQUAL, ["row"])],
+    ("query", "empty"), [*product(QUERIES + EQUAL, ["none"]), *product(EMPTY + EQUAL, ["row"])]
 )
 def test_every_set_is_grouped_as_duckdb_groups_it(query: str, empty: str) -> None:
     sql = query.format(RESULTS)

@@ -87,12 +87,7 @@ def test_the_newest_changes_and_the_state_are_found_in_the_newest_files(
 
     monkeypatch.setattr(scan, "_FILES_AT_ONCE", 10)
     monkeypatch.setattr(module, "scan_files", spy)
-    assert [each.epoch for each in group_of(table, ("a",)).changes(limit=4)] == [
-        99,
-        99,
-        100,
-        100,
-    ]
+    assert [each.epoch for each in group_of(table, ("a",)).changes(limit=4)] == [99, 99, 100, 100]
     assert len(opened) == 10
     # Group b changed in epoch 50 last, and the third change from the end is in an older file.
     assert [each.epoch for each in group_of(table, ("b",)).changes(limit=3)] == [50, 100, 100]

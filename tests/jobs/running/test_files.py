@@ -169,10 +169,7 @@ def aligned_job(data: Path, fast: Path, late: dict[str, Any], brokers: str) -> E
     query = "SELECT shop, COUNT(*) AS n FROM {} GROUP BY shop"
     spec = {
         "name": "aligned",
-        "sources": {
-            "fast": {"files": {"path": str(fast)}, **ALIGNED},
-            "late": {**late, **ALIGNED},
-        },
+        "sources": {"fast": {"files": {"path": str(fast)}, **ALIGNED}, "late": {**late, **ALIGNED}},
         "views": {name: {"query": query.format(name)} for name in ("fast", "late")},
         "minibatch": {"max_rows": 10, "size": 1},
     }

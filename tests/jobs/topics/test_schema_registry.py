@@ -25,12 +25,7 @@ from jobs.core.formats.registry import MessageRules
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes
 from jobs.edge.process.broker import free_port
-from jobs.topics.schema_registry import (
-    RegistryUnavailable,
-    SchemaRefused,
-    register,
-    schema_finder,
-)
+from jobs.topics.schema_registry import RegistryUnavailable, SchemaRefused, register, schema_finder
 from schemas import limits
 from schemas.spec.connections import Registry
 from schemas.types.sql_types import SqlType

@@ -70,10 +70,7 @@ def test_a_spec_with_one_query_is_its_only_view_and_says_nothing_of_views() -> N
             },
             "views.b.sink.delivery: differs",
         ),
-        (
-            {"views": {"a": {"query": COUNT}}, "dedupe": "pk"},
-            "dedupe: needs a primary_key",
-        ),
+        ({"views": {"a": {"query": COUNT}}, "dedupe": "pk"}, "dedupe: needs a primary_key"),
         ({"views": {"a": {"query": COUNT}}, "mirror": "1m"}, "mirror: belongs to the query; move"),
         ({"views": {f"v{n}": {"query": COUNT} for n in range(33)}}, "views: has 33 views"),
     ],

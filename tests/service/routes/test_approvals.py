@@ -330,11 +330,7 @@ def test_the_pending_document_says_what_would_become_of_the_state(
     assert (found.continues, found.replays, found.begins) == (False, True, False)
     assert (found.added, found.dropped) == ([], ["top"])
     assert found.reasons == ["WHERE changed, and rows that it removed are not kept"]
-    assert found.replay_from == {
-        "topics": ["t"],
-        "start": "earliest",
-        "offsets": {"t": {"0": 0}},
-    }
+    assert found.replay_from == {"topics": ["t"], "start": "earliest", "offsets": {"t": {"0": 0}}}
     with pytest.raises(Refused) as choose:
         client.approve("items")
     assert (choose.value.status, choose.value.code) == (409, "state-insufficient")

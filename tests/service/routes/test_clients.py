@@ -180,9 +180,7 @@ GENERATED = pytest.param(
 
 @pytest.fixture(scope="module", params=["packaged", GENERATED])
 def client(
-    request: pytest.FixtureRequest,
-    watched: WatchedTable,
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, watched: WatchedTable, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Reads]:
     address = watched.served.address
     if request.param == "packaged":

@@ -83,8 +83,7 @@ def test_a_joined_row_on_which_an_expression_fails_counts_for_nothing_while_it_i
 
 
 def test_a_key_with_many_rows_on_both_sides_takes_several_epochs_or_stops_the_job_by_name(
-    by_hand: ByHand,
-    monkeypatch: pytest.MonkeyPatch,
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobs.edge.rows.joined_rows.JOIN_PAIRS_MAX", 8)
     tables = JoinedTables.create(by_hand, QUERIES[:1])

@@ -248,8 +248,7 @@ def test_a_rewind_and_a_clone_of_views_take_along_their_images(by_hand: ByHand) 
 @pytest.mark.slow
 @pytest.mark.spark
 def test_the_audit_of_views_that_share_images_finds_them_equal(
-    by_hand: ByHand,
-    monkeypatch: pytest.MonkeyPatch,
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # An audit ends its session, and this one is that of all tests here.
     name = "jobs.checking.audit_views.open_session"
