@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from jobs.cli.output import (
     OP_STYLES,
     describe_moved,
@@ -22,7 +20,7 @@ JOINED_SHOWN = 20
 
 
 def print_explanation(job: str, explained: Explained) -> None:
-    group, row = _to_text(explained.group), explained.row
+    group, row = render_cell(explained.group), explained.row
     print(f"{job} {group} at epoch {explained.epoch}")
     if explained.moved is not None:
         print(describe_moved(explained.moved))
@@ -33,7 +31,7 @@ def print_explanation(job: str, explained: Explained) -> None:
     elif row is None:
         print(f"{explained.row_count} live rows; it has no result yet")
     else:
-        print(f"row  {_to_text(row)}")
+        print(f"row  {render_cell(row)}")
         print(f"{explained.row_count} live rows, last changed in epoch {explained.changed}")
     for sentence in explained.why:
         print(escape_controls(sentence))
@@ -58,7 +56,7 @@ def print_explanation(job: str, explained: Explained) -> None:
     for epoch in epochs[-EPOCHS_SHOWN:]:
         print(f"epoch {epoch.epoch}, {epoch.snapshot or _describe_ranges(epoch.offsets)}")
         for change in epoch.changes:
-            line = f"  {change.op} {_to_text(change.row)}"
+            line = f"  {change.op} {render_cell(change.row)}"
             screen.print(line, style=OP_STYLES[change.op], soft_wrap=True)
 
 
@@ -69,8 +67,8 @@ def _print_late(late: list[LateRow]) -> None:
     print(f"\n{len(late)} changes came too late for this window; the result does not include them")
     for each in late[:LATE_SHOWN]:
         position = f"{each.topic}/{each.partition} offset {each.offset}"
-        became = "" if each.became is None else f", now {_to_text(each.became)}"
-        print(f"  {each.weight:+} {_to_text(each.row)}{became} ({position})")
+        became = "" if each.became is None else f", now {render_cell(each.became)}"
+        print(f"  {each.weight:+} {render_cell(each.row)}{became} ({position})")
     if len(late) > LATE_SHOWN:
         print(f"  ({len(late) - LATE_SHOWN} more left out; -o json has all)")
 
@@ -86,7 +84,7 @@ def _print_joined(explained: Explained) -> None:
         for number, side in enumerate(each.rows):
             times = f"{each.weight} x" if number == 0 else ""
             position = f"epoch {side.epoch}, {_describe_ranges(side.offsets)}"
-            print(f"{times:>6} {_to_text(side.row)} ({position})")
+            print(f"{times:>6} {render_cell(side.row)} ({position})")
     if len(joined) > JOINED_SHOWN:
         print(f"({len(joined) - JOINED_SHOWN} more left out; -o json has them)")
 
@@ -124,7 +122,3 @@ def _describe_ranges(offsets: OffsetRanges | None) -> str:
         for partition, (start, end) in partitions.items()
     ]
     return "read from " + ", ".join(parts)
-
-
-def _to_text(row: object) -> str:
-    return escape_controls(json.dumps(row, ensure_ascii=False))

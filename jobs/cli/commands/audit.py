@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from functools import partial
 
-from jobs.cli.output import escape_controls, print_answer
+from jobs.cli.output import escape_controls, print_answer, render_cell
 from jobs.cli.sources import open_source
 from schemas.types.json_types import JsonObject
 
@@ -70,7 +69,5 @@ def _print(name: str, report: JsonObject) -> None:
     print(_VERDICTS[report["verdict"]])
 
 
-def _to_text(row: object) -> str:
-    return (
-        "(no such group)" if row is None else escape_controls(json.dumps(row, ensure_ascii=False))
-    )
+def _to_text(row: JsonObject | None) -> str:
+    return "(no such group)" if row is None else render_cell(row)

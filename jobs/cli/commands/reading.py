@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from contextlib import suppress
 
 import msgspec
@@ -14,10 +13,10 @@ from jobs.cli.explanation import print_explanation
 from jobs.cli.output import (
     OP_STYLES,
     describe_moved,
-    escape_controls,
     open_console,
     print_answer,
     print_note,
+    render_cell,
 )
 from jobs.cli.sources import open_source
 from schemas.types.json_types import JsonObject
@@ -57,8 +56,7 @@ def changes(options: argparse.Namespace) -> None:
     screen, follow = open_console(), options.follow
 
     def show(change: JsonObject) -> None:
-        text = escape_controls(json.dumps(change["row"], ensure_ascii=False))
-        line = f"{change['epoch']:>6} {change['op']} {text}"
+        line = f"{change['epoch']:>6} {change['op']} {render_cell(change['row'])}"
         screen.print(line, style=OP_STYLES[change["op"]], soft_wrap=True)
 
     with suppress(KeyboardInterrupt), open_source(options) as source:  # Ctrl-C ends --follow
@@ -75,8 +73,7 @@ def diff(options: argparse.Namespace) -> None:
     def show(group: JsonObject) -> None:
         for sign, row in (("-", group["before"]), ("+", group["after"])):
             if row is not None:
-                text = escape_controls(json.dumps(row, ensure_ascii=False))
-                screen.print(f"{sign} {text}", style=_STYLES[sign], soft_wrap=True)
+                screen.print(f"{sign} {render_cell(row)}", style=_STYLES[sign], soft_wrap=True)
 
     print_answer(options.output, found, text=show)
     groups = "group differs" if len(found) == 1 else "groups differ"
