@@ -16,11 +16,17 @@ from fastapi.responses import Response
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.types.json_types import JsonObject
 from service.access.requirements import ADMIN, VIEWER
-from service.documents import JobOffsets, Operation, PartitionOffsets
+from service.documents import JobOffsets, PartitionOffsets
 from service.problems import Problem
 from service.routes.answering import answer, make_body_problem, parse_body
-from service.routes.examples import describe_body, describe_responses
-from service.routes.operations import RequestKey, answer_accepted, find_repeated, submit_operation
+from service.routes.examples import describe_responses
+from service.routes.operations import (
+    RequestKey,
+    answer_accepted,
+    describe_submission,
+    find_repeated,
+    submit_operation,
+)
 from service.routes.views import require_whole_job
 from service.runtime import Runtime, runtime_of
 
@@ -75,9 +81,7 @@ def _describe_partition(at: int, end: int | None) -> PartitionOffsets:
 @router.patch(
     "/jobs/{name}/offsets",
     dependencies=[ADMIN],
-    status_code=202,
-    openapi_extra=describe_body(OffsetsBody),
-    responses=describe_responses(Operation, 404, 409, 412, 422, 429, status=202, **_MOVED),
+    **describe_submission(OffsetsBody, 412, **_MOVED),
 )
 async def move_offsets(
     request: Request, name: str, if_match: IfMatch = None, idempotency_key: RequestKey = None
@@ -99,10 +103,7 @@ async def move_offsets(
 
 
 @router.delete(
-    "/jobs/{name}/offsets",
-    dependencies=[ADMIN],
-    status_code=202,
-    responses=describe_responses(Operation, 404, 409, 412, 429, status=202, **_MOVED),
+    "/jobs/{name}/offsets", dependencies=[ADMIN], **describe_submission(None, 412, **_MOVED)
 )
 async def reset_offsets(
     request: Request, name: str, if_match: IfMatch = None, idempotency_key: RequestKey = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Header, Query, Request
@@ -63,6 +63,15 @@ class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
 class ReplayAllBody(msgspec.Struct, forbid_unknown_fields=True):
     ids: list[str]
     again: bool = False
+
+
+def describe_submission(
+    body: type[msgspec.Struct] | None = None, *problems: int, **shown: Any
+) -> dict[str, Any]:
+    """Return the description of a route that submits an operation; `shown` as in its example."""
+    responses = describe_responses(Operation, 404, 409, 429, *problems, status=202, **shown)
+    form = {} if body is None else {"openapi_extra": describe_body(body)}
+    return {"status_code": 202, "responses": responses, **form}
 
 
 async def submit_operation(
@@ -120,12 +129,7 @@ def _parse_goal(to: str | int) -> str:
     return goal
 
 
-@router.post(
-    "/jobs/{name}/audit",
-    dependencies=[OPERATOR],
-    status_code=202,
-    responses=describe_responses(Operation, 404, 409, 429, status=202),
-)
+@router.post("/jobs/{name}/audit", dependencies=[OPERATOR], **describe_submission())
 async def audit_job(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Recompute the results of a job or a view from the topic, and compare them with the table.
 
@@ -139,13 +143,7 @@ async def audit_job(request: Request, name: str, idempotency_key: RequestKey = N
     return await submit_operation(request, job, "audit", arguments, idempotency_key)
 
 
-@router.post(
-    "/jobs/{name}/rewind",
-    dependencies=[ADMIN],
-    status_code=202,
-    openapi_extra=describe_body(RewindBody),
-    responses=describe_responses(Operation, 404, 409, 422, 429, status=202),
-)
+@router.post("/jobs/{name}/rewind", dependencies=[ADMIN], **describe_submission(RewindBody))
 async def rewind_job(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Restore a stopped job to a savepoint or an epoch, in a new epoch.
 
@@ -161,13 +159,7 @@ async def rewind_job(request: Request, name: str, idempotency_key: RequestKey = 
     return await submit_operation(request, name, "rewind", {"to": to}, idempotency_key)
 
 
-@router.post(
-    "/jobs/{name}/clone",
-    dependencies=[ADMIN],
-    status_code=202,
-    openapi_extra=describe_body(CloneBody),
-    responses=describe_responses(Operation, 404, 409, 422, 429, status=202),
-)
+@router.post("/jobs/{name}/clone", dependencies=[ADMIN], **describe_submission(CloneBody))
 async def clone_job(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Create a stopped job with the state of this job, now or at the savepoint or epoch `to`.
 
@@ -208,9 +200,7 @@ def _make_clone_spec(runtime: Runtime, name: str, body: CloneBody) -> bytes:
 @router.post(
     "/jobs/{name}/quarantine/{id}/replay",
     dependencies=[ADMIN],
-    status_code=202,
-    openapi_extra=describe_body(ReplayBody),
-    responses=describe_responses(Operation, 404, 409, 422, 429, status=202),
+    **describe_submission(ReplayBody),
 )
 async def replay_message(
     request: Request, name: str, id: str, idempotency_key: RequestKey = None
@@ -245,11 +235,7 @@ async def replay_message(
 
 
 @router.post(
-    "/jobs/{name}/quarantine/replay",
-    dependencies=[ADMIN],
-    status_code=202,
-    openapi_extra=describe_body(ReplayAllBody),
-    responses=describe_responses(Operation, 404, 409, 422, 429, status=202),
+    "/jobs/{name}/quarantine/replay", dependencies=[ADMIN], **describe_submission(ReplayAllBody)
 )
 async def replay_messages(
     request: Request, name: str, idempotency_key: RequestKey = None
