@@ -50,8 +50,12 @@ SNAPSHOT_BOUND_ROWS = 100
 # Rows that the driver of a database gives at once.
 SNAPSHOT_FETCH_ROWS = 10_000
 # Bytes of a piece of a snapshot's files, and the pieces of one epoch: together some hundred
-# thousand rows. They never change, because a start must find the parts of the one before.
+# thousand rows. Opening a file counts as so many bytes, so a piece has at most 64 files. They never
+# change, because a start must find the parts of the one before.
 SNAPSHOT_PIECE_BYTES = 16 * 1024 * 1024
+SNAPSHOT_FILE_BYTES = 256 * 1024
+# Tasks that list the files of a snapshot: 10,000 of them took a minute for as many files.
+SNAPSHOT_LISTING_TASKS = 64
 SNAPSHOT_PART_PIECES = 4
 
 # --- computing an epoch ---

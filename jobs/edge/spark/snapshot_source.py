@@ -34,6 +34,8 @@ from jobs.edge.spark.column_types import spark_type
 from schemas.failures.catalogue import CodedError
 from schemas.limits import (
     SNAPSHOT_BOUND_ROWS,
+    SNAPSHOT_FILE_BYTES,
+    SNAPSHOT_LISTING_TASKS,
     SNAPSHOT_PART_PIECES,
     SNAPSHOT_PART_ROWS,
     SNAPSHOT_PIECE_BYTES,
@@ -46,7 +48,9 @@ from schemas.types.sql_types import INTEGER_BITS, MICROSECOND_PRECISION, Kind, S
 _PIECES = {  # whatever cores a start has
     "spark.sql.files.maxPartitionBytes": str(SNAPSHOT_PIECE_BYTES),
     "spark.sql.files.minPartitionNum": "1",
-    "spark.sql.files.openCostInBytes": str(SNAPSHOT_PIECE_BYTES // 4),
+    "spark.sql.files.openCostInBytes": str(SNAPSHOT_FILE_BYTES),
+    # Of Spark's job that lists: by default it has a task for each directory, or file of CSV.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(SNAPSHOT_LISTING_TASKS),
 }
 # Every line is a row of the first line's columns; a quote in a quoted text is doubled.
 _CSV = {"header": "true", "mode": "FAILFAST", "escape": '"', "enforceSchema": "false"}
@@ -145,9 +149,9 @@ class SnapshotSource:
             url, name = options.pop("url"), table.table
             frame = self._spark.read.jdbc(url, name, predicates=conditions, properties=options)
             return self._select(frame, plan)
-        # Listing takes a while for each piece, so it is done twice: before the first part of this
-        # process, and before the last one.
-        if self._checked is None or part == plan.parts - 1:
+        # Listing takes a while, so it is done twice: before the first part of this process, and
+        # before the last one of several.
+        if self._checked is None or 0 < part == plan.parts - 1:
             self._checked = self._load(plan.version)
             if _find_pieces(self._checked) != (plan.pieces, plan.digest):
                 raise SnapshotMisfit(
@@ -282,9 +286,8 @@ def _find_pieces(frame: DataFrame) -> tuple[int, str]:
     rdd: Any = frame._jdf.queryExecution().toRdd()
     while rdd.dependencies().nonEmpty():
         rdd = rdd.dependencies().apply(0).rdd()
-    pieces = list(rdd.partitions())
-    digest = sha256()
-    for piece in pieces:
-        for file in piece.files():
-            digest.update(f"{file.toString()} {file.modificationTime()};".encode())
-    return len(pieces), digest.hexdigest()[:_DIGEST_CHARACTERS]
+    # Paths, ranges and times of all files at once: a call of Java for each takes longer than Spark.
+    jvm: Any = frame.sparkSession._jvm
+    pieces = rdd.partitions()
+    files = bytes(jvm.org.apache.spark.util.Utils.serialize(pieces))
+    return len(pieces), sha256(files).hexdigest()[:_DIGEST_CHARACTERS]

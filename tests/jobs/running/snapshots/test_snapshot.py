@@ -29,10 +29,11 @@ from jobs.core.fold.state import Key
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Row
 from jobs.edge.process.broker import Broker
-from jobs.edge.spark.snapshot_source import SnapshotMisfit, SnapshotSource
+from jobs.edge.spark.snapshot_source import _PIECES, SnapshotMisfit, SnapshotSource
 from jobs.running import snapshot as running
 from jobs.running.failure import SpecMisfit
 from jobs.running.outcome import InputRefused
+from schemas.limits import SNAPSHOT_PIECE_BYTES
 from schemas.spec.connections import Connections, Database
 from schemas.spec.file import load_spec
 from schemas.spec.snapshot import JdbcTable, Snapshot
@@ -65,13 +66,13 @@ Texts = dict[str, str | None]
 class Table:
     """A table whose rows come, change, go and get other keys, with canal's messages."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
+    def __init__(self, seed: int, keys: int = KEYS) -> None:
+        self.random, self.keys = Random(seed), keys
         self.rows: dict[int, Texts] = {}
         self.time = 1_700_000_000_000
 
     def change(self) -> tuple[int, bytes]:
-        random, key = self.random, self.random.randrange(KEYS)
+        random, key = self.random, self.random.randrange(self.keys)
         self.time += 1
         before, after = self.rows.get(key), self._row(key)
         if before is None:
@@ -80,7 +81,7 @@ class Table:
         if kind < 0.2:
             del self.rows[key]
             return self._message(key, {"type": "DELETE", "data": [before]})
-        free = [each for each in range(KEYS) if each not in self.rows]
+        free = [each for each in range(self.keys) if each not in self.rows]
         if kind < 0.4 and free:
             after = {**before, "id": str(random.choice(free))}
             del self.rows[key]
@@ -188,6 +189,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of a snapshot; four of its files are a part."""
     monkeypatch.setenv("RETALLY_FILES", str(tmp_path))
     monkeypatch.setattr("jobs.edge.spark.snapshot_source.SNAPSHOT_PART_PIECES", 1)
+    four = str(SNAPSHOT_PIECE_BYTES // 4)
+    monkeypatch.setitem(_PIECES, "spark.sql.files.openCostInBytes", four)
     (tmp_path / "rows").mkdir()
     return tmp_path / "rows"
 
@@ -380,12 +383,12 @@ def test_a_job_killed_in_the_middle_of_its_snapshot_goes_on_with_the_next_part(
     broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RETALLY_FILES", str(tmp_path))
-    table = Table(10)
-    table.changes(100)
+    table = Table(10, 400)
+    table.changes(1_200)
     place, kinds = tmp_path / "orders", pa.schema([(name, pa.string()) for name in COLUMNS])
-    for row in table.rows.values():  # each in a file of its own
-        write_deltalake(str(place), pa.Table.from_pylist([row], kinds), mode="append")
-    files = list(place.glob("*.parquet"))
+    rows = pa.Table.from_pylist(list(table.rows.values()), kinds)
+    write_deltalake(str(place), rows, partition_by=["id"])  # each row in a file of its own
+    files = list(place.glob("*/*.parquet"))
     create_topic(broker.address, topic, PARTITIONS)
     spec = {
         "name": "loaded",
@@ -405,7 +408,7 @@ def test_a_job_killed_in_the_middle_of_its_snapshot_goes_on_with_the_next_part(
     assert producer.flush(60) == 0
     run.must_run_by_itself()
     parts = [row.counts.snapshot_part for row in run.epochs()]
-    count = -(-len(files) // 16)  # four pieces, of four files each
+    count = -(-len(files) // 256)  # four pieces, of 64 files each
     wanted = [(part + 1, count) for part in range(count)]
     assert [(each.part, each.parts) for each in parts if each is not None] == wanted
     assert len(wanted) > 1
