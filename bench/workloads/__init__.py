@@ -24,10 +24,15 @@ class Workload(Protocol):
 
 
 def names() -> list[str]:
-    found = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return [*FIRST, *(name for name in found if name not in FIRST)]
+    return [*FIRST, *sorted(_modules().keys() - set(FIRST))]
 
 
 def workload(name: str) -> Workload:
-    module: Workload = importlib.import_module(f"{__name__}.{name}")  # type: ignore[assignment]
+    module: Workload = importlib.import_module(_modules()[name])  # type: ignore[assignment]
     return module
+
+
+def _modules() -> dict[str, str]:
+    """Return the full name of each module, also of those in packages, by its own name."""
+    found = pkgutil.walk_packages(__path__, f"{__name__}.")
+    return {each.name.rpartition(".")[2]: each.name for each in found if not each.ispkg}

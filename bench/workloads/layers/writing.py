@@ -13,7 +13,7 @@ from bench.fold import QUERY
 from bench.folding import DECLARED, EpochsByHand
 from bench.frame import MIB, Bench, Figure
 from bench.generator import ShopTable, in_motion, one_row_each
-from bench.workloads.commits import keep_up
+from bench.workloads.layers.commits import keep_up
 from bench.written import Written, newest_version, written_since
 from jobs.core.sql.select import parse_query
 

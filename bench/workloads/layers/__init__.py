@@ -1,0 +1,1 @@
+"""Workloads of one layer alone, without Kafka and Spark."""
