@@ -22,8 +22,9 @@ from msgspec.structs import replace
 from jobs.changing.clone import read_part, write_part
 from jobs.changing.replayed_quarantine import SharedQuarantine, count_own, shared_tables
 from jobs.changing.rewind import build_changelog
-from jobs.core.aggregates import has_timers
+from jobs.core.aggregates import clock_of_timers
 from jobs.core.fold.fold import ChangelogRow, FoldContext, fold
+from jobs.core.fold.group_results import CLASS
 from jobs.core.fold.program import Program
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Counts, Group, Key, MemoryState, Upserts
@@ -103,7 +104,9 @@ class KeptState:
         reader, layout, epoch = self._reader, view.layout, view.attempt.epoch
         carried = GroupConverter(reader.layout.program, layout.program, self._sources)
         order = encoder(tuple(named.type for named in self._plan.group))
-        context = FoldContext(order, Rules(drop_early=reader.spec.drops_early))
+        work = self.at.time.due_work or DueWorkSnapshot()
+        rules = Rules(drop_early=reader.spec.drops_early)
+        context = FoldContext(order, rules, work.now, work.passed)
         state = StateFiles(reader.root, reader.layout, GROUP_STATE)
         named = [(file.part, file.path) for file in reader.files]
         with ExitStack() as open_files:
@@ -122,7 +125,12 @@ class KeptState:
                 written = [
                     (key, group and _keep_times(group, groups[key])) for key, group in made.groups
                 ]
-                timers = [each for each in dict(upserts.timers).items() if each[1]]
+                timers = [
+                    each
+                    for each in dict(upserts.timers).items()
+                    if each[1] and each[0].namespace != CLASS
+                ]
+                timers += made.timers
                 tables = {
                     ACCUMULATORS: layout.accumulators_table(
                         epoch, [bucket] * len(written), written
@@ -200,7 +208,9 @@ def _collapse(upserts: Upserts) -> tuple[dict[Key, Group], dict[Key, dict[int, A
 
 
 def _keep_times(group: Group, old: Group) -> Group:
-    """Return the group with the write time and the timer of the old one."""
+    """Return the group with the write time and the timer of the old one's TTL."""
+    if old.written is None:
+        return group
     return msgspec.structs.replace(group, written=old.written, timer=old.timer)
 
 
@@ -267,12 +277,12 @@ class ViewWriter:
 
     def _find_due_work(self, at: EpochRow) -> DueWorkSnapshot | None:
         """Return the due work of a state; a job without records has a state without any."""
-        timed, before = has_timers(self._plan), at.time.due_work
+        timers, before = clock_of_timers(self._plan), at.time.due_work
         if not at.fresh:  # the first timers of new classes are not known
-            return replace(before, timers=None) if timed and before is not None else before
+            return replace(before, timers=None) if timers and before is not None else before
         closing, ttl_ms = closing_of(self._spec, self._plan), self._spec.state.ttl_ms
-        work = DueWork(self._spec.minibatch, ttl_ms, None, fresh=True, closing=closing, timed=timed)
-        return work.snapshot()
+        batch = self._spec.minibatch
+        return DueWork(batch, ttl_ms, None, fresh=True, closing=closing, timers=timers).snapshot()
 
     def writer(self, part: str) -> FileWriter:
         return self.attempt.open(self._root, part, _WRITER, self.layout.schema(part))

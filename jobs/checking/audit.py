@@ -35,7 +35,7 @@ from jobs.checking.join_audit import join_sources
 from jobs.checking.recomputation import recompute, recompute_total, sort_present
 from jobs.checking.source_rows import CountedRows, SourceRows, project_rows
 from jobs.checking.window_audit import LateRowsGone, assign_sessions, exclude_late, exclude_withheld
-from jobs.core.aggregates import is_class
+from jobs.core.aggregates import clock_of_timers, is_class
 from jobs.core.aggregates.operator_class import AggregateFailed, recompute_class
 from jobs.core.evaluate.expressions import GroupRows
 from jobs.core.fold.state import Key
@@ -139,12 +139,13 @@ def audit_table(reader: TableReader, admin: KafkaAdmin, source: SourceRows) -> A
         found = _read_rows(source, reader, starts, ends)
         signed = exclude_late(source.spark, reader, found.rows, MESSAGE)
         signed = assign_sessions(signed, reader.plan, SIGN)
-        work = newest.time.due_work
+        work, clock = newest.time.due_work, clock_of_timers(reader.plan)
+        passed = None if work is None else work.now if clock == "processing" else work.passed
         recomputed, beyond = _recompute_results(
             signed,
             reader.plan,
             drops_early=reader.spec.drops_early,
-            watermark=None if work is None else work.passed,
+            fired_to=passed,
         )
         recomputed = exclude_withheld(reader, recomputed, stored)
     except (LateRowsGone, AggregateFailed) as failed:
@@ -241,7 +242,7 @@ class _Argument:
 
 
 def _recompute_results(
-    rows: DataFrame, plan: Plan, *, drops_early: bool, watermark: int | None
+    rows: DataFrame, plan: Plan, *, drops_early: bool, fired_to: int | None
 ) -> tuple[dict[Key, Row], set[Key]]:
     """Return the results of all groups, and the groups with a sum beyond Spark's decimals."""
     rows = rows.persist()
@@ -266,7 +267,7 @@ def _recompute_results(
     results: dict[Key, Row] = {}
     for key, (row_count, arguments) in found.items():
         result: Row = tuple(
-            _recompute_result(plan, each, row_count, arguments, watermark)
+            _recompute_result(plan, each, row_count, arguments, fired_to)
             for each in plan.aggregates
         )
         if rows_of_groups is None:
@@ -376,14 +377,14 @@ def _recompute_result(
     each: Aggregate,
     row_count: int,
     arguments: Sequence[_Argument],
-    watermark: int | None,
+    fired_to: int | None,
 ) -> Any:
-    """Return the value of one aggregate; `watermark` is that up to which timers have fired."""
+    """Return the value of one aggregate; `fired_to` is the time up to which timers have fired."""
     if each.argument is None:
         return row_count
     argument, kind = arguments[each.argument], plan.arguments[each.argument].type
     if is_class(each):
-        return recompute_class(each, kind, sort_present(argument.values), watermark)
+        return recompute_class(each, kind, sort_present(argument.values), fired_to)
     if each.function in EXTREMES:
         return argument.largest if each.function == "MAX" else argument.smallest
     if _needs_values(each, kind):

@@ -205,8 +205,8 @@ class Pipeline:
         its own: before the new rows, and after them if they make work due.
         """
         with self._epoch_lock:
-            while ranges_between(self.newest.offsets, ends) and self.pass_time() is not None:
-                pass
+            if ranges_between(self.newest.offsets, ends):
+                self._finish_due_work()
             row = self._run_in_parts(ends)
             self.pass_time()
             return row
@@ -233,10 +233,17 @@ class Pipeline:
         ranges = ranges_between(self.newest.offsets, ends)
         return self._run(self.inputs.split(ranges, self.stages.cores), ends)
 
-    def pass_time(self) -> EpochRow | None:
-        """Run an epoch without data if any work is due; return its row, or None."""
+    def pass_time(self, now: int | None = None) -> EpochRow | None:
+        """Run an epoch without data if any work is due (at `now`); return its row, or None."""
         with self._epoch_lock:
-            return self._run((), self.newest.offsets) if self._is_due() else None
+            due = any(each.due_work.due(now or self.clock.now) is not None for each in self.views)
+            return self._run((), self.newest.offsets) if due else None
+
+    def _finish_due_work(self) -> None:
+        """Run all work that is due now. Timers that become due meanwhile wait for the rows."""
+        now = self.clock.now
+        while self.pass_time(now) is not None:
+            pass
 
     def tick(self) -> None:
         """Run the epochs that time alone makes due; Spark calls foreachBatch for records only."""
@@ -252,15 +259,9 @@ class Pipeline:
     def run_part(self, source: str, rows: PartRows, counters: SnapshotCounters) -> EpochRow:
         """Compute and commit an epoch of a part of a source's snapshot."""
         with self._epoch_lock:
-            while self.pass_time() is not None:
-                pass
+            self._finish_due_work()
             part = _Part(self.inputs.sources[source], rows, counters)
             return self._run((), self.newest.offsets, part)
-
-    def _is_due(self) -> bool:
-        """Return whether time alone makes an epoch due."""
-        now = self.clock.now
-        return any(view.due_work.due(now) is not None for view in self.views)
 
     def _run(
         self, ranges: tuple[OffsetRange, ...], ends: Offsets, part: _Part | None = None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from jobs.core.aggregates import has_timers
+from jobs.core.aggregates import clock_of_timers
 from jobs.core.fold.state import Stamp
 from jobs.core.fold.window_closing import Closing
 from jobs.core.job.window_rules import closing_of
@@ -103,7 +103,7 @@ class RunningView(KeptState):
                 fresh=own.fresh,
                 closing=closing,
                 opens=bool(plan.empty_keys) and not own.groups,
-                timed=has_timers(plan),
+                timers=clock_of_timers(plan),
             ),
             closing,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -38,4 +38,6 @@ class AggregateClass(Section):
 
     path: ClassPath = Field(alias="class", max_length=limits.PATTERN_CHARACTERS_MAX)
     returns: ColumnType
-    timers: bool = False  # its first argument is the time of a row, and its timers fire
+    # Its first argument is the time of a row, and its timers fire, at a watermark or in
+    # processing time.
+    timers: bool | Literal["processing"] = False

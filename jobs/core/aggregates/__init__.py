@@ -17,7 +17,7 @@ from jobs.core.aggregates.functions import (
     RUNTIME,
     SYNONYMS,
     accumulators_of,
-    has_timers,
+    clock_of_timers,
     is_class,
     read_cost_of,
 )
@@ -53,7 +53,7 @@ __all__ = [
     "Storage",
     "Sum",
     "accumulators_of",
-    "has_timers",
+    "clock_of_timers",
     "is_class",
     "place_of",
     "read_cost_of",

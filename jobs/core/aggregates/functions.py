@@ -71,9 +71,10 @@ def is_class(aggregate: Aggregate) -> bool:
     return aggregate.function not in FUNCTIONS
 
 
-def has_timers(plan: Plan) -> bool:
-    """Return whether a class of the plan has timers, so that time alone changes results."""
-    return any(is_class(each) and bool(each.parameters[2]) for each in plan.aggregates)
+def clock_of_timers(plan: Plan) -> str | None:
+    """Return the clock of the plan's classes with timers, so that time alone changes results."""
+    named = {each.parameters[2] for each in plan.aggregates if is_class(each)} - {""}
+    return ("event" if "timers" in named else "processing") if named else None
 
 
 def read_cost_of(aggregate: Aggregate, argument: SqlType) -> ReadCost:

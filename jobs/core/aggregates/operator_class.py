@@ -2,12 +2,13 @@
 
     multiset of (arguments) ──in order──► accumulate(state, *arguments) ──► result(state)
                                              │  registers timers   ▲
-                                             └──► on_timer(state, time) for timers up to the
-                                                  watermark, and before each later row
+                                             └──► on_timer(state, time) for timers up to a time,
+                                                  and before each later row
 
-A value follows from the rows of the group and the watermark alone. It is computed from the group's
-multiset whenever one of both changes, so that a retraction needs no method of the class, and the
-order of arrival, bundles and restarts do not matter.
+A value follows from the rows of the group and from that time alone, which is the watermark or the
+processing time in the epoch row. It is computed from the group's multiset whenever one of both
+changes, so that a retraction needs no method of the class, and the order of arrival, bundles and
+restarts do not matter.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class AggregateFailed(CodedError, code="aggregate-failed"):
 
 
 class Timers:
-    """The timers of the group that is computed, in milliseconds of event time."""
+    """The timers of the group that is computed, in milliseconds."""
 
     def __init__(self) -> None:
         self._times: list[int] = []  # a heap, in which deleted ones stay
@@ -67,16 +68,12 @@ class Timers:
             heappop(self._times)
         return self._times[0] if self._times else None
 
-    def take(self, until: int) -> int | None:
-        """Remove and return the first timer up to a time."""
-        time = self.first
-        if time is None or time > until:
-            return None
+    def fire(self) -> None:
+        """Remove the first timer."""
         self._fired += 1
         if self._fired > CLASS_TIMERS_MAX:
             raise OverflowError(f"more than {CLASS_TIMERS_MAX} timers fire in one group")
-        self._registered.remove(time)
-        return heappop(self._times)
+        self._registered.remove(heappop(self._times))
 
 
 class AggregateFunction:
@@ -103,14 +100,14 @@ class AggregateFunction:
 
 @dataclass(slots=True)
 class GroupClock:
-    """The watermark of a fold, and the first timer of a group behind it."""
+    """The time up to which the timers of a fold fire, and the first timer of a group behind it."""
 
-    watermark: int | None = None
+    until: int | None = None
     next: int | None = None
 
-    def see(self, timer: int | None) -> None:
-        """Take the first timer that an aggregate of the group left."""
-        if timer is not None and (self.next is None or timer < self.next):
+    def see(self, timer: int) -> None:
+        """Take a timer of an aggregate of the group that is not due yet."""
+        if self.next is None or timer < self.next:
             self.next = timer
 
 
@@ -157,26 +154,22 @@ class _Runner:
     def compute(self, entries: Entries, clock: GroupClock | None) -> Value:
         function = self._function
         row: list[Any] | None = None
-        timers = function.timers = Timers()
-        until = None if clock is None else clock.watermark
+        function.timers = Timers()
         try:
             state = function.create()
             for values, times in entries:
                 row = [write(value) for write, value in zip(self._writers, values, strict=True)]
                 if clock is not None and values[0] is not None:
                     row[0] = at = values[0] // self._unit
-                    if until is not None:
-                        state = self._fire(state, min(at - 1, until))
+                    state = self._fire(state, clock, at - 1)
                 for _ in range(times):
                     state = function.accumulate(state, *row)
             row = None
-            if until is not None:
-                state = self._fire(state, until)
+            if clock is not None:
+                state = self._fire(state, clock, _INT64[1])
             found = function.result(state)
         except Exception as error:
             raise self._make_failure(error, row) from error
-        if clock is not None:
-            clock.see(timers.first)
         try:
             return self._convert(found)
         except ValueError as error:
@@ -185,9 +178,18 @@ class _Runner:
                 f"no {self._returns}: {error}; correct the class, then start the job"
             ) from None
 
-    def _fire(self, state: Any, until: int) -> Any:
-        while (time := self._function.timers.take(until)) is not None:
-            state = self._function.on_timer(state, time)
+    def _fire(self, state: Any, clock: GroupClock, last: int) -> Any:
+        """Return the state after the timers up to `last`; a timer that is not due stops them.
+
+        A later row may delete this timer. But it fires before the row, once it is due.
+        """
+        function = self._function
+        while (time := function.timers.first) is not None and time <= last:
+            if clock.until is None or time > clock.until:
+                clock.see(time)
+                break
+            function.timers.fire()
+            state = function.on_timer(state, time)
         return state
 
     def _make_failure(self, error: Exception, row: list[Any] | None) -> AggregateFailed:
@@ -201,12 +203,14 @@ class _Runner:
 
 
 def recompute_class(
-    aggregate: Aggregate, argument: SqlType, values: Entries, watermark: int | None
+    aggregate: Aggregate, argument: SqlType, values: Entries, until: int | None
 ) -> Value:
-    """Return the value of a call over values with their multiplicities, for audits."""
+    """Return the value of a call over values with their multiplicities, for audits.
+
+    Its timers have fired up to `until`."""
     path, returns, timed = map(str, aggregate.parameters)
     entries = distinct_values(values) if aggregate.distinct else values
-    clock = GroupClock(watermark) if timed else None
+    clock = GroupClock(until) if timed else None
     return class_value(path, returns, list(map(str, argument.items)), entries, clock)
 
 

@@ -32,7 +32,6 @@ from jobs.core.fold.group_results import (
     GroupResults,
     empty_multisets,
     is_same_row,
-    move_class_timer,
     read_multisets,
 )
 from jobs.core.fold.laws import BrokenLaw
@@ -81,7 +80,7 @@ class FoldContext:
 
     order: Callable[[Key], Any]  # of keys, so that the same bundle gives the same rows
     rules: Rules = DEFAULT_RULES
-    now_ms: int = 0  # processing time, which only a TTL uses
+    now_ms: int = 0  # processing time, which a TTL uses, and timers of classes
     watermark: int | None = None  # work that it made due is done by earlier epochs
 
 
@@ -155,21 +154,19 @@ def fold_time(
     whose TTL has passed, and last, with `release`, the withheld results.
     """
     rules, watermark = context.rules, context.watermark
-    window_timers: dict[Key, list[GroupTimer]] = {}
-    class_timers: dict[Key, list[GroupTimer]] = {}
+    window_timers, class_timers, ttl_timers = (dict[Key, list[GroupTimer]]() for _ in range(3))
     others: list[GroupTimer] = []
-    if (rules.closing is not None or program.timed) and watermark is not None:
-        kinds = {COMPLETE: window_timers, CLOSED: window_timers, CLASS: class_timers}
-        for timer in state.due(Clock.EVENT, watermark):
-            if (known := kinds.get(timer.namespace)) is None:
-                others.append(timer)
-            else:
-                known.setdefault(timer.key, []).append(timer)
-    ttl_timers: dict[Key, list[GroupTimer]] = {}
-    if rules.ttl_ms:
-        for timer in state.due(Clock.PROCESSING, context.now_ms):
-            if timer.namespace == TTL:
-                ttl_timers.setdefault(timer.key, []).append(timer)
+    kinds = {COMPLETE: window_timers, CLOSED: window_timers, CLASS: class_timers, TTL: ttl_timers}
+    timers: list[GroupTimer] = []
+    if (rules.closing is not None or program.clock is Clock.EVENT) and watermark is not None:
+        timers += state.due(Clock.EVENT, watermark)
+    if rules.ttl_ms or program.clock is Clock.PROCESSING:
+        timers += state.due(Clock.PROCESSING, context.now_ms)
+    for timer in timers:
+        if (known := kinds.get(timer.namespace)) is None:
+            others.append(timer)
+        else:
+            known.setdefault(timer.key, []).append(timer)
     released = set(state.withheld()) if release else set()
     released -= rules.find_incomplete(released, watermark)
     keys = list(released.union(window_timers, class_timers, ttl_timers))
@@ -189,7 +186,8 @@ def fold_time(
     times: list[int] = []
     for time, _, key in due:
         old = groups[key]
-        new = groups_fold.fire_class_timers(key, old, class_timers.get(key, ()))
+        fires = key in window_timers or not rules.has_expired(old, context.now_ms)
+        new = groups_fold.fire_class_timers(key, old, class_timers.get(key, ()), fires=fires)
         new = groups_fold.fire_window_timers(key, new, window_timers.get(key, ()))
         new = groups_fold.fire_ttl_timers(key, new, ttl_timers.get(key, ()))
         if new is not None and new.withheld and key in released:
@@ -222,7 +220,7 @@ class _GroupsFold:
         self.changelog: list[ChangelogRow] = []
         self.upserts = Upserts([], [], [])
         self.multiset_updates = list(program.update_multiset.items())
-        self.results = GroupResults(program, state, context.watermark)
+        self.results = GroupResults(program, state, context.now_ms, context.watermark)
         self.rows = program.rows
         self.closed: list[Key] = []
         self.null_result: Row = (None,) * len(program.plan.kept_results)
@@ -236,11 +234,12 @@ class _GroupsFold:
         if old is not None and old.withheld:
             raise BrokenLaw(f"changes of {key!r} are withheld; release them before the fold")
         results = self.results
+        timer = results.find_timer(key, old)
         results.begin(key)
         changes, cells, unmatched = self._merge(key, old, delta, stored, find_extremes=True)
         if self._has_ended(key, old, cells, changes):
             if old is not None:
-                self._end_group(key, old)
+                self._end_group(key, old, timer)
                 self.put_group(key, old, None)
             return
         for argument, change in changes:
@@ -248,7 +247,7 @@ class _GroupsFold:
                 self.upserts.multisets.append((argument, key, change.counts))
             results.find_extremes(argument, change)
         self.counters.unmatched_retractions += max(unmatched, 0)
-        result, action = self._emit_row(key, old, cells, results.compute(cells))
+        result, action = self._emit_row(key, old, cells, results.compute(cells), timer)
         if action is Action.EMIT and not self.has_timers:
             group = Group(cells, result, timer=results.next_timer)
         else:
@@ -269,6 +268,8 @@ class _GroupsFold:
                 self.upserts.multisets.append((argument, key, change.counts))
         self.counters.unmatched_retractions += max(unmatched, 0)
         result = self.null_result if old is None else old.result
+        if self.rules.ttl_ms:
+            self.upserts.timers += self.results.remove_timer(key, old)
         self.results.keep_timer(old)
         self.put_group(key, old, self._make_group(key, old, cells, result, Action.WITHHOLD))
 
@@ -371,11 +372,11 @@ class _GroupsFold:
     # --- time -----------------------------------------------------------------------------------
 
     def fire_class_timers(
-        self, key: Key, group: Group | None, timers: Sequence[GroupTimer]
+        self, key: Key, group: Group | None, timers: Sequence[GroupTimer], *, fires: bool
     ) -> Group | None:
         """Return the group after timers of operators' classes; a withheld one fires on release."""
         self.upserts.timers += [(timer, False) for timer in timers]
-        if not timers or group is None or group.withheld:
+        if not timers or group is None or group.withheld or not fires:
             return group
         refresh, self.refresh = self.refresh, False  # no row of the group was written
         new = self.release(key, group)
@@ -406,7 +407,7 @@ class _GroupsFold:
             self.counters.closed += 1
             self.closed.append(key)
             self._remove_entries(key)
-            self.upserts.timers += move_class_timer(key, group, None)
+            self.upserts.timers += self.results.remove_timer(key, group)
             closed = next_visibility(group.visibility, Action.CLOSE)
             return None if closed is None else Group(group.cells, group.result, closed)
         if CLOSED in namespaces:  # the timer was set under a shorter allowed lateness
@@ -423,9 +424,10 @@ class _GroupsFold:
         """
         for timer in timers:
             self.upserts.timers.append((timer, False))
-            if group is None or group.written is None or timer.time != group.timer:
+            ttl = self.rules.ttl_ms  # 0 if the spec has none any more
+            if not ttl or group is None or group.written is None or timer.time != group.timer:
                 continue
-            ttl, written = self.rules.ttl_ms, group.written
+            written = group.written
             due = written + ttl
             if group.withheld:
                 due = max(due, self.now_ms + ttl // WITHHELD_EXPIRY_PARTS + 1)
@@ -444,28 +446,29 @@ class _GroupsFold:
             self._emit(key, row, None)
         elif row is not None:
             self.counters.expired_silently += 1
+        self.upserts.timers += self.results.remove_timer(key, group)
         self._remove_entries(key)
 
     def release(self, key: Key, group: Group) -> Group | None:
         """Emit the net change of a group since its last result, and return the new group."""
         if self._has_ended(key, group, group.cells, ()):
-            self._end_group(key, group)
+            self._end_group(key, group, group.class_timer)
             return None
         result = self.results.compute_stored(key, group.cells)
-        result, action = self._emit_row(key, group, group.cells, result)
+        result, action = self._emit_row(key, group, group.cells, result, group.class_timer)
         visibility = next_visibility(group.visibility, action)
         assert visibility is not None
         timer = self.results.next_timer if group.written is None else group.timer
         return Group(group.cells, result, visibility, group.written, timer)
 
     def _emit_row(
-        self, key: Key, old: Group | None, cells: Cells, aggregates: Row
+        self, key: Key, old: Group | None, cells: Cells, aggregates: Row, timer: int | None
     ) -> tuple[Row, Action]:
-        """Emit what changed for readers of a group, and set the first timer of its classes.
+        """Emit what changed for readers of a group, and move the first timer of its classes.
 
         Return the result to store, and whether the group has a row.
         """
-        self.upserts.timers += move_class_timer(key, old, self.results.next_timer)
+        self.upserts.timers += self.results.move_timer(key, timer, self.results.next_timer)
         stored, row, has_row = aggregates, aggregates, self._has_rows(key, cells)
         if self.rows is not None:
             stored, passes = self.rows.compute(key, aggregates, self.results.misfits)
@@ -483,10 +486,10 @@ class _GroupsFold:
         )
         self.changelog += emit_change(key, before, after, differ=differ)
 
-    def _end_group(self, key: Key, old: Group) -> None:
-        """End a group: remove all of its entries, unmatched ones too, and its timer."""
+    def _end_group(self, key: Key, old: Group, timer: int | None) -> None:
+        """End a group: remove all of its entries, unmatched ones too, and its timers."""
         self._emit(key, self.program.row(old), None)
-        self.upserts.timers += move_class_timer(key, old, None)
+        self.upserts.timers += self.results.move_timer(key, timer, None)
         if old.written is not None:
             self._set_timer(key, old.timer, None)
         self._remove_entries(key)

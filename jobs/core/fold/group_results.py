@@ -33,10 +33,13 @@ CLASS = "class"  # the namespace of the first timers that operators' classes wai
 class GroupResults:
     """Computes the results of one fold, group by group; `misfits` counts those that overflow."""
 
-    def __init__(self, program: Program, state: State, watermark: int | None = None) -> None:
-        """`watermark` is that up to which the timers of operators' classes fire."""
+    def __init__(
+        self, program: Program, state: State, now_ms: int = 0, watermark: int | None = None
+    ) -> None:
+        """The timers of operators' classes fire up to the time of their clock."""
         self.misfits = [0]
-        self.clock = GroupClock(watermark) if program.timed else None
+        until = now_ms if program.clock is Clock.PROCESSING else watermark
+        self.clock = GroupClock(until) if program.clock else None
         self._program = program
         self._state = state
         self._scanned = frozenset(program.scanned)
@@ -53,6 +56,33 @@ class GroupResults:
         """Take the timer of a group that is not computed."""
         if self.clock is not None:
             self.clock.next = None if old is None else old.class_timer
+
+    def find_timer(self, key: Key, old: Group | None) -> int | None:
+        """Return the first timer of the classes of a stored group.
+
+        Under a TTL a group keeps the timer of that instead, so this one is computed again. While
+        its results are withheld it has none."""
+        if self.clock is None or old is None:
+            return None
+        if old.written is None or old.withheld:
+            return old.class_timer
+        counted = self.misfits[0]
+        self.compute_stored(key, old.cells)
+        self.misfits[0] = counted
+        return self.clock.next
+
+    def move_timer(
+        self, key: Key, before: int | None, after: int | None
+    ) -> Iterator[tuple[GroupTimer, bool]]:
+        """Yield the changes from the first timer of a group's classes to the next one."""
+        clock = self._program.clock
+        for time, is_set in ((None if before == after else before, False), (after, True)):
+            if clock is not None and time is not None:
+                yield GroupTimer(clock, time, CLASS, key), is_set
+
+    def remove_timer(self, key: Key, old: Group | None) -> Iterator[tuple[GroupTimer, bool]]:
+        """Yield the change that removes the first timer of a stored group's classes."""
+        return self.move_timer(key, self.find_timer(key, old), None)
 
     def begin(self, key: Key) -> None:
         """Begin a group; call `find_extremes` for each of its multisets next."""
@@ -118,17 +148,6 @@ def read_multisets(
     slot = program.multiset_slot(argument)
     wanted = [(key, deltas[key][slot]) for key in keys if groups[key] is not None]
     return iter(state.multisets(argument, wanted))
-
-
-def move_class_timer(
-    key: Key, old: Group | None, after: int | None
-) -> Iterator[tuple[GroupTimer, bool]]:
-    """Yield the changes from the first timer of a group's classes to the next one."""
-    before = None if old is None else old.class_timer
-    if before is not None and before != after:
-        yield GroupTimer(Clock.EVENT, before, CLASS, key), False
-    if after is not None:
-        yield GroupTimer(Clock.EVENT, after, CLASS, key), True
 
 
 def is_same_row(left: Row, right: Row, *, floating: bool) -> bool:

@@ -110,7 +110,7 @@ class MemoryFold:
 
     @property
     def wakes_at(self) -> int | None:
-        """The time at which the next group may expire."""
+        """The first processing time at which the state has work."""
         return self.state.next_timer(Clock.PROCESSING)
 
     def _apply(self, folded: FoldResult) -> FoldResult:

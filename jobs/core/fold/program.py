@@ -28,10 +28,10 @@ from jobs.core.aggregates import (
     Site,
     Storage,
     accumulators_of,
-    has_timers,
+    clock_of_timers,
 )
 from jobs.core.evaluate.expressions import GroupRows
-from jobs.core.fold.state import Group
+from jobs.core.fold.state import Clock, Group
 from jobs.core.plan.tree import Aggregate, Plan
 from jobs.core.values.change import Row, Value
 
@@ -109,7 +109,8 @@ class Program:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.timed = has_timers(plan)
+        clock = clock_of_timers(plan)
+        self.clock = None if clock is None else Clock(clock)  # of the timers of its classes
         self.arguments = [_accumulators(plan, index) for index in range(len(plan.arguments))]
         own_cells = [cell for kept in self.arguments for part in kept for cell in part.cells]
         self.cells: tuple[Cell, ...] = (Cell("row_count", Storage.BIGINT), *own_cells)
@@ -379,7 +380,7 @@ class Program:
         return lines
 
     def _result_function(self) -> list[str]:
-        more = (", present" if self.scanned else "") + (", clock" if self.timed else "")
+        more = (", present" if self.scanned else "") + (", clock" if self.clock else "")
         lines = [
             f"def result(cells, extremes, misfits{more}):",
             '    """Return the result of a group; misfits[0] counts values beyond their type."""',

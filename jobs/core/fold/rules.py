@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobs.core.fold.state import Key
+from jobs.core.fold.state import Group, Key
 from jobs.core.fold.window_closing import Closing
 
 if TYPE_CHECKING:  # it imports modules that a task does not need
@@ -23,6 +23,12 @@ class Rules:
     withhold: bool = False  # until `release`: the event clock
     closing: Closing | None = None  # of windows
     drop_early: bool = False  # drop retractions before the first row of a group, as Flink does
+
+    def has_expired(self, group: Group | None, now_ms: int) -> bool:
+        """Return whether a group expires now."""
+        if group is None or group.written is None or group.withheld:
+            return False
+        return 0 < self.ttl_ms <= now_ms - group.written
 
     def find_withheld(self, keys: Iterable[Key], watermark: int | None) -> set[Key]:
         """Return the groups whose changes are folded and not emitted yet."""

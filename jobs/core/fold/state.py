@@ -49,7 +49,7 @@ class Group(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def class_timer(self) -> int | None:
-        """The first timer of its operators' classes; under a TTL it is not known."""
+        """The first timer of its operators' classes; under a TTL it is not stored."""
         return self.timer if self.written is None else None
 
     @property

@@ -17,6 +17,7 @@ from typing import Protocol
 from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.rules import rules_of
+from jobs.core.fold.state import Clock
 from jobs.core.job.views import sources_of
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
@@ -319,7 +320,9 @@ class InMemoryJob:
     def _expire(self, until: int) -> Iterator[Event]:
         while (wakes_at := self._memory_fold.wakes_at) is not None and wakes_at <= until:
             self._now_ms = max(self._now_ms, wakes_at)
-            yield from self._memory_fold.pass_time(self._now_ms).changelog
+            yield from self._memory_fold.pass_time(
+                self._now_ms, watermark=self._watermark
+            ).changelog
         self._now_ms = until
 
     def observe_watermark(self, time: int) -> Iterator[Event]:
@@ -343,7 +346,7 @@ class InMemoryJob:
         yield from self.end_bundle()
         if self._watermark is None or time > self._watermark:
             self._watermark = time
-            if self._closing is not None or self._memory_fold.program.timed:
+            if self._closing is not None or self._memory_fold.program.clock is Clock.EVENT:
                 yield from self._memory_fold.pass_time(self._now_ms, watermark=time).changelog
             yield WatermarkEvent(time)
 

@@ -23,6 +23,7 @@ from jobs.core.plan.tree import Case, Composite, Expression, Ordering
 from jobs.core.plan.tree import Constant as Literal
 from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.sql import refused_names
+from jobs.core.sql.dialect import Refusal
 from jobs.core.sql.problems import ProblemReporter, function_name
 from schemas.limits import TOP_K_MAX
 from schemas.types.sql_types import BOOLEAN, INT, STRING, Kind, SqlType, row_of
@@ -59,7 +60,12 @@ class OperatorClass:
 
     path: str
     returns: SqlType
-    timers: bool
+    timers: bool | str  # "processing": not event time
+
+    @property
+    def clock(self) -> str:
+        """Return the clock of its timers as a plan has it; "" without timers."""
+        return "timers" if self.timers is True else self.timers or ""
 
     def read_arguments(self, values: list[Expression]) -> Expression:
         """Return the arguments of a call as one ROW; rows come in its order."""
@@ -96,9 +102,14 @@ def is_call(node: exp.Expr) -> bool:
 
 def mark_classes(select: exp.Select, classes: Mapping[str, OperatorClass]) -> exp.Select:
     """Mark the calls of operators' classes, and return the query."""
+    clocks = set()
     for call in select.find_all(exp.Anonymous) if classes else ():
         if (found := classes.get(function_name(call))) is not None:
             call.meta[_OPERATOR_CLASS] = found
+            clocks.add(found.clock)
+    if len(clocks - {""}) > 1:
+        message = "the timers of a query have one clock, event time or processing time"
+        raise Refusal(message, 0, "two views")
     return select
 
 
@@ -132,7 +143,7 @@ def read_call(reporter: ProblemReporter, node: exp.Expr, read: Read) -> Aggregat
             values = [typing_rules.require_type(read(each, name)) for each in parts.arguments]
             argument = declared.read_arguments(values)
         argument = _apply_filter(reporter, parts, argument, read)
-        written = (declared.path, str(declared.returns), "timers" if declared.timers else "")
+        written = (declared.path, str(declared.returns), declared.clock)
         return AggregateCall(name, argument, declared.returns, parts.distinct, written)
     order = [_read_direction(reporter, each) for each in parts.order]
     parameters = _read_parameters(reporter, parts)

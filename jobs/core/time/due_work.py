@@ -4,6 +4,9 @@
               ──► the state's first timer of the event clock  ──┼──► due: an epoch without data
     now       ──► the state's first timer of processing time  ──┘
 
+With classes whose timers fire in processing time, the time of an epoch with data stays behind the
+timers that are due. So all groups of an epoch have the results of one time, that of its row.
+
 The driver sees no group. It knows the first timer, because folds report the timers that they see
 and set, and how many rows went into withheld results. The epoch row has a snapshot of all that, and
 a start goes on from it.
@@ -46,20 +49,22 @@ class DueWork:
         fresh: bool,
         closing: Closing | None = None,
         opens: bool = False,
-        timed: bool = False,
+        timers: str | None = None,
     ) -> None:
         """Continue from the `snapshot` of the newest epoch row; a `fresh` job has no state yet.
 
-        `opens`: a group that has a row without input is not in the state. `timed`: classes of the
-        query have timers."""
+        `opens`: a group that has a row without input is not in the state. `timers`: the clock
+        of the timers that classes of the query have."""
         known = snapshot or DueWorkSnapshot()
         self.withholds = minibatch.clock == "event"
         self.closing = closing
         self._opens = opens
         self.watermark: int | None = None  # of the newest epoch row
         self._emitted_to = known.passed  # the watermark up to which windows are emitted
-        self._by_watermark = timed or closing is not None
-        self._keeps = self.withholds or ttl_ms > 0 or self._by_watermark or snapshot is not None
+        self._by_watermark = timers == Clock.EVENT or closing is not None
+        self._by_clock = timers == Clock.PROCESSING
+        timed = ttl_ms > 0 or self._by_watermark or self._by_clock
+        self._keeps = self.withholds or timed or snapshot is not None
         self._ttl_ms = ttl_ms
         self._size = minibatch.size
         self._now = known.now
@@ -80,27 +85,33 @@ class DueWork:
             self._ending = True
 
     def advance(self, now_ms: int) -> int:
-        """Advance processing time and return it; it never goes back, even if the clock does."""
-        self._now = max(self._now, now_ms)
+        """Advance processing time and return it; it never goes back, even if the clock does.
+
+        It stays behind the timers of classes that are due.
+        """
+        now = max(self._now, now_ms)
+        if not (self._by_clock and self._first_timer_is_due(Clock.PROCESSING, now)):
+            self._now = now
         return self._now
 
     def due(self, now_ms: int) -> Work | None:
         """Return the work that is due at `now_ms`, or None.
 
         Expiry is checked once per TTL/100, so that groups that expire close together share one
-        epoch.
+        epoch; timers of classes are checked at once.
         """
-        now = self.advance(now_ms)
+        now = max(self.advance(now_ms), now_ms)
         if self._opens:
             return Work(now, False, opens=True)
-        checked = now - now % max(1, self._ttl_ms // EXPIRY_LATE_PARTS)
-        expiring = self._ttl_ms > 0 and self._first_timer_is_due(Clock.PROCESSING, checked)
+        step = 1 if self._by_clock else max(1, self._ttl_ms // EXPIRY_LATE_PARTS)
+        timed = self._by_clock or self._ttl_ms > 0
+        fires = timed and self._first_timer_is_due(Clock.PROCESSING, now - now % step)
         passed = (
             self._by_watermark
             and self.watermark is not None
             and self._first_timer_is_due(Clock.EVENT, self.watermark)
         )
-        if not (expiring or passed or self._ending):
+        if not (fires or passed or self._ending):
             return None
         return Work(now, self._ending, self.watermark if self._by_watermark else None)
 
@@ -125,6 +136,7 @@ class DueWork:
             self._opens = False
             return
         self._timers = _first(*timers)
+        self._now = max(self._now, work.now_ms)
         self._emitted_to = work.watermark
         if work.release:
             self._withheld, self._ending = 0, False

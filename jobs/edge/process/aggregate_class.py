@@ -32,7 +32,7 @@ def require_aggregates(spec: JobSpec) -> None:
     """Raise ClassRefused if a spec names an aggregate that the operator does not allow."""
     for name, each in (spec.functions or {}).items():
         own = type(load(each.path)).on_timer is not AggregateFunction.on_timer
-        if own is not each.timers:
+        if own is not bool(each.timers):
             says = "has no on_timer; remove timers" if each.timers else "has on_timer; add timers"
             raise ClassRefused(f"functions.{name}: {each.path} {says}: true")
 

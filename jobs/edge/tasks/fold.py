@@ -175,14 +175,15 @@ class _Fold:
 
     def pass_time(self, buckets: Iterable[int], *, release: bool) -> None:
         """Fold the due timers of these buckets; with `release`, emit withheld changes."""
-        task = self.task
+        task, clock = self.task, self.program.clock
+        by_clock, by_watermark = clock is Clock.PROCESSING, clock is Clock.EVENT
 
         def fold(view: State) -> FoldResult:
             return fold_due(self.program, view, self.context, release=release)
 
         fired: dict[Clock, int | None] = {
-            Clock.PROCESSING: task.now_ms if task.rules.ttl_ms else None,
-            Clock.EVENT: task.watermark if task.rules.closing or self.program.timed else None,
+            Clock.PROCESSING: task.now_ms if task.rules.ttl_ms or by_clock else None,
+            Clock.EVENT: task.watermark if task.rules.closing or by_watermark else None,
         }
         for bucket in sorted(buckets):
             self._take(bucket, fold, fired)

@@ -195,7 +195,7 @@ def test_a_job_does_not_go_on_with_windows_that_wait_for_other_things() -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_timer_of_a_class_is_due_when_the_watermark_has_reached_it(again: bool) -> None:
-    due_work = DueWork(PROCESSING, 0, None, fresh=True, timed=True)
+    due_work = DueWork(PROCESSING, 0, None, fresh=True, timers="event")
     due_work.observe_fold(1, [{"event": 100}])
     due_work.observe_watermark(99)
     assert due_work.due(5) is None
@@ -204,7 +204,7 @@ def test_a_timer_of_a_class_is_due_when_the_watermark_has_reached_it(again: bool
     assert snapshot is not None
     assert snapshot.passed == 99, "its results are not out"
     if again:
-        due_work = DueWork(PROCESSING, 0, snapshot, fresh=False, timed=True)
+        due_work = DueWork(PROCESSING, 0, snapshot, fresh=False, timers="event")
         due_work.observe_watermark(150)
     due = due_work.due(5)
     assert due == Work(5, release=False, watermark=150)
@@ -213,3 +213,32 @@ def test_a_timer_of_a_class_is_due_when_the_watermark_has_reached_it(again: bool
     snapshot = due_work.snapshot()
     assert snapshot is not None
     assert snapshot.passed == 150
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_the_time_of_an_epoch_with_data_stays_behind_timers_that_are_due(again: bool) -> None:
+    due_work = DueWork(PROCESSING, 0, None, fresh=True, timers="processing")
+    assert due_work.advance(90) == 90
+    due_work.observe_fold(1, [{"processing": 100}])
+    assert due_work.advance(99) == 99
+    assert due_work.advance(100) == 99, "another group has not fired the timer of 100 yet"
+    snapshot = due_work.snapshot()
+    assert snapshot is not None
+    assert snapshot.now == 99
+    if again:
+        due_work = DueWork(PROCESSING, 0, snapshot, fresh=False, timers="processing")
+    due = due_work.due(120)
+    assert due == Work(120, release=False)
+    assert due_work.advance(130) == 99
+    due_work.complete(due, [{"processing": 125}])
+    assert due_work.advance(124) == 124
+    assert due_work.due(124) is None
+    assert due_work.due(125) == Work(125, release=False)
+    assert due_work.advance(200) == 124
+
+
+def test_timers_of_classes_do_not_wait_for_groups_that_expire_together() -> None:
+    due_work = DueWork(PROCESSING, 100_000, None, fresh=True, timers="processing")
+    due_work.observe_fold(1, [{"processing": 100_001}])
+    assert due_work.due(100_000) is None
+    assert due_work.due(100_001) is not None

@@ -128,11 +128,15 @@ def test_groups_that_expire_without_a_word_are_counted_and_leave_the_state(tmp_p
     assert report.timers == {}
 
 
+@pytest.mark.parametrize(
+    ("clock", "now_ms", "watermark"), [("event", 0, 30), ("processing", 30, 9)]
+)
 def test_a_task_fires_the_timers_of_a_class_from_the_table_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clock: str, now_ms: int, watermark: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RETALLY_AGGREGATES", ALLOWED)
-    burst = OperatorClass(f"{PREFIX}:Burst", BIGINT, timers=True)
+    timers = True if clock == "event" else clock
+    burst = OperatorClass(f"{PREFIX}:Burst", BIGINT, timers)
     query = "SELECT name, BURST(v, 10) AS b FROM t GROUP BY name"
     plan = parse_query(query, COLUMNS, classes={"BURST": burst})
     made = FoldedTable(tmp_path / "epochs", plan)
@@ -142,11 +146,11 @@ def test_a_task_fires_the_timers_of_a_class_from_the_table_alone(
     state = CommittedState(
         made.root, tmp_path / "cache", recent[-1].stamp, made.table.version, recent
     )
-    fold = FoldTask(plan, state, EpochAttempt(2, "next"), made.rules, watermark=30)
+    fold = FoldTask(plan, state, EpochAttempt(2, "next"), made.rules, now_ms, watermark)
     (payload,) = TimeTask(fold, release=False)(range(BUCKETS))
     report = msgspec.json.decode(payload, type=FoldReport)
     found = [(row["op"], row["name"], row["b"]) for row in rows(made, report, CHANGELOG)]
     assert found == [("-U", "a", None), ("+U", "a", 2)]
-    assert report.timers == {"event": 60}, "that of b"
+    assert report.timers == {clock: 60}, "that of b"
     gone = [(row["timer_ms"], row["tombstone"]) for row in rows(made, report, TIMERS)]
     assert gone == [(15, True)]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from jobs.checking.recomputation import sort_present
 from jobs.core.aggregates.operator_class import AggregateFailed, recompute_class
+from jobs.core.fold.group_results import CLASS
 from jobs.core.fold.in_memory import MemoryFold
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Clock
@@ -34,6 +35,7 @@ CLASSES = {
     "GEO": declare("GeoMean", "DOUBLE"),
     "WEIGHTED": declare("WeightedMean", "DECIMAL(20, 4)"),
     "BURST": declare("Burst", "BIGINT", timers=True),
+    "IDLE": declare("Burst", "BIGINT", timers="processing"),
     "FIRED": declare("Fired", "STRING", timers=True),
     "ENDLESS": declare("Endless", "STRING", timers=True),
     "WRONG": declare("Wrong", "BIGINT"),
@@ -152,19 +154,115 @@ FROM t GROUP BY t.k
 """
 
 
+@pytest.mark.parametrize(("name", "step"), [("BURST", "watermark"), ("IDLE", "clock")])
 @examples(100)
-@given(histories(), st.lists(st.integers(0, 80), max_size=4), st.data())
+@given(histories(), st.lists(st.integers(0, 40), max_size=4), st.data())
 def test_timers_fire_as_on_the_rows_in_their_order(
-    drawn: tuple[list[dict[str, Any]], Rows], times: list[int], data: st.DataObject
+    name: str,
+    step: str,
+    drawn: tuple[list[dict[str, Any]], Rows],
+    times: list[int],
+    data: st.DataObject,
 ) -> None:
     steps, live = drawn
-    for time in sorted(times):  # watermarks somewhere in between
-        steps.insert(data.draw(st.integers(0, len(steps))), {"watermark": time})
-    marks = [step["watermark"] for step in steps if "watermark" in step]
-    found = results(steps, f"SELECT k, BURST(ms, {GAP}) AS b FROM t GROUP BY k")
-    watermark = max(marks, default=-1)
-    expected = dict(in_duckdb(live, BURSTS.format(gap=GAP, watermark=watermark)))
+    for time in times:  # a watermark, or processing time passes, somewhere in between
+        steps.insert(data.draw(st.integers(0, len(steps))), {step: time})
+    passed = [each[step] for each in steps if step in each]
+    found = results(steps, f"SELECT k, {name}(ms, {GAP}) AS b FROM t GROUP BY k")
+    time = max(passed, default=-1) if step == "watermark" else sum(passed)
+    expected = dict(in_duckdb(live, BURSTS.format(gap=GAP, watermark=time)))
     assert {key: b for key, (b,) in found.items()} == expected
+
+
+@pytest.mark.parametrize(("name", "step"), [("BURST", "watermark"), ("IDLE", "clock")])
+def test_a_timer_that_a_later_row_deletes_fires_if_its_time_passes_first(
+    name: str, step: str
+) -> None:
+    rows = [{"k": "a", "x": 1, "d": None, "ms": ms} for ms in (0, 50)]
+    steps = [*(change("+I", row) for row in rows), {"flush": True}, {step: GAP}]
+    assert results(steps, f"SELECT k, {name}(ms, {GAP}) AS b FROM t GROUP BY k") == {"a": (1,)}
+
+
+def burst_of(rows: Iterable[int], until: int) -> tuple[int | None, int | None]:
+    """Return the rows of the last burst that ended by a time, and when the next one ends."""
+    bursts: list[list[int]] = []
+    for at in sorted(rows):
+        if bursts and at - bursts[-1][-1] <= GAP:
+            bursts[-1].append(at)
+        else:
+            bursts.append([at])
+    ended = [burst for burst in bursts if burst[-1] + GAP <= until]
+    later = [burst[-1] + GAP for burst in bursts if burst[-1] + GAP > until]
+    return len(ended[-1]) if ended else None, min(later, default=None)
+
+
+MOVES = st.tuples(st.sampled_from("ab"), st.integers(0, 60), st.integers(0, 25), st.integers(0, 25))
+
+
+@pytest.mark.parametrize("ttl_ms", [0, 40])
+@pytest.mark.parametrize("name", ["BURST", "IDLE"])
+@examples(100)
+@given(st.lists(MOVES, max_size=25))
+def test_the_state_has_the_timers_of_the_rows_of_live_groups_and_no_others(
+    name: str, ttl_ms: int, moves: list[tuple[str, int, int, int]]
+) -> None:
+    made = fold_of(name, Rules(ttl_ms=ttl_ms, refresh=ttl_ms > 0))
+    clock = Clock.EVENT if name == "BURST" else Clock.PROCESSING
+    live: dict[str, set[int]] = {}
+    written: dict[str, int] = {}
+    now, watermark = 0, 0
+    for key, at, ms, raised in moves:
+        rows = live.setdefault(key, set())
+        fold_rows(made, [(-1 if at in rows else 1, key, at)], now, watermark)
+        rows ^= {at}
+        written[key] = now
+        now, watermark = now + ms, watermark + raised
+        made.pass_time(now, watermark=watermark)
+        if ttl_ms:
+            live = {k: each for k, each in live.items() if written[k] + ttl_ms > now}
+        until = watermark if clock is Clock.EVENT else now
+        expected = {k: burst_of(each, until) for k, each in live.items() if each}
+        groups = {k: made.state.groups([(k,)])[0] for k in "ab"}
+        assert {k: group.result[0] for k, group in groups.items() if group} == {
+            k: value for k, (value, _) in expected.items()
+        }
+        timers = [each for each in made.state.due(clock, 10**6) if each.namespace == CLASS]
+        assert sorted((each.key[0], each.time) for each in timers) == sorted(
+            (k, time) for k, (_, time) in expected.items() if time is not None
+        )
+
+
+def test_under_a_ttl_a_group_whose_results_are_withheld_has_no_timer_of_a_class() -> None:
+    made = fold_of("BURST", Rules(ttl_ms=1_000, withhold=True))
+
+    def timers() -> list[int]:
+        return [each.time for each in made.state.due(Clock.EVENT, 10**6)]
+
+    fold_rows(made, [(1, "a", 1)], 0, 0)
+    assert timers() == []
+    made.pass_time(0, release=True, watermark=0)
+    assert timers() == [1 + GAP]
+    fold_rows(made, [(1, "a", 5)], 0, 0)
+    assert timers() == [], "the time of the last results is not that of the rows"
+    made.pass_time(0, release=True, watermark=0)
+    assert timers() == [5 + GAP]
+    expired = made.pass_time(1_000, watermark=0).changelog
+    assert [op for op, _, _ in expired] == [Op.DELETE]
+    assert timers() == []
+
+
+def fold_of(name: str, rules: Rules) -> MemoryFold:
+    """Return the fold of a query with one class over the columns k and ms."""
+    plan = plan_of(load_spec(spec(f"SELECT k, {name}(ms, {GAP}) AS b FROM t GROUP BY k")))
+    return MemoryFold(plan, lambda row: ((row[0],), ((row[1], GAP),)), rules=rules)
+
+
+def fold_rows(
+    made: MemoryFold, changes: Iterable[tuple[int, str, int]], now_ms: int, watermark: int
+) -> None:
+    consolidation = Consolidation(0)
+    consolidation.add([(sign, (key, at)) for sign, key, at in changes])
+    made.fold([consolidation], now_ms, watermark)
 
 
 def test_timers_fire_once_in_time_order_before_the_watermark_is_forwarded() -> None:
@@ -197,13 +295,10 @@ def test_timers_fire_once_in_time_order_before_the_watermark_is_forwarded() -> N
 
 
 def test_a_group_has_one_timer_of_its_classes_until_it_ends() -> None:
-    plan = plan_of(load_spec(spec(f"SELECT k, BURST(ms, {GAP}) AS b FROM t GROUP BY k")))
-    made = MemoryFold(plan, lambda row: ((row[0],), ((row[1], GAP),)))
+    made = fold_of("BURST", Rules())
 
     def fold(*changes: tuple[int, int]) -> list[int]:
-        consolidation = Consolidation(0)
-        consolidation.add([(sign, ("a", at)) for sign, at in changes])
-        made.fold([consolidation], watermark=0)
+        fold_rows(made, [(sign, "a", at) for sign, at in changes], 0, 0)
         return [timer.time for timer in made.state.due(Clock.EVENT, 10**6)]
 
     assert fold((1, 1)) == [1 + GAP]
@@ -213,13 +308,9 @@ def test_a_group_has_one_timer_of_its_classes_until_it_ends() -> None:
 
 
 def test_under_a_ttl_a_timer_of_a_class_emits_no_equal_row() -> None:
-    plan = plan_of(load_spec(spec(f"SELECT k, BURST(ms, {GAP}) AS b FROM t GROUP BY k")))
-    rules = Rules(ttl_ms=1_000, refresh=True)
-    made = MemoryFold(plan, lambda row: ((row[0],), ((row[1], GAP),)), rules=rules)
-    for changes in ([(1, 1)], [(-1, 1), (1, 15)]):
-        consolidation = Consolidation(0)
-        consolidation.add([(sign, ("a", at)) for sign, at in changes])
-        made.fold([consolidation], 5, watermark=0)
+    made = fold_of("BURST", Rules(ttl_ms=1_000, refresh=True))
+    for changes in ([(1, "a", 1)], [(-1, "a", 1), (1, "a", 15)]):
+        fold_rows(made, changes, 5, 0)
     assert made.pass_time(5, watermark=20).changelog == []
     fired = [(op, row) for op, _, row in made.pass_time(5, watermark=25).changelog]
     assert fired == [(Op.UPDATE_BEFORE, (None,)), (Op.UPDATE_AFTER, (1,))]
@@ -307,6 +398,7 @@ def test_a_class_is_loaded_only_if_the_operator_allows_it(monkeypatch: pytest.Mo
         ("TOTAL(x) IGNORE NULLS", "TOTAL gets NULLs"),
         ("TOTALS(x)", "unknown function TOTALS"),
         ("TOTAL(y)", "unknown column"),
+        ("BURST(ms, 5) + IDLE(ms, 5)", "the timers of a query have one clock"),
     ],
 )
 def test_a_call_that_is_none_is_refused(call: str, reason: str) -> None:
