@@ -2,18 +2,23 @@
 
     python -m bench.decoding [ROWS]
 
-The messages look as their sources write them. Those of canal, Debezium (with and without schema)
-and Maxwell have the same updates of the same table; retally publishes the other two formats.
+The messages look as their sources write them. Those of canal, Debezium (with and without schema,
+and in Avro) and Maxwell have the same updates of the same table; retally publishes the other two
+formats.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import random
+import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import fastavro
 
 from jobs.core.formats.registry import MessageRules
 from jobs.core.plan.tree import Column
@@ -104,6 +109,54 @@ def debezium_with_schema(row: dict[str, Any], old: int) -> dict[str, Any]:
     return {"schema": schema, "payload": debezium(row, old)}
 
 
+_DECIMAL = {
+    "type": "bytes",
+    "connect.name": "org.apache.kafka.connect.data.Decimal",
+    "connect.parameters": {"scale": "2", "connect.decimal.precision": "10"},
+}
+_AVRO_TYPES: dict[str, Any] = {
+    "id": "long",
+    "name": ["null", "string"],
+    "cnt": ["null", "int"],
+    "price": ["null", _DECIMAL],
+    "description": ["null", "string"],
+}
+
+
+def avro_schema(columns: Iterable[str]) -> dict[str, Any]:
+    """Return the schema of Debezium's messages of a table with these columns."""
+    kinds: dict[type, Any] = {str: "string", int: "long", type(None): ["null", "string"]}
+    source = {name: kinds[type(value)] for name, value in debezium({}, 0)["source"].items()}
+    row = _record("Value", {name: _AVRO_TYPES[name] for name in columns})
+    members = {
+        "before": ["null", row],
+        "after": ["null", "Value"],
+        "source": _record("Source", source),
+        "op": "string",
+        "ts_ms": ["null", "long"],
+        "transaction": ["null", "string"],
+    }
+    return _record("Envelope", members)
+
+
+def _record(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    listed = [{"name": field, "type": kind} for field, kind in fields.items()]
+    return {"type": "record", "name": name, "fields": listed}
+
+
+def avro_writer(schema: dict[str, Any]) -> Callable[[dict[str, Any]], bytes]:
+    """Return a function that writes messages of a schema as Confluent's serializer does."""
+    parsed = fastavro.parse_schema(schema)
+
+    def write(message: dict[str, Any]) -> bytes:
+        written = io.BytesIO(struct.pack(">BI", 0, 1))
+        written.seek(0, io.SEEK_END)
+        fastavro.schemaless_writer(written, parsed, message)
+        return written.getvalue()
+
+    return write
+
+
 def changelog(row: dict[str, Any], _: int) -> dict[str, Any]:
     return {"op": "+U", "row": row, "epoch": 7, "seq": 12884901889}
 
@@ -117,6 +170,7 @@ MESSAGES: dict[str, tuple[str, Callable[[dict[str, Any], int], dict[str, Any]]]]
     "maxwell-json": ("maxwell-json", maxwell),
     "debezium-json": ("debezium-json", debezium),
     "debezium-json with schema": ("debezium-json", debezium_with_schema),
+    "debezium-avro": ("debezium-avro", debezium),
     "changelog-json": ("changelog-json", changelog),
     "upsert-json": ("upsert-json", upsert),
     "json": ("json", upsert),
@@ -125,17 +179,23 @@ MESSAGES: dict[str, tuple[str, Callable[[dict[str, Any], int], dict[str, Any]]]]
 
 def make_decode(format_name: str) -> Callable[[bytes], Decoded]:
     """Return the decode function of a format."""
-    return MessageRules(format_name, primary_key=("id",)).decoder(COLUMNS, USED).decode
+    schema = (json.dumps(avro_schema(column.name for column in COLUMNS)),)
+    rules = MessageRules(format_name, primary_key=("id",))
+    return rules.decoder(COLUMNS, USED, find_schema=lambda _: schema).decode
+
+
+def make_write(format_name: str) -> Callable[[dict[str, Any]], bytes]:
+    """Return a function that writes messages of a format."""
+    if format_name == "debezium-avro":
+        return avro_writer(avro_schema(column.name for column in COLUMNS))
+    return lambda message: json.dumps(message, separators=(",", ":")).encode()
 
 
 def main(count: int = 100_000) -> None:
     for name, (format_name, written) in MESSAGES.items():
-        dice = random.Random(1)
+        dice, write = random.Random(1), make_write(format_name)
         values = [
-            json.dumps(
-                written(table_row(dice, 10**6 + number), dice.randrange(1_000)),
-                separators=(",", ":"),
-            ).encode()
+            write(written(table_row(dice, 10**6 + number), dice.randrange(1_000)))
             for number in range(count)
         ]
         decode = make_decode(format_name)
