@@ -232,7 +232,7 @@ def _split_call(reporter: ProblemReporter, node: exp.Expr) -> _CallParts:
         row = parts.arguments[0]
         if function_name(row) == "ROW" or isinstance(row, exp.Tuple):
             reporter.require_only(row, "this", "expressions")
-            parts.arguments, parts.is_row = list(row.expressions), len(row.expressions) > 1
+            parts.arguments, parts.is_row = list(row.expressions), bool(row.expressions)
     _check_call(reporter, parts)
     return parts
 
@@ -331,7 +331,7 @@ def _make_argument(
             message = "the values contain no NULL: remove NULLS FIRST or NULLS LAST"
             raise reporter.refusal(message, parts.order[0])
         return value, tuple(order)
-    if len(values) > 1:  # COUNT(DISTINCT x, y); ARG_MAX(x, y) sorts by y, then by x
+    if len(values) > 1 or parts.is_row:  # COUNT(DISTINCT x, y); ARG_MAX(x, y) sorts by y, then x
         sorted_by = [*values[1:], value] if function.order is Order.ARGUMENT else values
         keeps = parts.is_row or function.keeps_nulls
         null_where: OneOf["any", "never"] = "never" if keeps else "any"

@@ -53,6 +53,8 @@ class RetallySql(Dialect):
 
     class Parser(parser.Parser):
         FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {}
+        # LIST(x ORDER BY y)[1] is an item of an aggregate.
+        ARRAY_CONSTRUCTORS: ClassVar[dict[str, type[exp.Func]]] = {"ARRAY": exp.Array}
         # A keyword of MySQL; here it is a window function.
         FUNC_TOKENS: ClassVar[set[TokenType]] = {*parser.Parser.FUNC_TOKENS, TokenType.SESSION}
         NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {

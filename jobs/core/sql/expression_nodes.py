@@ -301,7 +301,7 @@ def _named_type(text: str) -> SqlType:
     if words.endswith("UNSIGNED") or words in UNSIGNED:
         raise TypeProblem(f"CAST to {words} is not supported: nothing is unsigned", "BIGINT")
     if re.match(r"(VAR)?(CHAR|BINARY)\s*\(", words):
-        raise TypeProblem(f"{words} would truncate values", "STRING, and SUBSTRING to truncate")
+        raise TypeProblem(f"CAST to {words} is not supported", "VARCHAR(1), STRING or BINARY")
     words = re.sub(r"^(NUMERIC|DEC)\b", "DECIMAL", words)
     words = "BINARY" if words == "VARBINARY" else words
     try:
@@ -332,6 +332,8 @@ def _read_function(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
         given = [_read_argument(name, i, each, read) for i, each in enumerate(node.expressions)]
         if FUNCTIONS[SYNONYMS.get(name, name)].unify:
             given = literals.read_beside(given)
+        elif name == "TIMESTAMPDIFF":
+            given = [*given[:1], *literals.read_beside(given[1:])]
         return functions.make_call(name, given)
     if name in window_calls.WORDS:
         return window_calls.read_bound(node, query.window, read)

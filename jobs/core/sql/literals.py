@@ -27,9 +27,10 @@ from schemas.types.sql_types import (
 EPOCH = datetime(1970, 1, 1)
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_MINUTE = re.compile(r"\d{2}:\d{2}", re.ASCII)
 _TIMESTAMP = re.compile(
     r"(\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2})?)?)(?:(?<=:\d\d:\d\d)\.(\d+))?"
-    r"( ?(?:Z|[+-]\d{2}(?::\d{2})?))?",
+    r"( ?(?:Z|[+-]\d{2}(?::?\d{2})?))?",
     re.ASCII,
 )
 _NUMBER = re.compile(r"(\d*)(?:\.(\d*))?([eE][+-]?\d+)?")
@@ -65,7 +66,8 @@ def date_literal(text: str) -> Constant:
 
 def time_literal(text: str) -> Constant:
     try:
-        return Constant(str(parse(text, TIME)), TIME)
+        whole = f"{text}:00" if _MINUTE.fullmatch(text) else text
+        return Constant(str(parse(whole, TIME)), TIME)
     except ValueError as error:
         raise TypeProblem(str(error), "TIME '23:59:59'") from None
 

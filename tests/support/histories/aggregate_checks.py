@@ -65,6 +65,7 @@ DUCKDB = {
     "ARRAY_AGG(v ORDER BY o)[1]": f"ARRAY_AGG(v ORDER BY {BY_O})[1]",
     "ANY_VALUE(v ORDER BY o)": f"ANY_VALUE(v ORDER BY {BY_O})",
     "COUNT(DISTINCT ROW(v, o))": "COUNT(DISTINCT ROW(v, o))",
+    "COUNT(DISTINCT ROW(v))": "COUNT(DISTINCT ROW(v))",
     # If every condition is NULL, DuckDB's is NULL; that of Spark, BigQuery and Presto is 0.
     "COUNT_IF(f)": "COALESCE(COUNT_IF(f), 0)",
     "ARG_MIN(v, o)": "FIRST(v ORDER BY o, v) FILTER (WHERE v IS NOT NULL AND o IS NOT NULL)",

@@ -69,6 +69,7 @@ ANY = [
     "ARRAY_AGG(v ORDER BY o)[1]",
     "ANY_VALUE(v ORDER BY o)",
     "COUNT(DISTINCT ROW(v, o))",
+    "COUNT(DISTINCT ROW(v))",
     "COUNT_IF(f)",
     "ARG_MIN(v, o)",
     "ARG_MIN(DISTINCT v, o)",

@@ -49,6 +49,27 @@ CLAUSES = [
         "there is no such type: TIMESTAMPDIFF, or t - u > INTERVAL '1' HOUR",
     ),
     (
+        "INTERVAL '1:30' HOUR TO MINUTE, sums of INTERVALs",
+        "SELECT MAX(TIMESTAMP '2026-01-31 00:00:00' + INTERVAL '01:30' HOUR TO MINUTE) FROM t",
+        "an INTERVAL has one unit: t + INTERVAL '1' HOUR + INTERVAL '30' MINUTE",
+    ),
+    (
+        "DATE - DATE, DATE + 1",
+        "SELECT MAX(DATE '2026-01-31' - DATE '2026-01-01') FROM t",
+        "engines disagree about the type: TIMESTAMPDIFF(DAY, u, t), d + INTERVAL '1' DAY",
+    ),
+    (
+        "functions, CAST and arithmetic of TIME",
+        "SELECT MAX(HOUR(TIME '08:30:00')) FROM t",
+        "it can be compared, grouped by and counted: declare a STRING, or use a TIMESTAMP",
+    ),
+    ("`x::type`", "SELECT MAX(cnt::BIGINT) FROM t", "write CAST(x AS type)"),
+    (
+        "ARRAY_AGG(...)[2], the last item",
+        "SELECT ARRAY_AGG(cnt ORDER BY day)[2] FROM t",
+        "only the first item is an aggregate: TOP_K, ARG_MAX(x, y, k), or LAST_VALUE",
+    ),
+    (
         "CAST to VARBINARY(n), to an unsigned type",
         "SELECT MAX(CAST(cnt AS INT UNSIGNED)) FROM t",
         "there are no such types; unsigned names are allowed in `columns`",
