@@ -182,6 +182,11 @@ def _check_tokens(read: list[Token]) -> None:
         ):
             hint = INSTEAD.get(text)
             raise Refusal(f"{text!r} is not part of this SQL", token.start, hint)
+        before = [each.token_type for each in read[max(0, index - 2) : index + 1]]
+        if before == [TokenType.FROM, TokenType.TABLE, TokenType.L_PAREN]:
+            message = "a window is not a table; it is in GROUP BY"
+            hint = "GROUP BY TUMBLE(at, INTERVAL '5' MINUTE)"
+            raise Refusal(message, read[index - 1].start, hint)
         depth += kind in (TokenType.L_PAREN, TokenType.CASE)
         depth -= kind in (TokenType.R_PAREN, TokenType.END)
         run = run + 1 if kind in PREFIXES else 0
