@@ -205,8 +205,11 @@ class JobView:
 
     @property
     def moving(self) -> bool:
-        """Whether the state changes soon by itself, so that each page follows it."""
-        return self.retrying or self.record.actual in (Actual.STARTING, Actual.STOPPING)
+        """Whether the state changes soon by itself, so that each page follows it.
+
+        Retries may go on for hours, in which some pages are expensive to read again and again.
+        """
+        return not self.retrying and self.record.actual in (Actual.STARTING, Actual.STOPPING)
 
     def list_actions(self, visitor: Visitor) -> list[Action]:
         """Return what the visitor can do with the job in its state, the likeliest first."""

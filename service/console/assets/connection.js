@@ -17,10 +17,10 @@ const csrf = document.querySelector("meta[name=csrf]");
 const missing = new Set();
 
 // `part` names the part of the page, so that a working part does not hide the failure of another.
-export function markLost(part) {
+export function markLost(part, text = "Connection lost, retrying. The data shown may be outdated.") {
   missing.add(part);
-  if (banner.hidden) {
-    banner.textContent = "Connection lost, retrying. The data shown may be outdated.";
+  if (banner.textContent !== text) {
+    banner.textContent = text;
     banner.hidden = false;
     document.body.classList.add("stale");
   }

@@ -4,7 +4,8 @@
 //
 // One request at a time; a hidden page sends none. `refresh()` refreshes immediately. A refresh that
 // failed is repeated until it succeeds, on a page that is not live too. While a job starts or stops,
-// each of its pages is live.
+// each of its pages is live. A page that is not live by itself may have unsaved text, so it stays if
+// its session has ended or the service has another version: the banner says so.
 import { backOff, goToLogin, Lost, markLost, request } from "./connection.js";
 import { morph } from "./morph.js";
 
@@ -14,6 +15,7 @@ const MOVING_MS = 2_000;
 const first = takeFirst();
 let timer = 0;
 let tries = 0;
+let ended = false;
 let running = null;
 let next = null;
 
@@ -54,7 +56,7 @@ function takeFirst() {
 }
 
 function isDue() {
-  return interval() > 0 || tries > 0;
+  return !ended && (interval() > 0 || tries > 0);
 }
 
 function interval() {
@@ -69,7 +71,9 @@ function schedule(milliseconds) {
 async function reload() {
   try {
     const response = await request("live", location.pathname + location.search + first);
-    if (new URL(response.url).pathname === "/login") return goToLogin();
+    if (new URL(response.url).pathname === "/login") {
+      return leave(goToLogin, "The session has ended. Reload the page to log in.");
+    }
     if (response.status >= 500) {
       markLost("live");
       throw new Lost(`the page is unavailable (${response.status})`);
@@ -77,8 +81,11 @@ async function reload() {
     const text = await response.text();
     if (!response.headers.get("content-type")?.includes("text/html")) return undefined;
     const page = new DOMParser().parseFromString(text, "text/html");
-    if (response.status === 404 || digestOf(page) !== digestOf(document)) return location.reload();
+    if (response.status === 404 || digestOf(page) !== digestOf(document)) {
+      return leave(() => location.reload(), "The page is outdated. Reload it.");
+    }
     tries = 0;
+    ended = false;
     for (const part of document.querySelectorAll("[data-live]")) {
       const fresh = page.getElementById(part.id);
       if (fresh !== null) morph(part, fresh);
@@ -91,6 +98,13 @@ async function reload() {
     tries += 1;
   }
   return undefined;
+}
+
+function leave(go, text) {
+  if (Number(document.body.dataset.refresh) > 0) return go();
+  tries = 0;
+  ended = true;
+  return markLost("live", text);
 }
 
 // A page of another version of the service does not fit the scripts of this page.

@@ -82,6 +82,29 @@ def test_a_session_that_ends_leads_to_the_login_and_back(
     expect(page.get_by_role("heading", name="items")).to_be_visible()
 
 
+@pytest.mark.slow
+def test_a_page_with_text_stays_when_its_session_ends(
+    guarded_visits: tuple[Visits, dict[str, str]],
+) -> None:
+    visits, tokens = guarded_visits
+    page = visits.open("/jobs/items/spec", token=tokens["admin"])
+    expect(page.locator("#verdict")).to_have_attribute("data-valid", "true")  # nothing is under way
+    page.context.clear_cookies()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.evaluate(
+        """async () => {
+          document.getElementById("state").dataset.moving = "";
+          const script = document.querySelector("script[type=module]").src;
+          await (await import(script.replace("console.js", "live.js"))).refresh();
+        }"""
+    )
+    expect(page.locator("#connection")).to_contain_text("The session has ended")
+    page.wait_for_timeout(2_500)  # longer than the interval of a moving job
+    assert [urlsplit(url).path for url in asked] == ["/jobs/items/spec", "/login"]
+    expect(page).to_have_url(re.compile("/jobs/items/spec$"))
+
+
 def test_the_charts_have_a_range_with_times_and_a_zero(visits: Visits) -> None:
     page = visits.open("/jobs/items?span=1h")
     rates = page.locator("#rates")

@@ -154,6 +154,9 @@ def test_a_start_is_shown_phase_by_phase() -> None:
 def test_a_start_after_a_failure_is_a_retry_and_a_first_start_is_not() -> None:
     assert label_state(view().record) == "starting"
     assert label_state(view(failures=2).record) == "retrying"
+    assert view().moving and view(actual=Actual.STOPPING, failures=2).moving
+    assert not view(failures=2).moving
+    assert not view(actual=Actual.FAILED, retry_at=LATER_MS).moving
     assert view(failures=2).tone == "warn"
     assert view(actual=Actual.FAILED).tone == "bad"
     assert view(actual=Actual.RUNNING, reason="no executor is left").tone == "warn"
