@@ -186,7 +186,9 @@ def fold_time(
     times: list[int] = []
     for time, _, key in due:
         old = groups[key]
-        fires = key in window_timers or not rules.has_expired(old, context.now_ms)
+        # A group expires by its timer, which is later than its TTL if the spec has shortened that.
+        expires = key in ttl_timers and rules.has_expired(old, context.now_ms)
+        fires = key in window_timers or not expires
         new = groups_fold.fire_class_timers(key, old, class_timers.get(key, ()), fires=fires)
         new = groups_fold.fire_window_timers(key, new, window_timers.get(key, ()))
         new = groups_fold.fire_ttl_timers(key, new, ttl_timers.get(key, ()))

@@ -33,8 +33,10 @@ def require_aggregates(spec: JobSpec) -> None:
     for name, each in (spec.functions or {}).items():
         own = type(load(each.path)).on_timer is not AggregateFunction.on_timer
         if own is not bool(each.timers):
-            says = "has no on_timer; remove timers" if each.timers else "has on_timer; add timers"
-            raise ClassRefused(f"functions.{name}: {each.path} {says}: true")
+            says = "has on_timer; add timers: true or timers: processing"
+            if each.timers:
+                says = "has no on_timer; remove timers"
+            raise ClassRefused(f"functions.{name}: {each.path} {says}")
 
 
 ClassLoading.load = staticmethod(load)

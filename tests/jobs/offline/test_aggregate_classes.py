@@ -251,6 +251,15 @@ def test_under_a_ttl_a_group_whose_results_are_withheld_has_no_timer_of_a_class(
     assert timers() == []
 
 
+def test_after_a_shorter_ttl_a_timer_of_a_class_still_fires() -> None:
+    made = fold_of("IDLE", Rules(ttl_ms=1_000))
+    fold_rows(made, [(1, "a", 100)], 0, 0)
+    made._rules = Rules(ttl_ms=10)
+    fired = made.pass_time(100 + GAP).changelog
+    assert [(op, row) for op, _, row in fired][1:] == [(Op.UPDATE_AFTER, (1,))]
+    assert [op for op, _, _ in made.pass_time(1_000).changelog] == [Op.DELETE]
+
+
 def fold_of(name: str, rules: Rules) -> MemoryFold:
     """Return the fold of a query with one class over the columns k and ms."""
     plan = plan_of(load_spec(spec(f"SELECT k, {name}(ms, {GAP}) AS b FROM t GROUP BY k")))
@@ -382,7 +391,8 @@ def test_a_class_is_loaded_only_if_the_operator_allows_it(monkeypatch: pytest.Mo
         run(B={"class": "a:B", "returns": "INT"})
     with pytest.raises(SpecError, match="NAMES is not a subclass of AggregateFunction"):
         run(B=declare("NAMES", "INT"))
-    with pytest.raises(SpecError, match=r"functions.F: .*:Fired has on_timer; add timers: true"):
+    both = r"functions.F: .*:Fired has on_timer; add timers: true or timers: processing"
+    with pytest.raises(SpecError, match=both):
         run(F=declare("Fired", "STRING"))
     with pytest.raises(SpecError, match=r"functions.S: .*:Sum has no on_timer; remove timers"):
         run(S=declare("Sum", "BIGINT", timers=True))
