@@ -202,11 +202,9 @@ class Pipeline:
         """Compute and commit the records up to `ends`, and return the last data epoch's row.
 
         Without new records this commits an epoch without data. Work that is due runs in epochs of
-        its own: before the new rows, and after them if they make work due.
+        its own: before the rows of each part, and after the last ones if they make work due.
         """
         with self._epoch_lock:
-            if ranges_between(self.newest.offsets, ends):
-                self._finish_due_work()
             row = self._run_in_parts(ends)
             self.pass_time()
             return row
@@ -216,7 +214,8 @@ class Pipeline:
         while True:
             starts = self.newest.offsets
             part = self._size.cut(starts, ends)
-            planned = ranges_between(starts, part)
+            if planned := ranges_between(starts, part):
+                self._finish_due_work()
             try:
                 row = run_in_halves(
                     lambda: self.newest.offsets, part, self._run_up_to, self.clock.read_log_ends

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from jobs.edge.table.file_writer import AddedFile
 from schemas.spec.file import load_spec
+from schemas.table.epoch import EpochRow
 from tests.support.jobs.epochs_by_hand import EpochsByHand
 from tests.support.jobs.operator_classes import ALLOWED, declare
 from tests.support.jobs.tasks_here import TasksHere
@@ -30,14 +33,14 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "in"
 
 
-def open_job(directory: Path, now_ms: int) -> EpochsByHand:
+def open_job(directory: Path, now_ms: int, ttl: str = "0s") -> EpochsByHand:
     spec: dict[str, Any] = {
         "name": "idle",
         "source": {"files": {"path": str(directory), "every": "200ms"}, "format": "json"},
         "columns": {"k": "STRING", "at": "BIGINT"},
         "functions": {"IDLE": declare("Burst", "BIGINT", timers="processing")},
         "query": QUERY,
-        "state": {"buckets": 4},
+        "state": {"buckets": 4, "ttl": ttl},
     }
     spark = cast("SparkSession", TasksHere())
     return EpochsByHand(spark, NO_BROKER, directory.parent, load_spec(spec), now_ms)
@@ -79,7 +82,7 @@ def test_an_epoch_has_the_results_of_the_processing_time_in_its_row(
                 job.now_ms += GAP
                 ends = job.ends()
                 job.pipeline.logs = job.logs
-                job.pipeline._run_in_parts(ends)
+                job.pipeline._run_up_to(ends)
             else:
                 job.epoch()
         work = job.epochs()[-1].time.due_work
@@ -87,6 +90,23 @@ def test_an_epoch_has_the_results_of_the_processing_time_in_its_row(
         expected = {(k,): (burst_of(times, work.now),) for k, times in read.items()}
         assert job.results() == expected, (step, work.now)
     assert any(value for (value,) in job.results().values())
+
+
+def test_a_long_catch_up_fires_timers_between_its_parts(directory: Path) -> None:
+    job = open_job(directory, 1_000, ttl="1s")
+    lines = [json.dumps({"k": k, "at": 1_000}) for k in "abc"]
+    (directory / "1.json").write_text("\n".join(lines) + "\n")
+
+    def pass_time(row: EpochRow, _: Sequence[AddedFile]) -> None:
+        assert job.now_ms is not None
+        job.now_ms += 600 if row.kind == "data" else 0
+
+    job.pipeline.on_commit = pass_time
+    job.pipeline._size._records_max = 1
+    job.pipeline._size.raise_slowly = lambda: None  # type: ignore[method-assign]
+    job.epoch()
+    assert [row.kind for row in job.epochs()].count("data") == 3
+    assert set(job.results()) == {("c",)}, "it came 0.6 s ago, b 1.2 s ago"
 
 
 def test_an_evolved_query_has_the_values_and_the_timers_of_before(directory: Path) -> None:
