@@ -48,11 +48,35 @@ def open_table(
         if newest is not None:
             return table, newest
     else:
+        _require_kept_deletes(spec, admin)
         table = EpochTable.create(paths.table, layouts[0], unite_schemas(layouts))
     plan, offsets = reading_plan(plans).fingerprint, first_offsets(admin, spec)
     start = make_start_row(spec, plan, fingerprints_of(spec), offsets, topics)
     table.commit_epoch(start, (), durable=spec.durable)
     return table, start
+
+
+def _require_kept_deletes(spec: JobSpec, admin: KafkaAdmin) -> None:
+    """Raise SpecMisfit if compaction may remove deletes that must undo rows of a snapshot."""
+    for each in spec.source_specs.values():
+        source = each.source
+        if source.snapshot is None or source.format == "upsert-json":  # it applies tombstones
+            continue
+        for topic in source.topics:
+            policy = admin.cleanup_policy(topic)
+            if not policy:
+                raise SpecMisfit(
+                    f"the cleanup.policy of topic {topic!r} cannot be read, and a compacted topic "
+                    "loses deletes that the snapshot needs; allow the job's user DescribeConfigs "
+                    "on the topic"
+                )
+            if "compact" in policy:
+                raise SpecMisfit(
+                    f"topic {topic!r} has cleanup.policy={policy}: compaction keeps the tombstone "
+                    f"of a deleted row and removes its delete, which {source.format} needs, so "
+                    "rows of the snapshot would never leave the results; set cleanup.policy=delete "
+                    "before the rows are read or exported, or remove the snapshot"
+                )
 
 
 def make_start_row(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from kafka import KafkaAdminClient, TopicPartition
-from kafka.admin import OffsetSpec, OffsetTimestamp
+from kafka.admin import ConfigResource, OffsetSpec, OffsetTimestamp
 from kafka.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -144,6 +144,14 @@ class KafkaAdmin:
         if code:
             raise for_code(code)(f"topic {name!r}")
         return TopicIdentity(str(topic["topic_id"]), len(topic["partitions"]))
+
+    def cleanup_policy(self, name: str) -> str:
+        """Return the topic's cleanup.policy; empty without the permission DescribeConfigs."""
+        if name in self._files:
+            return "delete"
+        wanted = [ConfigResource("topic", name, ["cleanup.policy"])]
+        found = self._client_of(name).describe_configs(wanted, config_filter="all")["topic"][name]
+        return str(found["cleanup.policy"]["value"]) if found else ""
 
     def ensure_topic(
         self, name: str, partitions: int, configuration: Mapping[str, str]

@@ -24,6 +24,9 @@ def test_a_topic_is_created_once_and_then_taken_as_it_is(admin: KafkaAdmin, topi
     made = admin.ensure_topic(topic, 3, {"cleanup.policy": "compact"})
     assert made.partitions == 3
     assert admin.ensure_topic(topic, 5, {}) == made == admin.topic(topic)
+    assert admin.cleanup_policy(topic) == "compact"
+    admin.ensure_topic(f"{topic}-plain", 1, {})
+    assert admin.cleanup_policy(f"{topic}-plain") == "delete", "the broker's own default"
 
 
 def test_a_topic_that_is_made_again_has_another_id(

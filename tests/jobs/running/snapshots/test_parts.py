@@ -45,6 +45,10 @@ class Admin:
     """A topic with some records."""
 
     first: ClassVar = {0: 0, 1: 0}
+    policy: ClassVar = "delete"
+
+    def cleanup_policy(self, _topic: str) -> str:
+        return self.policy
 
     def beginning_offsets(self, _topic: str) -> dict[int, int]:
         return self.first
@@ -98,12 +102,18 @@ class Source:
 @dataclass
 class Job:
     home: Path
+    format: str = "debezium-json"
 
     def __post_init__(self) -> None:
         self.spec = load_spec(
             {
                 "name": "loaded",
-                "source": {"topic": "t", "snapshot": {"csv": "/x"}, "start": "latest"},
+                "source": {
+                    "topic": "t",
+                    "format": self.format,
+                    "snapshot": {"csv": "/x"},
+                    "start": "latest",
+                },
                 "columns": {"id": "BIGINT", "name": "STRING", "cnt": "INT"},
                 "primary_key": ["id"],
                 "dedupe": "pk",
@@ -242,3 +252,22 @@ def test_a_topic_that_has_lost_the_offsets_behind_a_snapshot_is_refused_with_wha
     monkeypatch.setattr(Admin, "first", {0: 0, 1: 8})
     with pytest.raises(SourceChanged, match=r"t/1: .*before 8; 1 off.*; raise its retention above"):
         running.find_starts(admin, newest, IDENTITY)
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete", ""])
+def test_a_compacted_topic_is_refused_at_the_first_start_unless_its_tombstones_are_applied(
+    job: Job, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    monkeypatch.setattr(Admin, "policy", policy)
+    reason = (
+        f"policy={policy}: .*delete, which debezium-json needs" if policy else "DescribeConfigs"
+    )
+    for _ in range(2):
+        with pytest.raises(SpecMisfit, match=reason):
+            job.start()
+    assert not job.paths.has_table
+    Job(job.home / "upserts", "upsert-json").read()
+    monkeypatch.setattr(Admin, "policy", "delete")
+    job.read(1)
+    monkeypatch.setattr(Admin, "policy", policy)
+    job.read()
