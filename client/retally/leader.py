@@ -47,7 +47,12 @@ class LeaderConnection:
             except Refused as error:
                 if error.code != "not-the-leader":
                     raise
-                named = self._services.get(str(error.document.get("leader")).rstrip("/"))
+                leader = error.document.get("leader")
+                named = self._services.get(str(leader).rstrip("/"))
+                if len(self._services) == 1:
+                    error = _advise(error)
+                    if leader is not None and isinstance(failed, Refused):
+                        raise error from None  # it leads elsewhere, and is not at its end
                 self._at = self._find_next(at) if named is None else named
                 failed = error
             except Unreachable as error:
@@ -84,3 +89,9 @@ class LeaderConnection:
     def _find_next(self, at: Connection) -> Connection:
         services = list(self._services.values())
         return services[(services.index(at) + 1) % len(services)]
+
+
+def _advise(error: Refused) -> Refused:
+    """Return the refusal of an only service with how to write the addresses of several."""
+    detail = f"{error.detail}; name all services as URL,URL to find the one that leads"
+    return Refused({**error.document, "detail": detail, "advice": ""}, error.retry_after)

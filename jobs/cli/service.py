@@ -75,8 +75,6 @@ def service_client(options: argparse.Namespace) -> Iterator[retally.Client]:
 def _describe_refusal(error: retally.Refused) -> str:
     """Return what the service refused, in the words of the command line."""
     parts = [f"{error.code}: {error.detail}"]
-    if error.code == "not-the-leader":
-        parts.append("name all services with --service URL,URL to find the one that leads")
     for each in error.errors:
         if each.get("message", "") not in error.detail:
             position = f"line {each['line']}, " if each.get("line") else ""

@@ -168,6 +168,18 @@ def test_a_token_goes_to_no_address_that_a_service_names(named: object) -> None:
     assert {address for address, _ in services.asked} == {URL, LEADER}
 
 
+def test_an_only_service_that_names_another_leader_is_asked_twice() -> None:
+    services = Services({URL: [reads_only(LEADER)]})
+    with pytest.raises(Refused) as refused:
+        services.send(CHANGE, url=URL)
+    assert services.asked == [(URL, "PUT")] * 2
+    assert str(refused.value).count("name all services as URL,URL") == 1
+    assert refused.value.document["leader"] == LEADER
+    # The standby at the only address takes over, or a proxy there chooses the leader.
+    services = Services({URL: [reads_only(LEADER), reads_only(None), reads_only(None), DONE]})
+    assert services.send(CHANGE, url=URL)[:4] == [URL] * 4
+
+
 @pytest.mark.parametrize("written", ["", f"{URL},", f"{URL},leader"])
 def test_each_of_several_addresses_must_be_one(written: str) -> None:
     with pytest.raises(ValueError, match="is not an address"):
