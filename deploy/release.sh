@@ -18,13 +18,20 @@ if [ "$(git rev-parse -q --verify "refs/tags/v$version^{commit}")" != "$commit" 
     echo "release: HEAD is not the tag v$version; check out that tag, or make it" >&2
     exit 1
 fi
+if docker buildx imagetools inspect "$name:$version" > /dev/null 2>&1; then
+    echo "release: $name:$version is there already; a released tag is never replaced" >&2
+    exit 1
+fi
 # Files of the same commit have the same time in each build.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 about=org.opencontainers.image
 built=$(mktemp)
-trap 'rm -f "$built"' EXIT
-git archive --format=tar HEAD | docker buildx build \
+committed=$(mktemp)
+trap 'rm -f "$built" "$committed"' EXIT
+# In a pipe, a failure of git would not stop the script.
+git archive --format=tar --output="$committed" HEAD
+docker buildx build \
     --platform "${PLATFORMS:-linux/amd64}" \
     --pull --no-cache \
     --sbom=true --provenance=mode=max \
@@ -35,6 +42,6 @@ git archive --format=tar HEAD | docker buildx build \
     --label "$about.revision=$commit" \
     --label "$about.created=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)" \
     --output "type=image,name=$name:$version,push=true,rewrite-timestamp=true" \
-    --metadata-file "$built" -
+    --metadata-file "$built" - < "$committed"
 digest=$(sed -n 's/.*"containerimage.digest": *"\([^"]*\)".*/\1/p' "$built")
 echo "$name:$version@${digest:?"no digest in the answer of buildx"}"

@@ -16,9 +16,12 @@ from tests.deploy.deployment import CHECKOUT, settings
 
 NAME = "registry.example.org/retally"
 DIGEST = "sha256:" + "0f" * 32
-# Notes its arguments and its input; writes what buildx writes for --metadata-file.
+# Knows one image of the registry, RELEASED. Notes the arguments and the input of a build; writes
+# what buildx writes for --metadata-file.
 DOCKER = """#!/usr/bin/env python3
 import json, os, sys
+if sys.argv[1:3] == ["buildx", "imagetools"]:
+    sys.exit(sys.argv[3:] != ["inspect", os.environ["RELEASED"]])
 noted = os.environ["NOTED"]
 open(noted, "w").write(json.dumps([os.environ["SOURCE_DATE_EPOCH"], *sys.argv[1:]]))
 open(noted + ".tar", "wb").write(sys.stdin.buffer.read())
@@ -51,9 +54,12 @@ def git(root: Path, *words: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def release(root: Path, digest: str = DIGEST) -> subprocess.CompletedProcess[str]:
+def release(
+    root: Path, digest: str = DIGEST, released: str = f"{NAME}:0.0.1"
+) -> subprocess.CompletedProcess[str]:
     tools = f"{root.parent / 'tools'}:{os.environ['PATH']}"
-    own = {"PATH": tools, "NOTED": str(root.parent / "noted"), "DIGEST": digest}
+    own = {"PATH": tools, "NOTED": str(root.parent / "noted")}
+    own |= {"DIGEST": digest, "RELEASED": released}
     command = [str(root / "deploy" / "release.sh"), NAME]
     return subprocess.run(
         command, env={**os.environ, **own}, cwd=root.parent, capture_output=True, text=True
@@ -91,6 +97,22 @@ def test_a_commit_that_is_not_its_version_s_tag_is_not_released(checkout: Path) 
     done = release(checkout)
     assert done.returncode == 1
     assert "HEAD is not the tag v" in done.stderr
+    assert not (checkout.parent / "noted").exists()
+
+
+def test_a_released_tag_is_not_replaced(checkout: Path) -> None:
+    image = f"{NAME}:{settings()['RETALLY_VERSION']}"
+    done = release(checkout, released=image)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{image} is there already" in done.stderr
+    assert not (checkout.parent / "noted").exists()
+
+
+def test_a_commit_that_git_cannot_read_is_not_released(checkout: Path) -> None:
+    blob = git(checkout, "rev-parse", "HEAD:pyproject.toml")
+    (checkout / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    done = release(checkout)
+    assert (done.returncode != 0, done.stdout) == (True, "")
     assert not (checkout.parent / "noted").exists()
 
 
