@@ -141,20 +141,21 @@ def _serve_reading(settings: Settings, spawner: ReaderSpawner, mode: Mode) -> in
     port: int = listener.getsockname()[1]
     settings = replace(settings, reader=f"{socket.gethostname()}-{settings.port or os.getpid()}")
     watch = LeaderWatch(settings.paths)
-    application, gated = app.create(settings, spawner, watch.find_address)
+    watch.learn_address()
+    application, gated = app.create(settings, spawner, lambda: watch.address)
     runtime = application.state.runtime
     _log_access(settings, runtime)
     server = _make_server(settings, gated, runtime)
     ended, leaderless = threading.Event(), threading.Event()
 
     def watch_the_leader() -> None:
-        if watch.wait_until_nobody_leads(ended):
+        if watch.wait_until_nobody_leads(ended, only_reads=mode is not Mode.STAND_BY):
             leaderless.set()
             server.should_exit = True
 
     if mode is Mode.STAND_BY:
-        log.info("stands by: %s leads", watch.find_address())
-        threading.Thread(target=watch_the_leader, name="standby", daemon=True).start()
+        log.info("stands by: %s leads", watch.address)
+    threading.Thread(target=watch_the_leader, name="leader-watch", daemon=True).start()
     try:
         _run(server, listener)
     finally:

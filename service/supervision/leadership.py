@@ -104,49 +104,51 @@ class Leadership:
 
 
 class LeaderWatch:
-    """What a standby or a reader sees of the leader."""
+    """What a standby or a reader sees of the leader; a thread looks, and requests read `address`.
+
+    A look can take long on a network file system, so none is on the event loop.
+    """
 
     def __init__(self, paths: ServicePaths) -> None:
         self._paths = paths
         self._seen = b""
         self._seen_at = time.monotonic()
         self._term = 0
+        self.address: str | None = None
 
-    def find_address(self) -> str | None:
-        """Return the address that the leader listens on; None while nobody leads.
+    def learn_address(self) -> bool:
+        """Learn the address that the leader listens on; return False while nobody leads.
 
         The lock file still names a leader that has ended, whose port may be another program's.
         """
-        if self._is_free():
-            return None
-        return (read_owner(self._paths.lock) or "").rpartition(", ")[2] or None
+        # Shared, so that the looks of several services do not seem a leader to each other.
+        descriptor = _try_lock(self._paths.lock, fcntl.LOCK_SH)
+        if descriptor is not None:
+            os.close(descriptor)
+            self.address = None
+            return False
+        self.address = read_owner(self._paths.lock).rpartition(", ")[2] or None
+        return True
 
-    def wait_until_nobody_leads(self, closed: threading.Event) -> bool:
-        """Return True once nobody leads; False if `closed` is set before."""
+    def wait_until_nobody_leads(self, closed: threading.Event, only_reads: bool = False) -> bool:
+        """Return True once nobody leads; False if `closed` is set before, or at all if we read."""
         while not closed.wait(LEADER_WATCH_SECONDS):
             try:
-                if self._is_leaderless():
+                leads = self.learn_address()
+                if not (only_reads or (leads and self._is_alive())):
                     return True
             except (OSError, sqlite3.Error) as error:
                 log.warning("cannot look for the leader, trying again: %s", error)
         return False
 
-    def _is_leaderless(self) -> bool:
-        if self._is_free():
-            return True
+    def _is_alive(self) -> bool:
         note = _read_note(self._paths.lock)  # opened anew: a network file system reads it again
         if note != self._seen:
             self._seen, self._seen_at = note, time.monotonic()
             self._term = read_term(self._paths.register)
-            return False
+            return True
         silent = time.monotonic() - self._seen_at
-        return silent > LEADER_SILENT_SECONDS_MAX and self._depose(silent)
-
-    def _is_free(self) -> bool:
-        descriptor = _try_lock(self._paths.lock)
-        if descriptor is not None:
-            os.close(descriptor)
-        return descriptor is not None
+        return silent <= LEADER_SILENT_SECONDS_MAX or not self._depose(silent)
 
     def _depose(self, silent: float) -> bool:
         """End the term of a silent leader, unless somebody has done so; free the lock."""
@@ -163,11 +165,11 @@ class LeaderWatch:
         return True
 
 
-def _try_lock(path: Path) -> int | None:
+def _try_lock(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
     """Return a descriptor that holds the lock; None if another process does."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         if os.fstat(descriptor).st_ino == path.stat().st_ino:
             return descriptor
     except (BlockingIOError, FileNotFoundError):

@@ -34,7 +34,9 @@ def test_one_of_two_leads_and_the_other_follows_it(
     services: dict[str, Container], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_leader, "TAKEOVER_SECONDS", START_SECONDS_MAX)
-    leader = LeaderWatch(ServicePaths(tmp_path / "data")).find_address()
+    watch = LeaderWatch(ServicePaths(tmp_path / "data"))
+    assert watch.learn_address()
+    leader = watch.address
     assert leader in services
     (standby,) = services.keys() - {leader}
     with retally.connect(f"{standby},{leader}") as client:

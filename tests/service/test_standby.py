@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -21,7 +22,7 @@ import pytest
 import retally
 from jobs.cli.parser import parse_address
 from retally import leader as client_leader
-from schemas.limits import LEADER_SILENT_SECONDS_MAX
+from schemas.limits import LEADER_SILENT_SECONDS_MAX, LEADER_WATCH_SECONDS
 from service.paths import ServicePaths
 from service.serving import create_token
 from service.supervision.leadership import DEPOSED, AlreadyServed, Leadership, LeaderWatch
@@ -140,12 +141,13 @@ def test_a_leader_on_all_addresses_is_named_by_its_host_or_as_advertised(data: P
     watch, everywhere = LeaderWatch(ServicePaths(data)), ("--host", "0.0.0.0")
     with Served.start(data, *everywhere, token=token) as served, served.client() as client:
         port = served.address.rpartition(":")[2]
-        assert watch.find_address() == f"http://{socket.gethostname()}:{port}"
+        assert watch.learn_address()
+        assert watch.address == f"http://{socket.gethostname()}:{port}"
         assert client.get("/v1/jobs").status_code == 200
     named = "https://retally.example.org:8443/one"
     advertised = ("--advertise", named)
     with Served.start(data, *everywhere, *advertised, token=token) as served:
-        assert watch.find_address() == named
+        assert (watch.learn_address(), watch.address) == (True, named)
         with served.client() as client:
             assert client.get("/v1/jobs").status_code == 200
 
@@ -276,12 +278,42 @@ def test_a_lock_that_is_held_and_beats_is_neither_taken_nor_deposed(
         with pytest.raises(AlreadyServed, match=owner):
             Leadership.take(paths).__enter__()
         watch, closed = LeaderWatch(paths), threading.Event()
-        assert watch.find_address() == "http://here:1"
+        assert (watch.learn_address(), watch.address) == (True, "http://here:1")
         threading.Timer(1.5, closed.set).start()
         assert not watch.wait_until_nobody_leads(closed)
         assert read_term(paths.register) == 1
     assert watch.wait_until_nobody_leads(threading.Event())
     assert LEADER_SILENT_SECONDS_MAX < TAKEOVER_SECONDS_MAX <= client_leader.TAKEOVER_SECONDS
+
+
+def test_the_look_of_one_service_is_no_leader_to_another(tmp_path: Path) -> None:
+    paths = ServicePaths(tmp_path)
+    with Leadership.take(paths) as leadership:
+        leadership.begin("http://here:1", lambda: False)
+        watch = LeaderWatch(paths)
+        assert watch.learn_address()
+    with paths.lock.open() as looks:
+        fcntl.flock(looks, fcntl.LOCK_SH)
+        assert (watch.learn_address(), watch.address) == (False, None)
+
+
+@pytest.mark.parametrize("mode", ["--standby", "--read-only"])
+def test_a_refused_change_does_not_wait_for_a_file_system(leader: Served, mode: str) -> None:
+    """A lock file that is a pipe without a writer hangs whoever reads it, as a dead server does."""
+    with Served.start(leader.data, mode) as follower, follower.client() as client:
+        lock = ServicePaths(leader.data).lock
+        kept = lock.rename(lock.with_name("kept"))
+        os.mkfifo(lock)
+        holder = os.open(lock, os.O_RDWR)
+        try:
+            fcntl.flock(holder, fcntl.LOCK_EX)
+            time.sleep(2 * LEADER_WATCH_SECONDS)  # the watch hangs by now
+            document = problem(client.post(f"{JOB}/start"), 503, "not-the-leader")
+            assert document["leader"] == leader.address
+            assert client.get("/readyz").status_code == 200
+        finally:
+            kept.replace(lock)
+            os.close(holder)
 
 
 def test_a_deposed_leader_ends_though_it_cannot_write_to_its_lock(
