@@ -65,7 +65,10 @@ class DueWork:
         self._by_clock = timers == Clock.PROCESSING
         timed = ttl_ms > 0 or self._by_watermark or self._by_clock
         self._keeps = self.withholds or timed or snapshot is not None
-        self._ttl_ms = ttl_ms
+        # How late timers are seen, so that many share one epoch; 0 without timers of this clock.
+        self._step = max(1, ttl_ms // EXPIRY_LATE_PARTS) if ttl_ms else 0
+        if self._by_clock:
+            self._step = min(self._step or minibatch.latency_ms, minibatch.latency_ms)
         self._size = minibatch.size
         self._now = known.now
         # None: unknown; an epoch without data visits every bucket and reports them.
@@ -98,14 +101,14 @@ class DueWork:
         """Return the work that is due at `now_ms`, or None.
 
         Expiry is checked once per TTL/100, so that groups that expire close together share one
-        epoch; timers of classes are checked at once.
+        epoch. If classes have timers too, both are checked at least once per `minibatch.latency`.
         """
         now = max(self.advance(now_ms), now_ms)
         if self._opens:
             return Work(now, False, opens=True)
-        step = 1 if self._by_clock else max(1, self._ttl_ms // EXPIRY_LATE_PARTS)
-        timed = self._by_clock or self._ttl_ms > 0
-        fires = timed and self._first_timer_is_due(Clock.PROCESSING, now - now % step)
+        fires = self._step > 0 and self._first_timer_is_due(
+            Clock.PROCESSING, now - now % self._step
+        )
         passed = (
             self._by_watermark
             and self.watermark is not None

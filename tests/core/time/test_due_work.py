@@ -13,6 +13,7 @@ from schemas.table.epoch import DueWorkSnapshot
 from schemas.types.sql_types import BIGINT
 
 PROCESSING = MiniBatch()
+PROMPT = MiniBatch.model_validate({"latency": "1ms"})
 EVENT = MiniBatch.model_validate({"clock": "event", "interval": "10ms"})
 SIZED = MiniBatch.model_validate({"clock": "event", "interval": "10ms", "size": 5})
 TTL_MS = 1_000
@@ -217,7 +218,7 @@ def test_a_timer_of_a_class_is_due_when_the_watermark_has_reached_it(again: bool
 
 @pytest.mark.parametrize("again", [False, True])
 def test_the_time_of_an_epoch_with_data_stays_behind_timers_that_are_due(again: bool) -> None:
-    due_work = DueWork(PROCESSING, 0, None, fresh=True, timers="processing")
+    due_work = DueWork(PROMPT, 0, None, fresh=True, timers="processing")
     assert due_work.advance(90) == 90
     due_work.observe_fold(1, [{"processing": 100}])
     assert due_work.advance(99) == 99
@@ -226,7 +227,7 @@ def test_the_time_of_an_epoch_with_data_stays_behind_timers_that_are_due(again: 
     assert snapshot is not None
     assert snapshot.now == 99
     if again:
-        due_work = DueWork(PROCESSING, 0, snapshot, fresh=False, timers="processing")
+        due_work = DueWork(PROMPT, 0, snapshot, fresh=False, timers="processing")
     due = due_work.due(120)
     assert due == Work(120, release=False)
     assert due_work.advance(130) == 99
@@ -237,8 +238,26 @@ def test_the_time_of_an_epoch_with_data_stays_behind_timers_that_are_due(again: 
     assert due_work.advance(200) == 124
 
 
-def test_timers_of_classes_do_not_wait_for_groups_that_expire_together() -> None:
-    due_work = DueWork(PROCESSING, 100_000, None, fresh=True, timers="processing")
+@pytest.mark.parametrize(
+    ("ttl_ms", "latency", "seconds"),
+    [
+        (0, "1s", 1.0),
+        (0, "2s", 2.0),
+        (100_000_000, "1s", 1.0),
+        (10_000, "1s", 0.1),
+        (20, "1s", 0.001),
+    ],
+)
+def test_timers_of_classes_make_one_epoch_a_latency_and_do_not_delay_expiry(
+    ttl_ms: int, latency: str, seconds: float
+) -> None:
+    minibatch = MiniBatch.model_validate({"latency": latency})
+    due_work = DueWork(minibatch, ttl_ms, None, fresh=True, timers="processing")
     due_work.observe_fold(1, [{"processing": 100_001}])
-    assert due_work.due(100_000) is None
-    assert due_work.due(100_001) is not None
+    times = []
+    for now in range(100_000, 104_001):
+        if (due := due_work.due(now)) is not None:
+            times.append(now)
+            due_work.complete(due, [{"processing": now + 1}])
+    step = round(seconds * 1_000)
+    assert times == list(range(100_000 + step, 104_001, step))

@@ -40,6 +40,7 @@ def open_job(directory: Path, now_ms: int, ttl: str = "0s") -> EpochsByHand:
         "columns": {"k": "STRING", "at": "BIGINT"},
         "functions": {"IDLE": declare("Burst", "BIGINT", timers="processing")},
         "query": QUERY,
+        "minibatch": {"latency": "10ms"},
         "state": {"buckets": 4, "ttl": ttl},
     }
     spark = cast("SparkSession", TasksHere())
