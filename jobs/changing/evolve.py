@@ -451,7 +451,8 @@ def _add_columns(table: TableVersion, layouts: Iterable[TableLayout], *, of_view
             elif known != field.type and (field.name in results or not of_views):
                 raise CannotEvolve(
                     f"column {field.name} of the table is {known}, but the new "
-                    f"query needs {field.type}; give the column another name with AS"
+                    f"query needs {field.type}; give the column another name with AS, or the "
+                    "changed query a new job name"
                 )
     if missing:
         fields = Schema.from_arrow(pa.schema(list(missing.items()))).fields

@@ -30,6 +30,7 @@ from schemas.table.epoch import EpochRow
 LACKING_ROWS = (
     "the table keeps last images of rows, or rows of joins, with the columns of the old queries"
 )
+OTHER_PLAN = "retally now gives the old query another plan than that of the state"
 FAILING_ROWS = (
     "an expression fails on joined rows, which count for nothing, and another query may not fail "
     "on them"
@@ -150,7 +151,7 @@ def compare_specs(
             sources = {
                 each: Planned(before[each], old_plans[each])
                 for each in before
-                if each not in refusing
+                if each not in refusing and known.get(each) == old_plans[each].fingerprint
             }
             changed.append(_compare_new(name, planned, sources, newest))
             continue
@@ -159,6 +160,8 @@ def compare_specs(
         if name in refusing and refuses_less(of_old, planned):
             reason = "the old query has refused messages that the new one may take"
             found = replace(found, reasons=(*found.reasons, reason))
+        if known.get(name) not in (plan.fingerprint, of_old.plan.fingerprint):
+            found = replace(found, reasons=(*found.reasons, OTHER_PLAN))
         if known.get(name) != plan.fingerprint:
             changed.append(ViewEvolution(name, name, False, found))
         else:

@@ -8,7 +8,13 @@ import msgspec
 import pytest
 
 from jobs.core.job.evolution import drops_topics
-from jobs.core.job.job_evolution import FAILING_ROWS, LACKING_ROWS, compare_specs, lacks_rows
+from jobs.core.job.job_evolution import (
+    FAILING_ROWS,
+    LACKING_ROWS,
+    OTHER_PLAN,
+    compare_specs,
+    lacks_rows,
+)
 from jobs.core.job.views import fingerprints_of, has_state_of
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
@@ -252,3 +258,15 @@ def test_an_epoch_tells_whose_state_it_has_also_while_the_spec_beside_it_is_olde
     after = msgspec.structs.replace(before, counters={**before.counters, "sources": sources})
     assert has_state_of(after, new, old) and not has_state_of(after, old, old)
     assert after.repeated_counters == {"sources": sources}
+
+
+def test_a_state_from_before_a_query_got_another_plan_is_no_state_of_it() -> None:
+    """Until its row of a NULL counted, a ROW of one column had the plan of the column."""
+    kinds = "SELECT k, COUNT(DISTINCT v) AS kinds FROM t GROUP BY k"
+    old = spec({"kinds": kinds.replace("(DISTINCT v)", "(DISTINCT ROW(v))")})
+    known = row(spec({"kinds": kinds}))
+    found = compare_specs(old, old, known)
+    assert found.reasons == (f"view 'kinds': {OTHER_PLAN}",) and found.replays
+    assert compare_specs(old, spec({"kinds": kinds}), known).same
+    both = compare_specs(old, spec({"kinds": kinds, "new": kinds + " HAVING k > 'a'"}), known)
+    assert [(view.name, view.source) for view in both.changed] == [("new", None)]
