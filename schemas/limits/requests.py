@@ -202,6 +202,8 @@ HISTORY_SLOTS_MAX = 360
 HISTORY_DAY_SLOT_SECONDS = 120
 HISTORY_DAY_SLOTS_MAX = 720
 HISTORY_SAVE_SECONDS = 60.0
+# A range of charts begins at most this long ago: years of the calendar's ends cannot be written.
+CHARTS_SECONDS_BACK_MAX = 10 * 365 * 86_400
 # The size of a table is cached for this long, because reading it scans the log.
 STATE_SIZE_SECONDS = 10.0
 

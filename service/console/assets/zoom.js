@@ -59,8 +59,10 @@ function momentAt(plot, share) {
 async function show(ends) {
   const address = new URL(location.href);
   address.searchParams.delete("span");
-  for (const [at, name] of ["from", "to"].entries()) {
-    address.searchParams.set(name, `${new Date(ends[at]).toISOString().slice(0, 19)}Z`);
+  // Whole seconds around both ends, so that a bar at an end stays.
+  const seconds = { from: Math.floor(ends[0] / 1_000), to: Math.ceil(ends[1] / 1_000) };
+  for (const [name, value] of Object.entries(seconds)) {
+    address.searchParams.set(name, `${new Date(value * 1_000).toISOString().slice(0, 19)}Z`);
   }
   history.pushState(null, "", address);
   await update();

@@ -25,7 +25,7 @@ from schemas.types.moments import now_ms
 from service.answers.listing import parse_listing
 from service.console.explanations.newest_changes import list_newest_changes
 from service.console.explanations.ready_statements import write_statements
-from service.console.formatting import ABSENT, format_duration, parse_moment
+from service.console.formatting import ABSENT, base_of, format_duration, parse_moment
 from service.console.job_view import JobView, find_job, label_state, view_job
 from service.console.page import Context, PageRoute, redirect_to, render_page
 from service.console.pictures import charts
@@ -163,7 +163,8 @@ async def job_page(
     now = now_ms()
     shown = _find_range(span, since, until, now)
     if any(each and not each.endswith("Z") for each in (since, until)):  # from the form
-        return redirect_to(f"/jobs/{name}?{shown.query}&level={level}")
+        base = base_of(*name.partition(".")[::2])
+        return redirect_to(f"{base}?{shown.query}&level={level}")
     with suppress(Problem):  # a job without results has a page too
         await runtime.wait_until_ready(name)
     job = find_job(request, name)

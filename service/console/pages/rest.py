@@ -26,6 +26,8 @@ from service.runtime import runtime_of
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 _CODE = re.compile(r"`([^`]+)`")
+# Beside DELETE: they may drop a job's state, epochs or counted records.
+_DESTRUCTIVE = ("/approve", "/rewind", "/offsets")
 _METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -55,6 +57,12 @@ class RestOperation:
 
     def allows(self, visitor: Visitor) -> bool:
         return self.needed is None or visitor.role >= self.needed
+
+    @property
+    def destructive(self) -> bool:
+        """Whether the dialog before the request asks for the name that is in its path."""
+        changes = self.method != "GET" and self.path.endswith(_DESTRUCTIVE)
+        return changes or self.method == "DELETE"
 
     @property
     def id(self) -> str:

@@ -13,13 +13,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from schemas import limits
 from service.console.formatting import (
     count_of,
     format_duration,
     format_instant,
     format_time_of_day,
 )
-from service.live.epoch_history import DAY_SLOT_MS, HOUR_MS, SLOT_MS, EpochHistory, EpochPoint
+from service.live.epoch_history import (
+    DAY_SLOT_MS,
+    HOUR_MS,
+    SLOT_MS,
+    EpochHistory,
+    EpochPoint,
+    Slot,
+)
 
 WIDTH, HEIGHT = 600, 120
 _HEADROOM = 1.02
@@ -208,7 +216,8 @@ class TimeRange:
     @classmethod
     def between(cls, first_ms: int, last_ms: int, now_ms: int) -> TimeRange:
         """Return the range of two times, with the width that a history has: a minute to a day."""
-        since, until = sorted((min(first_ms, now_ms), min(last_ms, now_ms)))
+        oldest_ms = now_ms - 1_000 * limits.CHARTS_SECONDS_BACK_MAX
+        since, until = sorted(max(oldest_ms, min(each, now_ms)) for each in (first_ms, last_ms))
         lacking = max(0, _MINUTE_MS - (until - since))
         until = min(until + lacking // 2, now_ms)
         since = max(min(since, until - _MINUTE_MS), until - SPANS_MS["24h"])
@@ -242,8 +251,8 @@ class JobCharts:
 
 def draw_job(history: EpochHistory, now_ms: int, shown: TimeRange) -> JobCharts:
     """Draw the charts of a job's page."""
-    age, since, until = now_ms - shown.since_ms, shown.since_ms, shown.until_ms
-    slots, gap = history.slots_of(age), _GAP_SLOTS * _slot_ms(age)
+    since, until = shown.since_ms, shown.until_ms
+    slots, gap = _find_slots(history, now_ms, shown), _GAP_SLOTS * _slot_ms(now_ms - since)
     lag = [(slot.at_ms, slot.lag) for slot in slots if slot.lag is not None]
     delay = [(slot.at_ms, slot.delay_ms / 1_000) for slot in slots if slot.delay_ms is not None]
     return JobCharts(
@@ -255,6 +264,16 @@ def draw_job(history: EpochHistory, now_ms: int, shown: TimeRange) -> JobCharts:
     )
 
 
+def _find_slots(history: EpochHistory, now_ms: int, shown: TimeRange) -> list[Slot]:
+    """Return the slots of a range; one that begins before it is drawn at the range's start."""
+    age = now_ms - shown.since_ms
+    return [
+        replace(slot, at_ms=max(slot.at_ms, shown.since_ms))
+        for slot in history.slots_of(age)
+        if slot.at_ms + _slot_ms(age) > shown.since_ms and slot.at_ms <= shown.until_ms
+    ]
+
+
 def _slot_ms(age_ms: int) -> int:
     return SLOT_MS if age_ms <= HOUR_MS else DAY_SLOT_MS
 
@@ -264,9 +283,9 @@ def draw_rates(history: EpochHistory, now_ms: int, shown: TimeRange) -> LineChar
 
     The current slot is incomplete and would look like a drop, so it is left out.
     """
-    age = now_ms - shown.since_ms
-    width = _slot_ms(age)
-    slots = [slot for slot in history.slots_of(age) if slot.at_ms + width <= now_ms]
+    width = _slot_ms(now_ms - shown.since_ms)
+    found = _find_slots(history, now_ms, shown)
+    slots = [slot for slot in found if slot.at_ms + width <= now_ms]
     read = [(slot.at_ms, slot.read_per_second) for slot in slots]
     written = [(slot.at_ms, slot.changes_per_second) for slot in slots]
     series = [("messages in", read), ("changelog rows out", written)]

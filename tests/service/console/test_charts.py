@@ -11,8 +11,11 @@ from service.console.pictures.charts import (
     TimeRange,
     draw_bars,
     draw_lines,
+    draw_rates,
     round_up,
 )
+from service.live.epoch_history import EpochHistory
+from tests.support.epoch_rows import epoch_row
 
 GAP = 20
 
@@ -56,6 +59,23 @@ def test_a_range_of_two_times_is_one_that_a_history_has(
 ) -> None:
     found = TimeRange.between(first, last, NOW)
     assert (found.since_ms, found.until_ms) == (since, until)
+
+
+def test_a_range_of_long_ago_is_at_most_ten_years_old() -> None:
+    now, first = 2_000_000_000_000, -62_135_596_800_000
+    found = TimeRange.between(first, first, now)
+    assert found.query == "from=2023-05-21T03:32:50Z&to=2023-05-21T03:33:50Z"
+
+
+def test_a_range_in_a_slot_shows_it() -> None:
+    now, at = NOW + 30 * DAY, NOW
+    history = EpochHistory()
+    history.add_epoch(epoch_row(1, committed_at=at * 1_000, counters={"read": 240}))
+    for since in (at + MINUTE // 2, at + MINUTE):
+        rates = draw_rates(history, now, TimeRange.between(since, since + MINUTE, now))
+        assert rates.lines[0].highest == 2
+    later = TimeRange.between(at + 2 * MINUTE, at + 3 * MINUTE, now)
+    assert not draw_rates(history, now, later).known
 
 
 def test_what_was_long_ago_is_not_so_now() -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from schemas.limits import SHORT_COMMAND_SECONDS_MAX
+from schemas.limits import SHORT_COMMAND_SECONDS_MAX, WAIT_SECONDS_MAX
 from service import console
 from tests.support.console.living import PATIENCE_MS
 from tests.support.console.shop import Shop, put
@@ -138,11 +138,20 @@ def test_a_refresh_that_failed_is_repeated_on_a_page_that_is_not_live(
     expect(page.locator("#connection")).to_be_hidden()
 
 
-def test_the_console_waits_longer_than_a_change_may_take() -> None:
-    script = Path(console.__file__).parent / "assets" / "change.js"
-    found = re.search(r"CHANGE_MS = ([0-9_]+);", script.read_text())
+@pytest.mark.parametrize(
+    ("script", "name", "seconds"),
+    [
+        ("change.js", "CHANGE_MS", SHORT_COMMAND_SECONDS_MAX),
+        ("rest.js", "WAIT_MS", WAIT_SECONDS_MAX),
+    ],
+)
+def test_the_console_waits_longer_than_a_route_may_take(
+    script: str, name: str, seconds: float
+) -> None:
+    text = (Path(console.__file__).parent / "assets" / script).read_text()
+    found = re.search(rf"{name} = ([0-9_]+);", text)
     assert found is not None
-    assert int(found[1]) > 1_000 * SHORT_COMMAND_SECONDS_MAX
+    assert int(found[1]) > 1_000 * seconds
 
 
 @pytest.mark.slow

@@ -103,6 +103,21 @@ def test_the_page_of_the_routes_says_where_each_parameter_goes(client: httpx.Cli
     assert set(rows) == {"path", "query", "header"}
 
 
+def test_a_form_of_a_route_sends_nothing_by_itself(client: httpx.Client) -> None:
+    """Without the script, the browser would write a body, such as a token, into the address."""
+    forms = re.findall("<form[^>]*data-verb[^>]*>", client.get("/rest").text)
+    assert forms
+    assert all('method="dialog"' in form for form in forms)
+    danger = {path for form in forms for path in re.findall('data-path="(.*?)".*danger', form)}
+    assert {"/v1/jobs/{name}", "/v1/jobs/{name}/approve", "/v1/jobs/{name}/rewind"} <= danger
+    assert "/v1/jobs/{name}/stop" not in danger
+
+
+def test_a_range_before_the_calendar_is_one_that_can_be_written(client: httpx.Client) -> None:
+    first = "0001-01-01T00:00:00Z"
+    assert client.get("/jobs/items", params={"from": first, "to": first}).status_code == 200
+
+
 def test_what_is_not_there_is_a_page_too(client: httpx.Client) -> None:
     answer = client.get("/jobs/no-such-job")
     assert answer.status_code == 404

@@ -88,6 +88,8 @@ def test_views_come_and_go_while_their_pages_are_open(workshop_visits: Visits) -
         expect(links).to_have_text(["the job's query", "least"])
         page = own.open("/jobs/viewed/views/least/results")
         assert picker(page) == ["the job's query", "least"]
+        ranged = client.get("/jobs/viewed/views/least?from=2026-01-31T11:00")
+        assert ranged.headers["location"].startswith("/jobs/viewed/views/least?from=")
 
 
 def test_the_preview_of_a_spec_names_the_view_that_it_shows(workshop_visits: Visits) -> None:
