@@ -104,9 +104,9 @@ class Leadership:
 
 
 class LeaderWatch:
-    """What a standby or a reader sees of the leader; a thread looks, and requests read `address`.
+    """What a standby or a reader sees of the leader.
 
-    A look can take long on a network file system, so none is on the event loop.
+    A thread looks, and requests read `address`: a look can take long on a network file system.
     """
 
     def __init__(self, paths: ServicePaths) -> None:
