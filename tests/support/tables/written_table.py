@@ -61,6 +61,7 @@ class WrittenTable:
         self.place.spec.write_text(spec_text(spec))
         self.table = EpochTable.create(self.place.table, self.layout)
         self.history: list[Live] = [{}]
+        self.kind = "data"
         self._commit("start", [], 0)
 
     def epoch(self, live: Live, **counters: Any) -> None:
@@ -99,7 +100,7 @@ class WrittenTable:
             if table.num_rows
         ]
         self.history.append(dict(live))
-        self._commit("data", files, len(changelog), **counters)
+        self._commit(self.kind, files, len(changelog), **counters)
 
     def continue_with(self, spec: JobSpec) -> None:
         """Continue after an evolve to another query with as many results."""
