@@ -62,8 +62,9 @@ def _load(path: str, base: type[Base]) -> type[Base]:
             "directory on PYTHONPATH"
         ) from error
     if not isinstance(loaded, type) or not issubclass(loaded, base):
+        right = f"jobs.core.{'generators' if base is Generator else 'functions'}"
         raise ClassRefused(
-            f"{path} is not a subclass of {base.__name__}; derive it from that class of "
-            f"jobs.core.{'generators' if base is Generator else 'functions'}"
+            f"{path} is not a subclass of {base.__name__}; derive it from what "
+            f"`from {right} import {base.__name__}` gives, and from no class of retally_engine.jobs"
         )
     return loaded

@@ -389,7 +389,8 @@ def test_a_class_is_loaded_only_if_the_operator_allows_it(monkeypatch: pytest.Mo
         run(GEO=CLASSES["GEO"])
     with pytest.raises(SpecError, match="a:B cannot be loaded: No module named 'a'"):
         run(B={"class": "a:B", "returns": "INT"})
-    with pytest.raises(SpecError, match="NAMES is not a subclass of AggregateFunction"):
+    right = "NAMES is not a subclass .* `from jobs.core.functions import AggregateFunction`"
+    with pytest.raises(SpecError, match=right):
         run(B=declare("NAMES", "INT"))
     both = r"functions.F: .*:Fired has on_timer; add timers: true or timers: processing"
     with pytest.raises(SpecError, match=both):
