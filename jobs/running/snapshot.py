@@ -33,6 +33,7 @@ from schemas.spec.connections import Connections
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.table.snapshot import (
+    PLAN_FORMAT,
     SNAPSHOT,
     SNAPSHOT_PART,
     SnapshotPart,
@@ -43,7 +44,8 @@ from schemas.table.snapshot import (
 log = logging.getLogger(__name__)
 _KEEP_LONGER = (
     "the topic must keep its records until the snapshot before them is read; raise its retention "
-    "above that time, and give the job a new name and sink topic"
+    "above that time, or set source.start to a time before the files were written, and give the "
+    "job a new name and sink topic"
 )
 
 
@@ -78,6 +80,11 @@ def require_same_snapshots(spec: JobSpec, newest: EpochRow) -> None:
             raise SpecMisfit(
                 f"{key} was {plan.place} when its first part was read, and {known[name].part} of "
                 f"{plan.parts} parts are read; put it back, or give the job a new name"
+            )
+        if plan and plan.pieces and plan.format != PLAN_FORMAT:
+            raise SpecMisfit(
+                f"{key} was planned by another version of retally, which divides files into other "
+                "parts; finish it with that version, or start the job with a new name"
             )
         if each.source.snapshot is None and name in known and not known[name].done:
             raise SpecMisfit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 SNAPSHOT, SNAPSHOT_PART = "snapshot", "snapshot_part"  # counters of an epoch
+PLAN_FORMAT = 1  # how files are divided into parts
 
 
 class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -18,6 +19,8 @@ class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     after: str = ""  # the text key at which the part before ended
     version: int | None = None  # of a Delta table
     pieces: int = 0  # of files, as Spark divides them
+    piece_bytes: int = 0  # of files in a piece
+    format: int = 0  # PLAN_FORMAT, if it has pieces
     digest: str = ""  # of these pieces and of the times of their files
 
 

@@ -1,7 +1,7 @@
 """The rows of a source's snapshot, as Spark's own readers give them, in parts.
 
     database   ranges of the key  ─► a query of each, several at once ─┐
-    files      pieces of 16 MiB   ─► some pieces of one version ───────┴─► rows of one part
+    files      pieces of a size   ─► some pieces of one version ───────┴─► rows of one part
 
 A later start must find the same parts: their plan is in the epoch rows. A part by a text key ends
 at a text that the database finds by its own order, and the epoch row has it for the next part.
@@ -34,21 +34,19 @@ from jobs.edge.spark.column_types import spark_type
 from schemas.failures.catalogue import CodedError
 from schemas.limits import (
     SNAPSHOT_BOUND_ROWS,
-    SNAPSHOT_FILE_BYTES,
     SNAPSHOT_LISTING_TASKS,
     SNAPSHOT_PART_PIECES,
     SNAPSHOT_PART_ROWS,
     SNAPSHOT_PIECE_BYTES,
+    SNAPSHOT_PIECE_FILES,
 )
 from schemas.spec.connections import Connections, jdbc_options
 from schemas.spec.snapshot import JdbcTable, Snapshot
-from schemas.table.snapshot import SnapshotPlan
+from schemas.table.snapshot import PLAN_FORMAT, SnapshotPlan
 from schemas.types.sql_types import INTEGER_BITS, MICROSECOND_PRECISION, Kind, SqlType
 
 _PIECES = {  # whatever cores a start has
-    "spark.sql.files.maxPartitionBytes": str(SNAPSHOT_PIECE_BYTES),
     "spark.sql.files.minPartitionNum": "1",
-    "spark.sql.files.openCostInBytes": str(SNAPSHOT_FILE_BYTES),
     # Of Spark's job that lists: by default it has a task for each directory, or file of CSV.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(SNAPSHOT_LISTING_TASKS),
 }
@@ -133,9 +131,17 @@ class SnapshotSource:
             (newest,) = DeltaTable.forPath(self._spark, path).history(1).collect()
             version = newest["version"]
         self._checked = self._load(version)
-        pieces, digest = _find_pieces(self._checked)
+        size = _choose_piece_bytes(self._checked)
+        pieces, digest = self._find_pieces(self._checked, size)
         parts = max(1, -(-pieces // SNAPSHOT_PART_PIECES))
-        return SnapshotPlan(parts=parts, version=version, pieces=pieces, digest=digest)
+        return SnapshotPlan(
+            parts=parts,
+            version=version,
+            pieces=pieces,
+            piece_bytes=size,
+            digest=digest,
+            format=PLAN_FORMAT,
+        )
 
     def open(self, plan: SnapshotPlan, part: int) -> PartRows:
         """Return the rows of a part, which counts from 0."""
@@ -153,7 +159,8 @@ class SnapshotSource:
         # before the last one of several.
         if self._checked is None or 0 < part == plan.parts - 1:
             self._checked = self._load(plan.version)
-            if _find_pieces(self._checked) != (plan.pieces, plan.digest):
+            found = self._find_pieces(self._checked, plan.piece_bytes)
+            if found != (plan.pieces, plan.digest):
                 raise SnapshotMisfit(
                     f"the files of the snapshot have changed since its first part was read; {part} "
                     f"of {plan.parts} parts are read; put the files back, or give the job a new "
@@ -230,6 +237,19 @@ class SnapshotSource:
         options = _CSV if kind == "csv" else options
         return self._spark.read.format(kind).options(**options).load(path)
 
+    def _find_pieces(self, frame: DataFrame, size: int) -> tuple[int, str]:
+        """Return how many pieces Spark divides files into, and a digest of all of them."""
+        self._spark.conf.set("spark.sql.files.maxPartitionBytes", size)
+        self._spark.conf.set("spark.sql.files.openCostInBytes", size // SNAPSHOT_PIECE_FILES)
+        rdd: Any = frame._jdf.queryExecution().toRdd()
+        while rdd.dependencies().nonEmpty():
+            rdd = rdd.dependencies().apply(0).rdd()
+        # Paths, ranges and times of all at once: a call of Java for each takes longer than Spark.
+        jvm: Any = self._spark._jvm
+        pieces = rdd.partitions()
+        files = bytes(jvm.org.apache.spark.util.Utils.serialize(pieces))
+        return len(pieces), sha256(files).hexdigest()[:_DIGEST_CHARACTERS]
+
     def _select(
         self, frame: DataFrame, plan: SnapshotPlan, pieces: Sequence[int] | None = None
     ) -> PartRows:
@@ -281,13 +301,12 @@ def _is_declared(given: T.DataType, wanted: SqlType) -> bool:
     return wanted.kind in exact and given == spark_type(wanted)
 
 
-def _find_pieces(frame: DataFrame) -> tuple[int, str]:
-    """Return how many pieces Spark divides files into, and a digest of all of them."""
-    rdd: Any = frame._jdf.queryExecution().toRdd()
-    while rdd.dependencies().nonEmpty():
-        rdd = rdd.dependencies().apply(0).rdd()
-    # Paths, ranges and times of all files at once: a call of Java for each takes longer than Spark.
-    jvm: Any = frame.sparkSession._jvm
-    pieces = rdd.partitions()
-    files = bytes(jvm.org.apache.spark.util.Utils.serialize(pieces))
-    return len(pieces), sha256(files).hexdigest()[:_DIGEST_CHARACTERS]
+def _choose_piece_bytes(frame: DataFrame) -> int:
+    """Return the bytes of a piece, with which a part has at most SNAPSHOT_PART_ROWS on average.
+
+    Spark counts the rows by the footers of Parquet, and reads CSV once for that. It does not divide
+    a row group, so a part may have one more of them.
+    """
+    size = int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+    fitting = size * SNAPSHOT_PART_ROWS // (SNAPSHOT_PART_PIECES * max(1, frame.count()))
+    return max(1, min(SNAPSHOT_PIECE_BYTES, fitting))

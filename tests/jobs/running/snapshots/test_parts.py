@@ -254,6 +254,16 @@ def test_a_topic_that_has_lost_the_offsets_behind_a_snapshot_is_refused_with_wha
         running.find_starts(admin, newest, IDENTITY)
 
 
+def test_files_that_another_version_divided_are_refused_with_this_reason(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = SnapshotPlan(parts=3, pieces=3, digest="a")
+    monkeypatch.setattr(Source, "make_plan", lambda _: plan)
+    job.read(1)
+    with pytest.raises(SpecMisfit, match=r"planned by another version of retally.*; finish it"):
+        job.read()
+
+
 @pytest.mark.parametrize("policy", ["compact", "compact,delete", ""])
 def test_a_compacted_topic_is_refused_at_the_first_start_unless_its_tombstones_are_applied(
     job: Job, monkeypatch: pytest.MonkeyPatch, policy: str

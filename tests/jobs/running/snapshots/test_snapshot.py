@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 from kafka import TopicPartition
+from pyarrow import csv
 
 from jobs.changing.evolve import CannotEvolve, prepare_replay
 from jobs.checking.audit import CannotAudit
@@ -29,11 +30,10 @@ from jobs.core.fold.state import Key
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Row
 from jobs.edge.process.broker import Broker
-from jobs.edge.spark.snapshot_source import _PIECES, SnapshotMisfit, SnapshotSource
+from jobs.edge.spark.snapshot_source import SnapshotMisfit, SnapshotSource
 from jobs.running import snapshot as running
 from jobs.running.failure import SpecMisfit
 from jobs.running.outcome import InputRefused
-from schemas.limits import SNAPSHOT_PIECE_BYTES
 from schemas.spec.connections import Connections, Database
 from schemas.spec.file import load_spec
 from schemas.spec.snapshot import JdbcTable, Snapshot
@@ -189,8 +189,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of a snapshot; four of its files are a part."""
     monkeypatch.setenv("RETALLY_FILES", str(tmp_path))
     monkeypatch.setattr("jobs.edge.spark.snapshot_source.SNAPSHOT_PART_PIECES", 1)
-    four = str(SNAPSHOT_PIECE_BYTES // 4)
-    monkeypatch.setitem(_PIECES, "spark.sql.files.openCostInBytes", four)
+    monkeypatch.setattr("jobs.edge.spark.snapshot_source.SNAPSHOT_PIECE_FILES", 4)
     (tmp_path / "rows").mkdir()
     return tmp_path / "rows"
 
@@ -278,6 +277,33 @@ def test_files_that_have_changed_between_two_parts_are_refused(
     del without["source"]["snapshot"]
     with pytest.raises(SpecMisfit, match=r"source.snapshot is not read to its end \(1 parts\)"):
         running.require_same_snapshots(load_spec(without), loading.job.pipeline.newest)
+
+
+@pytest.mark.parametrize("kind, given", [("parquet", "bigint"), ("csv", "string")])
+def test_a_part_of_small_rows_has_few_of_them_at_each_start(
+    files: Path, monkeypatch: pytest.MonkeyPatch, kind: str, given: str
+) -> None:
+    monkeypatch.setattr("jobs.edge.spark.snapshot_source.SNAPSHOT_PART_ROWS", 4_000)
+    rows = pa.table({"id": pa.array(Random(11).sample(range(10**9, 10**10), 40_000))})
+    if kind == "parquet":
+        pq.write_table(rows, files / "rows.parquet", row_group_size=500)
+    else:
+        csv.write_csv(rows, files / "rows.csv")
+    column = Column("id", SqlType.parse("BIGINT"))
+    snapshot = Snapshot.model_validate({kind: str(files)})
+
+    def source() -> SnapshotSource:
+        return SnapshotSource(worker_session.spark, snapshot, (column,), Connections({}), 2)
+
+    plan, found, sizes = source().make_plan(), list[int](), list[int]()
+    for part in range(plan.parts):
+        opened = source().open(plan, part)
+        table = opened.run(lambda batches: batches, f"id {given}").collect()
+        found += [int(row[0]) for row in table]
+        sizes.append(len(table))
+    assert sorted(found) == sorted(rows["id"].to_pylist())
+    assert max(sizes) <= 4_500, "one more row group"
+    assert 10 <= plan.parts < 15
 
 
 @pytest.mark.parametrize(
