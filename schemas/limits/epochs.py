@@ -45,9 +45,9 @@ FILE_PIECE_BYTES = 4 * 1024 * 1024
 # epoch of 2.9 million rows of three columns had a job take 4.9 GB.
 SNAPSHOT_PART_ROWS = 500_000
 # Characters of a text key at which a part ends: each epoch of the snapshot has it. It is one of so
-# many rows behind those of the part.
+# many rows behind those of the part; more are read only if none of the first can be an end.
 SNAPSHOT_KEY_CHARACTERS_MAX = 1_000
-SNAPSHOT_BOUND_ROWS = 100
+SNAPSHOT_BOUND_ROWS = 100, 10_000
 # Rows that the driver of a database gives at once.
 SNAPSHOT_FETCH_ROWS = 10_000
 # Bytes of a piece of a snapshot's files, fewer if the rows are small, and its files. A change of

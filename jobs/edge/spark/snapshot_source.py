@@ -205,16 +205,16 @@ class SnapshotSource:
         """Return a key of a text column some rows behind another one; None: the rows end before."""
         key, url = table.key, self._options(table)["url"]
         where = f"{key} IS NOT NULL" if after is None else KeyRange(after, None).condition(key)
-        some, left_out = SNAPSHOT_BOUND_ROWS, rows - 1
-        page = f"OFFSET {left_out} ROWS FETCH NEXT {some} ROWS ONLY"
-        if url.startswith("jdbc:mysql:"):
-            page = f"LIMIT {some} OFFSET {left_out}"
-        frame = self._query(table, f"{key} AS one_key", f"WHERE {where} ORDER BY {key} {page}")
-        found: list[str] = [text for (text,) in frame.collect()]
-        if bound := next((text for text in found if is_plain(text)), None):
-            return bound
-        if len(found) < some:
-            return None
+        for some in SNAPSHOT_BOUND_ROWS:
+            page = f"OFFSET {rows - 1} ROWS FETCH NEXT {some} ROWS ONLY"
+            if url.startswith("jdbc:mysql:"):
+                page = f"LIMIT {some} OFFSET {rows - 1}"
+            frame = self._query(table, f"{key} AS one_key", f"WHERE {where} ORDER BY {key} {page}")
+            found: list[str] = [text for (text,) in frame.collect()]
+            if bound := next((text for text in found if is_plain(text)), None):
+                return bound
+            if len(found) < some:
+                return None
         raise SnapshotMisfit(
             f"snapshot.jdbc.key: none of {some} texts of {key} behind {after!r} is printable ASCII "
             "without quotes, backslashes, braces and question marks, so none can end a part; name "

@@ -385,6 +385,23 @@ def test_the_parts_by_a_text_key_have_each_row_of_the_database_once(
     assert len(sizes) > 2 and max(sizes) < 300, sizes
 
 
+def test_a_part_by_a_text_key_ends_behind_hundreds_of_keys_that_cannot_end_it(
+    tmp_path: Path,
+) -> None:
+    url = "jdbc:derby:memory:quoted"
+    keys = [f"{first}{at:03}" for first in "'a" for at in range(300)]
+    rows = list(enumerate(keys))
+    write_derby(f"{url};create=true", tmp_path, "words", "(id BIGINT, code VARCHAR(9))", rows)
+    table = JdbcTable(connection="shop", table="words", key="code", parts=3)
+    column = Column("id", SqlType.parse("BIGINT"))
+    connections = Connections({}, {}, {"shop": Database("shop", url)})
+    snapshot = Snapshot(jdbc=table)
+    source = SnapshotSource(worker_session.spark, snapshot, (column,), connections, 1)
+    opened = source.open(source.make_plan(), 0)
+    assert opened.plan.after == "a000"
+    assert len(opened.frame.collect()) == 301
+
+
 def condition(before: SnapshotPlan, after: SnapshotPlan) -> str:
     """The rows from one bound to the next, written in another way than the product does."""
     below = f"(code IS NULL OR NOT code > '{after.after}')" if after.after else "1 = 1"
