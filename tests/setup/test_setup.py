@@ -389,7 +389,9 @@ def test_a_stale_lock_stops_the_set_up_before_it_does_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed = tmp_path / "pyproject.toml"
-    changed.write_text(checkout.PYPROJECT.read_text().replace("rich==15.0.0", "rich==15.0.1"))
+    kept = checkout.PYPROJECT.read_text()
+    changed.write_text(kept.replace('"rich>=', '"rich!=15.0.1,>='))
+    assert changed.read_text() != kept
     monkeypatch.setattr(checkout, "PYPROJECT", changed)
     monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
     assert install.main() == 1
