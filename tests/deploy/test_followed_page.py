@@ -10,6 +10,7 @@ from tests.deploy.deployment import CHECKOUT
 NOT_FOLLOWED = {
     "Base images": "it asks an image registry",
     "A second service": "tests/deploy/test_second_service.py starts two as processes",
+    "Release an image": "test_release.py runs it with git, and a docker that records its arguments",
     "Monitoring": "its images are of a registry; test_monitoring.py runs what they would",
 }
 

@@ -125,8 +125,8 @@ def test_half_a_type_in_a_flow_mapping_says_to_quote_it() -> None:
     [
         ("", "is empty", (1, 1)),
         ("# nothing\n", "is empty", (2, 1)),
-        ("- a\n", "must be a mapping; its keys are name, source", (1, 1)),
-        ("just text", "must be a mapping; its keys are name, source", (1, 1)),
+        ("- a\n", "must be a mapping; its keys are name, labels, sources, source", (1, 1)),
+        ("just text", "must be a mapping; its keys are name, labels, sources, source", (1, 1)),
         ("a: 1\nb: 2\na: 3\n", "key 'a' is written twice", (3, 1)),
         ('{"a": 1, "a": 2}', "key 'a' is written twice", (1, 10)),
         ("a: 1\n---\nb: 2\n", "a second document begins here", (2, 1)),
