@@ -203,7 +203,7 @@ def test_messages_are_found_by_reason_and_text_and_checked_before_they_are_resen
 def test_only_an_admin_sends_a_message_again(guarded_visits: tuple[Visits, dict[str, str]]) -> None:
     visits, tokens = guarded_visits
     page = visits.open("/jobs/items/activity", token=tokens["viewer"])
-    expect(page.get_by_text("requires the role operator")).to_be_visible()
+    expect(page.get_by_text("Starting an audit requires the role")).to_be_visible()
     expect(page.get_by_role("button", name="Start audit")).to_have_count(0)
     expect(page.get_by_role("heading", name="No operations yet")).to_be_visible()
     page.goto("/jobs/items/quarantine")
