@@ -12,6 +12,7 @@ from service.access.requirements import VIEWER
 from service.documents import Health, make_reference
 from service.routes import metrics
 from service.routes.answering import answer
+from service.routes.examples import describe_responses
 from service.runtime import runtime_of
 
 router = APIRouter(tags=["service"])
@@ -45,7 +46,7 @@ async def check_ready(request: Request) -> Response:
     "/metrics",
     dependencies=[VIEWER],
     response_class=PlainTextResponse,
-    responses={200: {"content": {"text/plain": {"example": "retally_followers 3\n"}}}},
+    responses=describe_responses(None, media={"text/plain": "retally_followers 3\n"}),
 )
 async def get_metrics(request: Request) -> Response:
     """Return the metrics in the Prometheus text format."""
