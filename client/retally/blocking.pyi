@@ -192,8 +192,8 @@ class Client:
         cut inside a snapshot.
         """
 
-    def jobs(self, state: str | None = None) -> list[Job]:
-        """Return all jobs, or those in a state such as `FAILED`."""
+    def jobs(self, state: str | None = None, *, label: str | None = None) -> list[Job]:
+        """Return all jobs, or those in a state such as `FAILED`, or with a label."""
 
     def job(self, name: str) -> Job: ...
     def validate(self, spec: Spec) -> Valid:

@@ -235,9 +235,9 @@ class AsyncClient:
 
     # --- jobs -----------------------------------------------------------------------------------
 
-    async def jobs(self, state: str | None = None) -> list[Job]:
-        """Return all jobs, or those in a state such as `FAILED`."""
-        return await self._list("/v1/jobs", "jobs", Job, state=state)
+    async def jobs(self, state: str | None = None, *, label: str | None = None) -> list[Job]:
+        """Return all jobs, or those in a state such as `FAILED`, or with a label."""
+        return await self._list("/v1/jobs", "jobs", Job, state=state, label=label)
 
     async def job(self, name: str) -> Job:
         return await self._get(job_path(name), Job)

@@ -230,6 +230,7 @@ def _add_service(commands: Commands) -> None:
     jobs.option("--spec", "FILE", "for put: the job spec of NAME, YAML or JSON", type=Path)
     replace = "for put: save a spec that does not fit the state, until it is approved"
     jobs.flag("--replace", replace)
+    jobs.option("--label", "LABEL", "for list: only the jobs whose spec has this label")
     data = "for delete: keep or drop the job's table"
     jobs.option("--job-data", None, data, choices=("keep", "drop"))
     _add_action(jobs, logs=True, others=True)

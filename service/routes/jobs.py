@@ -110,6 +110,7 @@ async def get_schema() -> JsonObject:
 async def list_jobs(
     request: Request,
     state: Annotated[str | None, Query(description="only jobs in this actual state")] = None,
+    label: Annotated[str | None, Query(description="only jobs whose spec has this label")] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
     cursor: Annotated[str | None, Query(description="next_cursor of the previous page")] = None,
 ) -> Response:
@@ -119,6 +120,7 @@ async def list_jobs(
         record
         for record in runtime.jobs.list_records()
         if (state is None or record.actual == state.upper())
+        and (label is None or label in record.labels)
         and (cursor is None or record.name > cursor)
     ]
     page = found[:limit]

@@ -46,6 +46,12 @@ ALIVE = (Actual.STARTING, Actual.RUNNING, Actual.STOPPING)
 RESTING = (Actual.CREATED, Actual.PAUSED, Actual.STOPPED)
 
 
+class _Labelled(msgspec.Struct):
+    """A spec, of which lists of jobs need no more."""
+
+    labels: tuple[str, ...] = ()
+
+
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One job. Times are milliseconds since 1970; `spec` is its document as JSON."""
 
@@ -65,6 +71,10 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     run_revision: int | None = None  # the revision of the running process
     pending: str | None = None  # a spec that does not fit the state, until an admin approves it
     held_by: str | None = None  # the operation that keeps the job stopped, whatever is desired
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return msgspec.json.decode(self.spec, type=_Labelled).labels
 
     @property
     def waits(self) -> bool:

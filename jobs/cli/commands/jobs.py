@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
 def _run_action(client: retally.Client, options: argparse.Namespace) -> None:
     action, name = options.action, options.name
     if action == "list":
-        _print(client.jobs(), options.output)
+        _print(client.jobs(label=options.label), options.output)
         return
     if name is None:
         what, word = ("spec's file", "SPEC") if action == "put" else ("job's name", "NAME")

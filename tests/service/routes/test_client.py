@@ -56,6 +56,18 @@ def test_a_job_is_put_started_stopped_and_deleted(client: Client) -> None:
     assert "mine" in [job.name for job in client.jobs()]
 
 
+def test_jobs_are_listed_by_a_label(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = {"labelled-a": ["stock", "weekly"], "labelled-b": ["weekly"], "labelled-c": ["week"]}
+    for name, labels in wanted.items():
+        client.put(name=name, spec=f"{SPEC}labels: {labels}\n")
+    client.put(name="weekly", spec=SPEC)
+    assert [job.name for job in client.jobs(label="weekly")] == ["labelled-a", "labelled-b"]
+    assert client.jobs(label="nobody") == client.jobs("FAILED", label="weekly") == []
+    command = ["jobs", "--label", "stock", "-o", "json", "--service", client.address]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "labelled-a"
+
+
 def test_the_plan_of_a_job_is_that_of_the_command(
     client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
