@@ -15,6 +15,7 @@ COPY schemas/ schemas/
 COPY jobs/ jobs/
 COPY service/ service/
 COPY client/ client/
+COPY docs/ docs/
 # Nothing can be compiled later, on a file system that is read only; and nothing is installed later.
 RUN setup/setup.sh --runtime \
     && .venv/bin/python -m compileall -q schemas jobs service client \

@@ -1,7 +1,7 @@
 """Build the wheels of the engine and of its Python client: `make wheel`.
 
     client/            ──► pip ──► retally_client-*.whl
-    .                  ──► pip ──► move ──► retally-*.whl   retally_engine/{jobs,schemas,service}
+    .                  ──► pip ─► move ──► retally-*.whl  retally_engine/{jobs,schemas,service,docs}
     requirements.lock  ──► constraints.txt                  the versions that we test
 
 `jobs`, `schemas` and `service` are at the top of a checkout, for `python -m pytest` and for an

@@ -12,6 +12,7 @@ from service.console.pages import (
     activity,
     changes,
     health,
+    help,
     jobs,
     login,
     quarantine,
@@ -34,6 +35,7 @@ _PARTS = (
     quarantine,
     activity,
     health,
+    help,
 )
 
 router = APIRouter()

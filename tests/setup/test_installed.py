@@ -36,7 +36,7 @@ pytestmark = pytest.mark.costly("environments of their own, in which kernels are
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
-AREAS = ("jobs", "schemas", "service")
+AREAS = ("jobs", "schemas", "service", "docs")
 # What a user may have, in the working directory and in the environment, by our packages' names.
 FOREIGN = ("jobs.py", "service/__init__.py", "schemas.py")
 

@@ -1,4 +1,4 @@
-"""Pages about the service itself: what works, what it may use, and what its words mean."""
+"""The page about the service itself: what works, and what it may use."""
 
 from __future__ import annotations
 
@@ -121,9 +121,3 @@ async def health_page(request: Request) -> Response:
         versions=[("Python", platform.python_version())]
         + [(name, metadata.version(name)) for name in _PACKAGES],
     )
-
-
-@router.get("/help")
-async def help_page(request: Request) -> Response:
-    """Show the words of the pages, each with the document about it."""
-    return await render_page(request, require_visitor(request), "help.html")

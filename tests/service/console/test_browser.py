@@ -21,6 +21,8 @@ PAGES = {
     "sql": "/sql",
     "health": "/health",
     "help": "/help",
+    "document": "/docs/time.md",
+    "document-with-pictures": "/docs/console.md",
     "spec": "/jobs/items/spec",
 }
 
@@ -282,8 +284,12 @@ def test_the_health_page_names_what_is_wrong(visits: Visits) -> None:
 def test_a_word_of_a_page_is_explained(visits: Visits) -> None:
     page = visits.open("/jobs/items")
     page.get_by_role("link", name="What is: Watermark?").first.click()
-    page.wait_for_url("**/help#watermark")
-    expect(page.locator("#watermark")).to_contain_text("time.md#the-watermark")
+    page.wait_for_url("**/docs/time.md#the-watermark")
+    expect(page.get_by_role("heading", name="The watermark", exact=True)).to_be_in_viewport()
+    page.get_by_role("link", name="Help", exact=True).click()
+    page.get_by_role("link", name="Epoch, in: The table of a job").click()
+    page.wait_for_url("**/docs/tables.md#parts")
+    expect(page.get_by_role("heading", name="Parts", exact=True)).to_be_in_viewport()
 
 
 @pytest.mark.parametrize("width", quick(WIDTHS, [WIDTHS[0]]))

@@ -27,6 +27,7 @@ PAGES = [
     "/sql",
     "/health",
     "/help",
+    "/docs/time.md",
     "/jobs/items",
     "/jobs/items/spec",
     "/jobs/items/results",

@@ -44,6 +44,7 @@ PAGES = {
     "rest": "/rest",
     "health": "/health",
     "help": "/help",
+    "document": "/docs/time.md",
     "audit-log": "/audit-log",
     "viewed": "/jobs/viewed",
     "view-results": "/jobs/viewed/views/most/results",

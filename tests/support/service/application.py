@@ -38,6 +38,7 @@ def find_routes(application: FastAPI) -> Iterator[APIRoute]:
 def is_address_of(path: str, address: str) -> bool:
     """Return whether an address, without its query, is one of a route's path."""
     pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
+    pattern = re.sub(r"\\\{\w+:path\\\}", ".+", pattern)
     return re.fullmatch(pattern, address) is not None
 
 
