@@ -336,6 +336,7 @@ class AuditLogLines(msgspec.Struct, frozen=True):
 
 class Health(msgspec.Struct, frozen=True):
     status: str
+    leads: bool | None = None  # /readyz: whether it takes changes; another service may lead
     reason: str | None = None
 
 

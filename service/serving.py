@@ -17,9 +17,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -68,23 +67,16 @@ def revoke_token(data: Path, name: str) -> None:
     Tokens(ServicePaths(data.absolute()).tokens).revoke(name)
 
 
-class Mode(StrEnum):
-    """What a service is, where another one leads."""
-
-    LEAD = "lead"  # refused
-    STAND_BY = "standby"  # reads, and leads once nobody else does
-    READ = "read-only"
-
-
 def serve(
     settings: Settings,
-    mode: Mode = Mode.LEAD,
     *,
+    only_reads: bool = False,
     verbose: bool = False,
     log_format: str = "text",
 ) -> int | None:
     """Serve until SIGTERM or SIGINT. Jobs keep running; the next service finds them.
 
+    Beside a service that leads, this one stands by: it reads, and leads once nobody else does.
     Return the port if nobody leads any more: a standby starts again on it, and leads.
     """
     os.umask(0o077)
@@ -95,15 +87,11 @@ def serve(
     BoundedProtocol.capacity = settings.capacity
     # Fork before taking the lock, so that no child keeps it.
     spawner = ReaderSpawner.start()
-    if mode is not Mode.READ:
-        try:
-            with Leadership.take(settings.paths) as leadership:
-                _serve_leading(settings, spawner, leadership)
+    if not only_reads:
+        with suppress(AlreadyServed), Leadership.take(settings.paths) as leadership:
+            _serve_leading(settings, spawner, leadership)
             return None
-        except AlreadyServed:
-            if mode is Mode.LEAD:
-                raise
-    return _serve_reading(settings, spawner, mode)
+    return _serve_reading(settings, spawner, only_reads=only_reads)
 
 
 def _serve_leading(settings: Settings, spawner: ReaderSpawner, leadership: Leadership) -> None:
@@ -128,10 +116,10 @@ def _serve_leading(settings: Settings, spawner: ReaderSpawner, leadership: Leade
     _run(_make_server(settings, gated, runtime), listener)
 
 
-def _serve_reading(settings: Settings, spawner: ReaderSpawner, mode: Mode) -> int | None:
+def _serve_reading(settings: Settings, spawner: ReaderSpawner, *, only_reads: bool) -> int | None:
     """Answer reads beside a leader; return the port once a standby shall lead."""
     # A leader may be at its first start, as in `docker compose up --scale service=2`.
-    patience = FIRST_START_SECONDS_MAX if mode is Mode.STAND_BY else 0.0
+    patience = 0.0 if only_reads else FIRST_START_SECONDS_MAX
     deadline = time.monotonic() + patience
     while (reason := _find_what_lacks(settings)) is not None:
         if time.monotonic() >= deadline:
@@ -149,11 +137,11 @@ def _serve_reading(settings: Settings, spawner: ReaderSpawner, mode: Mode) -> in
     ended, leaderless = threading.Event(), threading.Event()
 
     def watch_the_leader() -> None:
-        if watch.wait_until_nobody_leads(ended, only_reads=mode is not Mode.STAND_BY):
+        if watch.wait_until_nobody_leads(ended, only_reads=only_reads):
             leaderless.set()
             server.should_exit = True
 
-    if mode is Mode.STAND_BY:
+    if not only_reads:
         log.info("stands by: %s leads", watch.address)
     threading.Thread(target=watch_the_leader, name="leader-watch", daemon=True).start()
     try:

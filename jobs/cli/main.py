@@ -214,8 +214,9 @@ def _add_running(commands: Commands) -> None:
     )
     serve.option("--running-max", "N", running, type=parse_whole, default=JOBS_RUNNING_MAX)
     beside = serve.either()
-    beside.flag("--standby", "beside a service that leads: answer reads, and lead once it is gone")
-    beside.flag("--read-only", "beside a service that leads: answer reads")
+    standby = "beside a service that leads, answer reads, and lead once it is gone (the default)"
+    beside.flag("--standby", standby)
+    beside.flag("--read-only", "beside a service that leads, only answer reads")
     new = "print a new token (viewer, operator, admin) that expires after so long, and exit"
     tokens = serve.either().option("--new-token", "NAME=ROLE[:30d]", new)
     tokens.option("--revoke-token", "NAME", "revoke a token, and exit")

@@ -33,13 +33,18 @@ async def check_alive() -> Response:
 
 @router.get("/readyz", responses={**_HEALTH, 503: {**_HEALTH[200], "description": "Not ready"}})
 async def check_ready(request: Request) -> Response:
-    """Return 200 if the register is readable and the supervisor is running."""
-    runtime = runtime_of(request)
-    if not runtime.leads:
-        return answer({"status": "ready", "reason": "it only reads; another service leads"})
+    """Return 200 if the register is readable and the supervisor is running.
+
+    `leads` tells the service that takes changes from those that only read.
+    """
+    leads = (runtime := runtime_of(request)).leads
+    if not leads:
+        reason = "it only reads; another service leads"
+        return answer({"status": "ready", "leads": leads, "reason": reason})
     if not runtime.supervisor.healthy:
-        return answer({"status": "not ready", "reason": "the supervisor is not running"}, 503)
-    return answer({"status": "ready"})
+        reason = "the supervisor is not running"
+        return answer({"status": "not ready", "leads": leads, "reason": reason}, 503)
+    return answer({"status": "ready", "leads": leads})
 
 
 @router.get(

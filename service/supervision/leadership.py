@@ -1,7 +1,7 @@
 """Leadership: which one of the services on a data directory changes anything.
 
     lock is free ──► taken, with a new term in the register ──► leader: a beat every 2 s
-    lock is held ──► refused, or a standby, which looks every half second:
+    lock is held ──► standby, which looks every half second:
                        lock is free                ──► it starts again, as the leader
                        no beat of the leader, 8 s  ──► a new term, and another lock file: free
 
@@ -40,8 +40,8 @@ class CannotServe(Exception):
     """The service cannot start; the message gives the reason and what to do."""
 
 
-class AlreadyServed(CannotServe):
-    """Another service leads."""
+class AlreadyServed(Exception):
+    """Another service leads, so this one stands by."""
 
 
 class Leadership:
@@ -62,11 +62,7 @@ class Leadership:
                 break
             time.sleep(_LOCK_PAUSE_SECONDS)
         else:
-            owner = read_owner(paths.lock) or "starting"
-            raise AlreadyServed(
-                f"another service owns {paths.data} ({owner}); stop that one first, stand by with "
-                "--standby, or name another directory with --data"
-            )
+            raise AlreadyServed(f"{read_owner(paths.lock) or 'another service'} leads")
         leadership = cls(descriptor)
         try:
             os.ftruncate(descriptor, 0)  # the note of an earlier service

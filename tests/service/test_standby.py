@@ -53,7 +53,7 @@ def leader(data: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def standby(leader: Served) -> Iterator[Served]:
-    with Served.start(leader.data, "--standby") as served:
+    with Served.start(leader.data) as served:
         yield served
 
 
@@ -86,7 +86,10 @@ def test_a_standby_answers_reads_and_names_the_leader_for_changes(
         assert sql.json()["rows"] == [{"s": "8"}], sql.text
         # Who reads is in the log of the directory, which outlives the service that was asked.
         assert b"/v1/sql" in (leader.data / "service" / "trail-reads.log").read_bytes()
-        assert client.get("/readyz").json()["status"] == "ready"
+        for served, leads in ((leader, True), (standby, False)):
+            with served.client() as asking:
+                document = asking.get("/readyz").json()
+            assert (document["status"], document["leads"]) == ("ready", leads)
         for refused in (
             client.put("/v1/jobs/more", content=SPEC),
             client.post(f"{JOB}/start"),

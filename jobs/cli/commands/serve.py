@@ -24,8 +24,6 @@ from schemas.spec.duration import parse_duration
 from schemas.spec.watermark import TimeDefaults
 from schemas.table.object_path import TABLES_VARIABLE
 
-OWNED_ELSEWHERE = 75
-
 
 def run(options: argparse.Namespace) -> int:
     require_writable(options.data)
@@ -70,13 +68,13 @@ def run(options: argparse.Namespace) -> int:
         time_defaults=TimeDefaults(options.idle_after, options.emit_every),
         jobs_per_driver=options.jobs_per_driver,
     )
-    beside = "read-only" if options.read_only else "lead"
-    mode = serving.Mode("standby" if options.standby else beside)
     try:
-        port = serving.serve(settings, mode, verbose=options.verbose, log_format=options.log_format)
-    except serving.AlreadyServed as error:
-        print_note(f"retally: {error}")
-        return OWNED_ELSEWHERE
+        port = serving.serve(
+            settings,
+            only_reads=options.read_only,
+            verbose=options.verbose,
+            log_format=options.log_format,
+        )
     except serving.CannotServe as error:
         raise CommandFailed(str(error)) from None
     if port is not None:

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,7 @@ import pytest
 from service.supervision import job_process
 from service.supervision.register import Actual, Desired, JobRecord
 from service.supervision.supervisor import is_retry_due
-from tests.support.service.served import CHECKOUT, SPEC, Served, eventually
+from tests.support.service.served import SPEC, Served, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -158,17 +155,3 @@ def test_a_spec_that_a_job_refuses_fails_for_good_and_says_where(data: Path) -> 
         assert failed["failure"].pop("advice").endswith("PUT it again, and start the job.")
         assert failed["failure"] == {"code": "spec-refused", "retryable": False}
         assert str(data) not in failed["reason"]
-
-
-def test_a_second_service_for_the_same_directory_is_refused(data: Path) -> None:
-    served = Served.start(data)
-    try:
-        command = [sys.executable, "-m", "jobs.cli.main", "serve", "--data", str(data)]
-        second = subprocess.run(
-            [*command, "--port", "0"], capture_output=True, text=True, cwd=CHECKOUT, check=False
-        )
-        assert (second.returncode, second.stdout) == (75, "")
-        owner = f"(process {served.process.pid} on {socket.gethostname()}, {served.address})"
-        assert f"another service owns {data} {owner}; stop that one first" in second.stderr
-    finally:
-        served.stop()
