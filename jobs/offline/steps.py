@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from jobs.core.sql.select import QueryError
 from schemas.spec.file import SpecError, load_spec
@@ -36,13 +36,21 @@ def print_run(
     """
     try:
         spec = load_spec(Path(spec_path))
-        with sys.stdin if steps_path == "-" else open(steps_path, encoding="utf-8") as lines:
+        with _open_steps(steps_path) as lines:
             for output in run(spec, lines):
                 print(json.dumps(output, ensure_ascii=False))
-    except (SpecError, QueryError, StepError, OSError) as error:
+    except (SpecError, QueryError, StepError) as error:
         print(error, file=sys.stderr)
         return 2
     return 0
+
+
+def _open_steps(path: str) -> BinaryIO:
+    """Open a file of steps as bytes: JSON is UTF-8 in every locale."""
+    try:
+        return sys.stdin.buffer if path == "-" else open(path, "rb")
+    except OSError as error:
+        raise StepError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def read_steps(
@@ -55,7 +63,8 @@ def read_steps(
     `kinds` has the key of each kind, and the other keys that it may have. `read` converts a kind
     and its object to a step, or raises ValueError.
     """
-    lines = steps.splitlines() if isinstance(steps, str) else steps
+    # A text may have U+2028 and others inside of a line, at which `splitlines` would cut.
+    lines = steps.split("\n") if isinstance(steps, str) else steps
     for number, line in enumerate(lines, 1):
         if isinstance(line, str | bytes) and not line.strip():
             continue
@@ -64,7 +73,7 @@ def read_steps(
             if isinstance(line, str | bytes):
                 step = json.loads(line, parse_float=Decimal)
             found = read(_find_kind(step, kinds), step)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StepError(f"step {number}: {error}") from None
         yield number, found
 

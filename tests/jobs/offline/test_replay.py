@@ -360,6 +360,12 @@ def test_steps_may_be_lines_or_mappings_and_blank_lines_are_none() -> None:
     assert outputs([line, "", "  \n", line.encode()]) == outputs([step, step])  # type: ignore[list-item]
 
 
+def test_a_line_of_a_text_ends_with_a_line_feed_only() -> None:
+    steps = [row("+I", k, "1") for k in "\u2028\x85"]
+    text = "\r\n".join(json.dumps(step, ensure_ascii=False) for step in steps)
+    assert outputs(text) == outputs(steps)
+
+
 def test_numbers_in_decoded_rows_are_taken_exactly() -> None:
     line = '{"op": "+I", "row": {"k": "a", "v": 0.1000000000000000055511151231257827}}'
     columns = {"k": "STRING", "v": "DECIMAL(38, 34)"}
@@ -450,6 +456,18 @@ def test_main_prints_json_lines(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert [json.loads(line) for line in lines] == outputs([row("+I", "é", "1")])
 
 
+def test_a_reader_that_closes_the_pipe_is_no_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_to_nobody(_: str) -> None:
+        raise BrokenPipeError
+
+    paths = write(tmp_path / "spec", json.dumps(spec())), write(tmp_path / "steps", "")
+    monkeypatch.setattr("builtins.print", write_to_nobody)
+    with pytest.raises(BrokenPipeError):  # with which the command ends as done
+        main(*paths)
+
+
 def test_main_tells_mistakes_from_failures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -458,12 +476,17 @@ def test_main_tells_mistakes_from_failures(
     query = write(tmp_path / "query.json", json.dumps(spec(query="SELECT x FROM t")))
     steps = write(tmp_path / "steps", "{}\n")
     bad = write(tmp_path / "bad", '{"message": "x"}\n')
+    deep = write(tmp_path / "deep", "[" * 100_000)
+    latin = str(tmp_path / "latin")
+    Path(latin).write_bytes('{"clock": 1}\n{"op": "+I", "row": {"k": "é"}}\n'.encode("latin-1"))
     for arguments, code, said in (
         ((wrong, steps), 2, "nonsense"),
         ((query, steps), 2, "line 1"),
         ((good, steps), 2, "step 1"),
-        ((good, str(tmp_path / "absent")), 2, "absent"),
+        ((good, str(tmp_path / "absent")), 2, "absent: cannot be read: No such file"),
         ((good, bad), 1, "not JSON"),
+        ((good, latin), 2, "step 2: 'utf-8' codec can't decode byte 0xe9"),
+        ((good, deep), 2, "step 1: maximum recursion depth"),
     ):
         assert main(*arguments) == code
         assert said in capsys.readouterr().err
