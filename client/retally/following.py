@@ -140,7 +140,8 @@ class Follower:
                 for kind, position, data in parser.feed(piece):
                     event = self._make(kind, position, json.loads(data))
                     # Before the event is passed on: the next request continues after it.
-                    self.position = position or self.position
+                    if position is not None:
+                        self.position = _name_table(position, self.position)
                     self._unfinished = self.position is None
                     if event is not None:
                         yield event
@@ -158,3 +159,9 @@ class Follower:
             case "gone":
                 raise make_refused(document)
         return None  # an event of a newer service
+
+
+def _name_table(position: str, before: str | None) -> str:
+    """Return a position with the table of the one before; the id of a change names none."""
+    _, _, table = (before or "").partition(":")[2].partition(":")
+    return f"{position}:{table}" if table and position.count(":") == 1 else position

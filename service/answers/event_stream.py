@@ -1,7 +1,7 @@
 """The event stream: sends the changes of one job to one client.
 
     snapshot (optional) ─► progress ─► changes of an epoch ─► progress ─► ... ─► heartbeat
-       rows of epoch N      id N:last:T   id E:S:T             id E:last:T     a comment
+       rows of epoch N      id N:last:T   id E:S               id E:last:T     a comment
 
 A stream stores its position and no data: it reads the next epochs when the socket accepts more. A
 stalled socket is closed; its client resumes with the id of the last row that it received.

@@ -119,12 +119,7 @@ class EpochChanges:
         return found[::-1]
 
     def _render_event(self, change: Change) -> bytes:
-        return b"event: change\nid: %d:%d:%b\ndata: %b\n\n" % (
-            self.epoch,
-            change.seq,
-            self.table.encode(),
-            change.document,
-        )
+        return b"event: change\nid: %d:%d\ndata: %b\n\n" % (self.epoch, change.seq, change.document)
 
     @cached_property
     def progress(self) -> bytes:

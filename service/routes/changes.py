@@ -38,7 +38,7 @@ router = APIRouter(prefix="/v1/jobs/{name}", tags=["changes"], dependencies=[VIE
 
 _NO_STORE = {"Cache-Control": "no-store"}
 _STREAM = (
-    'event: change\nid: 41:12884901889:5f0c2e71\ndata: {"op":"+I","epoch":41,"row":{}}\n\n'
+    'event: change\nid: 41:12884901889\ndata: {"op":"+I","epoch":41,"row":{}}\n\n'
     'event: progress\nid: 41:9007199254740991:5f0c2e71\ndata: {"epoch":41,"watermark":1769}\n\n'
 )
 

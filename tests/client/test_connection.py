@@ -97,7 +97,7 @@ def events(*found: str) -> Answer:
 
 
 def change(epoch: int, seq: int | None, name: str = "a") -> str:
-    identity = "" if seq is None else f"id: {epoch}:{seq}:t\n"
+    identity = "" if seq is None else f"id: {epoch}:{seq}\n"
     row = {"op": "+I", "epoch": epoch, "row": {"name": name}}
     row |= {} if seq is None else {"seq": seq}
     return f"event: change\n{identity}data: {json.dumps(row, ensure_ascii=False)}\n\n"
@@ -259,7 +259,7 @@ def test_events_are_the_same_however_their_bytes_arrive(
         found += parser.feed(left[:size])
         left = left[size:]
     assert [json.loads(data)["row"]["name"] for _, _, data in found] == names
-    assert [identity for _, identity, _ in found] == [f"1:{n}:t" for n in range(len(names))]
+    assert [identity for _, identity, _ in found] == [f"1:{n}" for n in range(len(names))]
 
 
 def positions(service: Scripted) -> list[str]:
@@ -280,7 +280,7 @@ def test_a_stream_continues_after_its_last_event() -> None:
         found = list(islice(client.follow("x", 0), 5))
     seen = [(type(each).__name__, getattr(each, "epoch", None)) for each in found]
     assert seen == [("Change", 1), ("Change", 1), ("Progress", 1), ("Change", 2), ("Progress", 2)]
-    assert positions(service) == ["since=0", *["since=1%3A0%3At"] * 3, "since=2%3A0%3At"]
+    assert positions(service) == ["since=0", *["since=1%3A0"] * 3, "since=2%3A0%3At"]
     assert [each.position for each in found if isinstance(each, retally.Progress)][-1] == "2:9:t"
 
 

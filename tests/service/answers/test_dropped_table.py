@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 from typing import Any, cast
@@ -163,7 +164,9 @@ def test_a_stream_ends_with_its_table(followed: FollowedTable) -> None:
     assert b'"history-gone"' in sent
 
 
-def test_the_id_of_an_event_names_its_table(followed: FollowedTable) -> None:
+def test_the_id_of_a_change_is_its_place_and_that_of_a_progress_names_its_table(
+    followed: FollowedTable,
+) -> None:
     at = parse_position("2", "query.since", followed.live)
     stream = EventStream(followed.live, at, None, followed.results, Events, lambda: True)
 
@@ -174,5 +177,7 @@ def test_the_id_of_an_event_names_its_table(followed: FollowedTable) -> None:
 
     sent = asyncio.run(asyncio.wait_for(read_first(), 10)).decode()
     ids = [line.removeprefix("id: ") for line in sent.splitlines() if line.startswith("id: ")]
-    assert len(ids) > 1
-    assert {identity.split(":")[2] for identity in ids} == {TableVersion(followed.root).tag}
+    *changes, progress = ids
+    documents = [json.loads(line[6:]) for line in sent.splitlines() if line.startswith("data: ")]
+    assert changes == [f"{each['epoch']}:{each['seq']}" for each in documents[:-1]] != []
+    assert progress.split(":")[2] == TableVersion(followed.root).tag
