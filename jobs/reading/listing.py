@@ -26,7 +26,10 @@ Columns = Mapping[str, SqlType]
 Order = tuple[tuple[str, bool], ...]
 Item = TypeVar("Item")
 
-_CONDITION = re.compile(r"([A-Za-z_]\w*)\s*(!=|<=|>=|\^=|=|<|>)(.*)", re.DOTALL)
+# Blanks around an operator are none of the value: n >= 1. Those only behind it are: n= 1.
+_CONDITION = re.compile(
+    r"([A-Za-z_]\w*)(?P<blank>\s+)?(!=|<=|>=|\^=|=|<|>)(?(blank)\s*)(.*)", re.DOTALL
+)
 _NULLNESS = re.compile(r"([A-Za-z_]\w*)\s+is\s+(not\s+)?null", re.IGNORECASE)
 _COLUMN = re.compile(r"-?[A-Za-z_]\w*")
 NULL = b"\x00"
@@ -147,7 +150,7 @@ def _parse_condition(columns: Columns, text: str) -> Condition:
         raise ListingRefused(
             "where", f"{_quote(text)} is not a condition; write total>=10, name^=bo or name is null"
         )
-    name, op, text_value = found.groups()
+    name, _, op, text_value = found.groups()
     _require_column(columns, name, "where")
     kind = columns[name]
     try:
