@@ -10,22 +10,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
+from sqlglot.tokenizer_core import Token
+
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.time_rules import time_problems
 from jobs.core.job.window_rules import window_notes, window_problems
 from jobs.core.plan.tree import Plan
+from jobs.core.sql.dialect import Refusal, tokenize
 from jobs.core.sql.problems import QueryError, QueryProblem
 from jobs.migrating.connections import FILE_NAME as CONNECTIONS
 from jobs.migrating.connections import ConnectionNames
+from jobs.migrating.dialect import FLINK
 from jobs.migrating.options import Endpoint, read_sink, read_source
-from jobs.migrating.problems import Note, NotTakenError
+from jobs.migrating.problems import Note
 from jobs.migrating.queries import QueryConverter
 from jobs.migrating.relations import Query
 from jobs.migrating.settings import Settings
 from jobs.migrating.sink_types import cast_results, result_types
 from jobs.migrating.sources import SourceTable
 from jobs.migrating.statements import Insert, SqlFile, Table, TableColumn
-from jobs.migrating.tokens import Token, tokenize
 from jobs.migrating.yaml_text import Keys, write_yaml
 from schemas.limits import JOB_NAME_CHARACTERS_MAX
 from schemas.spec.connections import DEFAULT
@@ -89,13 +92,13 @@ class Assembler:
         """Return the specs of an INSERT, inner jobs first."""
         target = self._file.tables.get(insert.target)
         if target is None and not insert.shows:
-            raise NotTakenError(f"there is no CREATE TABLE of {insert.target}", insert.offset)
+            raise Refusal(f"there is no CREATE TABLE of {insert.target}", insert.offset)
         columns = () if target is None else target.columns
-        physical = [each for each in columns if not each.expression]
+        physical = [each for each in columns if each.expression is None]
         names = list(insert.columns or [each.name for each in physical if not each.metadata])
         file = replace(self._file, views=self._file.views | insert.views)
         converter = QueryConverter(file, insert.query, insert.target)
-        query = converter.convert(insert.query, names)
+        query = converter.convert(names)
         drafts = self._inner_drafts(query, insert)
         draft = self._draft(insert.target, query, insert, drafts)
         sink = None if target is None else read_sink(target, windows=query.windowed)
@@ -108,7 +111,7 @@ class Assembler:
         else:
             self._add_sink(draft, sink, target, insert, query)
         drafts.append(draft)
-        self._check(draft, insert.query, query)
+        self._check(draft, insert.tokens, query)
         for each in drafts:
             self._require_own(each, insert.offset)
         for each in drafts:
@@ -134,7 +137,7 @@ class Assembler:
         }
         text = "a query has one GROUP BY, so this is a job of its own, whose changelog is read"
         draft.note(("sink",), Note(text, offset=inner.offset))
-        self._check(draft, insert.query, inner)
+        self._check(draft, insert.tokens, inner)
         return [*above, draft]
 
     def _draft(self, name: str, query: Query, insert: Insert, above: Sequence[Draft]) -> Draft:
@@ -223,7 +226,7 @@ class Assembler:
             reason = (
                 f"nested columns can be read from the format json, not from {section['format']}"
             )
-            raise NotTakenError(reason, source.table.offset)
+            raise Refusal(reason, source.table.offset)
         decimals = any(kind.startswith("DECIMAL") for kind in source.columns.values())
         if section["format"] == "debezium-json" and decimals:
             section["debezium"] = {"decimal_handling_mode": "string"}
@@ -321,7 +324,7 @@ class Assembler:
         for name in () if shared else (draft.file_name, _topic(draft)):
             if name in self._taken:
                 reason = f"another INSERT has the sink {name} already; give each one its own"
-                raise NotTakenError(reason, offset)
+                raise Refusal(reason, offset)
 
     # --- checks -----------------------------------------------------------------------------
 
@@ -340,14 +343,14 @@ class Assembler:
         except SpecError as error:
             first = error.problems[0]
             reason = ": ".join(filter(None, (first.path, first.reason)))
-            raise NotTakenError(f"the spec of it is refused: {reason}", query.offset) from None
+            raise Refusal(f"the spec of it is refused: {reason}", query.offset) from None
         except QueryError as error:
             offset = self._find(error.problems[0], query, tokens)
             hint = error.problems[0].hint
             advice = f" (try: {hint})" if hint else ""
-            raise NotTakenError(error.problems[0].message + advice, offset) from None
+            raise Refusal(error.problems[0].message + advice, offset) from None
         if problems:
-            raise NotTakenError(problems[0], query.offset)
+            raise Refusal(problems[0], query.offset)
         for source in query.relation.sources:
             self._note_time_zone(draft, source)
         for keys, text in window_notes(spec).items():
@@ -370,17 +373,16 @@ class Assembler:
         """Return the offset in the file of a problem's word in a written query."""
         lines = query.text.split("\n")
         at = sum(len(line) + 1 for line in lines[: problem.line - 1]) + problem.column - 1
-        written = [token for token in tokenize(query.text) if token.offset <= at]
+        written = [token for token in tokenize(query.text, FLINK) if token.start <= at]
         if not written:
             return query.offset
-        word = written[-1].value.upper()
-        nth = sum(token.value.upper() == word for token in written)
-        views = [token for view in self._file.views.values() for token in view.query]
-        for read in (tokens, views):
-            same = [token.offset for token in read if token.value.upper() == word]
+        word = written[-1].text.upper()
+        nth = sum(token.text.upper() == word for token in written)
+        for read in (tokens, self._file.view_tokens):
+            same = [token.start for token in read if token.text.upper() == word]
             if same:
-                break
-        return same[min(nth, len(same)) - 1] if same else query.offset
+                return same[min(nth, len(same)) - 1]
+        return query.offset
 
 
 def _topic(draft: Draft) -> str:
@@ -397,7 +399,7 @@ def file_name(table: str, offset: int) -> str:
     """Return the name of a spec's file, which never leaves its folder."""
     name = re.sub(r"[^\w-]+", "-", table).strip("-") + ".yaml"
     if name.lower() == CONNECTIONS:
-        raise NotTakenError(f"{CONNECTIONS} is the file of the connections; rename this", offset)
+        raise Refusal(f"{CONNECTIONS} is the file of the connections; rename this", offset)
     return name
 
 

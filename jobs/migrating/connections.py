@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from jobs.migrating.problems import NotTakenError
+from jobs.core.sql.dialect import Refusal
 from jobs.migrating.statements import Option
 from jobs.migrating.yaml_text import scalar
 from schemas.spec.connections import DEFAULT
@@ -84,7 +84,7 @@ def _read_entry(options: Mapping[str, Option], offset: int) -> Entry:
     }
     servers = properties.get("bootstrap.servers")
     if servers is None:
-        raise NotTakenError("properties.bootstrap.servers is missing", offset)
+        raise Refusal("properties.bootstrap.servers is missing", offset)
     document: JsonObject = {"bootstrap": servers.value.replace(" ", "")}
     security = properties.get("security.protocol")
     if security is not None and security.value != "PLAINTEXT":
@@ -102,7 +102,7 @@ def _read_entry(options: Mapping[str, Option], offset: int) -> Entry:
 def _read_registry(options: Mapping[str, Option], offset: int) -> Entry:
     url = options.get("url")
     if url is None:
-        raise NotTakenError("the option 'url' of the format's schema registry is missing", offset)
+        raise Refusal("the option 'url' of the format's schema registry is missing", offset)
     document: JsonObject = {"url": url.value}
     if "basic-auth.user-info" in options:
         username, _, password = options["basic-auth.user-info"].value.partition(":")
@@ -122,14 +122,14 @@ def _read_sasl(properties: Mapping[str, Option], offset: int) -> dict[str, str]:
     jaas = properties.get("sasl.jaas.config")
     if mechanism is None or mechanism.value not in _MECHANISMS:
         at = mechanism.offset if mechanism else offset
-        raise NotTakenError(f"sasl.mechanism must be one of {', '.join(_MECHANISMS)}", at)
+        raise Refusal(f"sasl.mechanism must be one of {', '.join(_MECHANISMS)}", at)
     found = {
         each[1]: re.sub(r"\\(.)", r"\1", each[2]) if each[2] is not None else each[3]
         for each in _CREDENTIAL.finditer(jaas.value if jaas else "")
     }
     if set(found) != {"username", "password"}:
         at = jaas.offset if jaas else mechanism.offset
-        raise NotTakenError("sasl.jaas.config has no username and password", at)
+        raise Refusal("sasl.jaas.config has no username and password", at)
     return {"mechanism": mechanism.value, **{key: found[key] for key in ("username", "password")}}
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from jobs.core.sql.dialect import Refusal
 from jobs.migrating.assembly import Assembler, Draft
-from jobs.migrating.problems import NotTakenError, Problem
+from jobs.migrating.problems import Problem
 from jobs.migrating.settings import Settings, read_settings
 from jobs.migrating.statements import read_sql_file
 
@@ -50,15 +51,15 @@ def convert(sql: str) -> Conversion:
     settings = Settings()
     try:
         settings = read_settings(file.settings)
-    except NotTakenError as error:
-        problems.append(error.problem)
+    except Refusal as error:
+        problems.append(Problem.of(error))
     assembler = Assembler(file, settings)
     drafts: list[Draft] = []
     for insert in file.inserts:
         try:
             drafts += [draft for draft in assembler.drafts(insert) if draft not in drafts]
-        except NotTakenError as error:
-            problems.append(error.problem)
+        except Refusal as error:
+            problems.append(Problem.of(error))
     if not file.inserts and not problems:
         problems.append(Problem("the file has no INSERT INTO and no SELECT, so there is no job", 0))
     known = assembler.connections

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jobs.core.sql.dialect import Refusal
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -21,10 +23,7 @@ class Problem:
     reason: str
     offset: int
 
-
-class NotTakenError(Exception):
-    """The statement has no counterpart."""
-
-    def __init__(self, reason: str, offset: int) -> None:
-        super().__init__(reason)
-        self.problem = Problem(reason, offset)
+    @classmethod
+    def of(cls, refusal: Refusal) -> Problem:
+        advice = f" (try: {refusal.hint})" if refusal.hint else ""
+        return cls(refusal.message + advice, refusal.offset or 0)

@@ -10,43 +10,43 @@ Results get the names of the sink's columns, because INSERT goes by position.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from jobs.migrating.joined_views import merge_joined_view, merge_projection
+from sqlglot import exp
+
+from jobs.core.sql.dialect import Refusal
+from jobs.core.sql.problems import function_name
+from jobs.core.sql.window_calls import NAMES as BOUNDS
+from jobs.core.sql.window_calls import is_window
+from jobs.migrating.dialect import WindowTable, call, column, identifier, place, write
+from jobs.migrating.joined_views import merge_views
 from jobs.migrating.joins import (
-    FromItem,
+    NESTED_JOIN,
     refuse_intervals,
     refuse_side,
     refuse_versions,
     rename_joined,
-    split_joins,
 )
-from jobs.migrating.problems import Note, NotTakenError
-from jobs.migrating.relations import Query, Relation, WindowTable
-from jobs.migrating.renaming import (
-    WINDOWS,
-    RenamedToken,
-    names_of,
-    rename_tokens,
-    rename_window_times,
-)
-from jobs.migrating.select_parts import (
+from jobs.migrating.problems import Note
+from jobs.migrating.relations import Query, Relation
+from jobs.migrating.selects import (
     NumberedRows,
-    SelectParts,
-    alias_of,
+    check_clauses,
+    group_keys,
     has_aggregate,
+    is_aggregated,
+    label_of,
     last_name,
-    quote_name,
+    names_of,
     read_numbering,
-    read_select,
-    split_list,
-    write,
+    renaming,
+    renaming_of_times,
+    rewrite,
 )
 from jobs.migrating.sources import SourceTable, source_table
 from jobs.migrating.statements import SqlFile
-from jobs.migrating.tokens import Cursor, Token
-from jobs.migrating.window_bounds import BOUNDS, bound_kind, is_of_session, write_bounds
+from jobs.migrating.window_bounds import bound_kind, is_of_session, write_bounds
 from schemas.limits import QUERY_NESTING_MAX
 
 _ANSWERS = dict.fromkeys(
@@ -56,338 +56,284 @@ _ANSWERS = dict.fromkeys(
     ("VAR_POP", "VAR_SAMP", "VARIANCE", "STDDEV_POP", "STDDEV_SAMP", "STDDEV"),
     "a DOUBLE from exact sums; in Flink the type of its argument",
 )
+Result = tuple[exp.Expr, str | None]  # an item, and its name if it has one
 _TIES = "rows with equal sort keys are ordered by the selected columns; in Flink by arrival"
 
 
 class QueryConverter:
     """Converts the queries of one INSERT."""
 
-    def __init__(self, file: SqlFile, tokens: Sequence[Token], target: str) -> None:
+    def __init__(self, file: SqlFile, query: exp.Select, target: str) -> None:
         self._file = file
+        self._query = query
         self._target = target
-        self._used, self._values = names_of(tokens, file)
+        self._used, self._values = names_of(query, file)
         self._open: list[str] = []  # views that are being read
         self._depth = 0  # of views and subqueries
 
-    def convert(self, tokens: Sequence[Token], names: Sequence[str]) -> Query:
+    def convert(self, names: Sequence[str]) -> Query:
         """Return the query of a job; `names` are those of its results, if they are known."""
-        parts = merge_projection(read_select(tokens, self._file.sql), self._file)
-        parts = merge_joined_view(parts, self._file)
-        relation = self._relation(parts.source)
-        self._rename(parts, relation)
-        query = self._select(parts, relation, names)
+        select = merge_views(check_clauses(self._query.copy()), self._file)
+        query = self._read(select, names)
         if query.numbered is not None:
             raise query.numbered.refusal
         if not query.aggregated:
             reason = "a job is a GROUP BY; this query has no GROUP BY and no aggregate"
-            if relation.inner is not None:
-                reason += f", and changes the results of {relation.inner.name}; change them there"
-            raise NotTakenError(reason, parts.offset)
+            if query.relation.inner is not None:
+                name = query.relation.inner.name
+                reason += f", and changes the results of {name}; change them there"
+            raise Refusal(reason, query.offset)
         return query
+
+    def _read(self, select: exp.Select, names: Sequence[str]) -> Query:
+        relation = self._relation(select)
+        self._rename(select, relation)
+        return self._select(select, relation, names)
 
     # --- FROM -------------------------------------------------------------------------------
 
-    def _relation(self, tokens: Sequence[Token]) -> Relation:
-        items = split_joins(tokens)
-        return self._read_join(items) if len(items) > 1 else self._read_item(tokens)
-
-    def _read_join(self, items: Sequence[FromItem]) -> Relation:
+    def _relation(self, select: exp.Select) -> Relation:
+        first, joins = select.args["from_"], select.args.get("joins") or []
+        if not joins:
+            return self._read_item(first.this)
         sides: list[Relation] = []
-        for item in items:
-            refuse_versions(item, self._file)
-            sides.append(self._read_item(item.tokens))
-            refuse_side(sides[-1], item.offset)
-            refuse_intervals(item.condition, sides)
-        join = Relation("", joined=sides)
-        for table in join.sources:
-            if quote_name(table.table.name) != table.table.name:
+        for each in (first, *joins):
+            refuse_versions(each.this, self._file)
+            sides.append(self._read_item(each.this))
+            refuse_side(sides[-1], place(each.this))
+            if (condition := each.args.get("on")) is not None:
+                refuse_intervals(condition, sides)
+            each.set("this", sides[-1].item)
+        join = Relation(joined=sides)
+        for source in join.sources:
+            if identifier(source.table.name).quoted:
                 reason = "the name of a joined table has letters, digits and _ only; rename it"
-                raise NotTakenError(reason, table.table.offset)
-        texts = []
-        for item, side in zip(items, sides, strict=True):
-            words = f" {item.words}" if item.words.endswith("JOIN") else item.words
-            condition = write(rename_joined(item.condition, join))
-            texts.append(" ".join(filter(None, (words, side.text, condition))))
-        join.body = "".join(texts)
+                raise Refusal(reason, source.table.offset)
         return join
 
-    def _read_item(self, tokens: Sequence[Token]) -> Relation:
-        cursor = Cursor(tokens, self._file.sql)
-        if cursor.take("TABLE", "("):
-            relation = self._window_table(cursor)
-            cursor.expect(")")
-        elif cursor.peek() in WINDOWS and cursor.peek(1) == "(":
-            relation = self._window_table(cursor)
-        elif cursor.peek() == "(":
-            cursor.expect("(")
-            inside = cursor.until(")")
-            cursor.expect(")")
-            alias = tokens[-1].value if not cursor.done else f"{self._target}_inner"
-            relation = self._read_subquery(inside, alias, ())
+    def _read_item(self, item: exp.Expr) -> Relation:
+        alias = item.args.get("alias")
+        known = {"this", "alias", "db", "catalog"}
+        if item.args.get("joins") or (
+            isinstance(item, exp.Subquery) and isinstance(item.this, exp.Table)
+        ):
+            raise Refusal(NESTED_JOIN, place(item))
+        unknown = any(value and name not in known for name, value in item.args.items())
+        if unknown or (alias and alias.args.get("columns")):
+            raise Refusal("this part of FROM is not known", place(item))
+        if isinstance(item, exp.Subquery):
+            inner = check_clauses(item.this)
+            relation = self._read_subquery(inner, item.alias or f"{self._target}_inner", ())
+        elif isinstance(item.this, exp.Identifier):
+            relation = self._find_relation(item)
+            if (window := item.meta.get("window")) is not None:
+                relation = self._with_window(relation, window)
         else:
-            name = cursor.name()
-            relation = self._find_relation(name)
-        cursor.take("AS")
-        if not cursor.done:
-            relation.alias = quote_name(cursor.next("name", "the name of the table").value)
-        if not cursor.done:
-            raise NotTakenError("this part of FROM is not known", cursor.offset)
+            raise Refusal("this part of FROM is not known", place(item))
+        relation.alias = item.alias or relation.alias
         return relation
 
-    def _find_relation(self, name: Token) -> Relation:
-        view = self._file.views.get(name.value)
+    def _find_relation(self, item: exp.Expr) -> Relation:
+        name, offset = item.name, place(item.this)
+        view = self._file.views.get(name)
         if view is not None:
-            if name.value in self._open:
-                raise NotTakenError(f"the view {name.value} reads itself", name.offset)
-            self._open.append(name.value)
-            relation = self._read_subquery(view.query, name.value, view.columns)
+            if name in self._open:
+                raise Refusal(f"the view {name} reads itself", offset)
+            self._open.append(name)
+            relation = self._read_subquery(check_clauses(view.select()), name, view.columns)
             self._open.pop()
             return relation
-        table = self._file.tables.get(name.value)
+        table = self._file.tables.get(name)
         if table is None:
-            raise NotTakenError(f"there is no CREATE TABLE or VIEW of {name.value}", name.offset)
+            raise Refusal(f"there is no CREATE TABLE or VIEW of {name}", offset)
         source = source_table(table, self._used)
-        body, alias = self._with_computed(source), quote_name(table.name)
-        return Relation(body, alias, source, visible=source.visible, times=source.window_times)
+        body = self._with_computed(source)
+        return Relation(body, name, source, visible=source.visible, times=source.window_times)
 
-    def _with_computed(self, source: SourceTable) -> str:
+    def _with_computed(self, source: SourceTable) -> exp.Expr:
         """Return the table, with its computed columns if the query uses them."""
-        name = quote_name(source.table.name)
-        added = []
-        for column in source.computed.values():
-            used = self._values if column.name in source.window_times else self._used
-            if column.name not in used:
+        added: list[exp.Expr] = []
+        for each in source.computed.values():
+            used = self._values if each.name in source.window_times else self._used
+            if each.name not in used or each.expression is None:
                 continue
-            if any(token.word == "PROCTIME" for token in column.expression):
+            if any(function_name(part) == "PROCTIME" for part in each.expression.walk()):
                 reason = "PROCTIME() is no part of a row: a retraction would have another value"
-                raise NotTakenError(reason, column.offset)
-            expression = write(rename_tokens(column.expression, source.nested, source.replaced))
-            added.append(f"{expression} AS {quote_name(column.name)}")
-        for column in source.metadata.values():
-            if column.name in self._used:
+                raise Refusal(reason, each.offset)
+            rename = renaming(source.nested, source.replaced)
+            expression = each.expression.transform(rename)
+            added.append(exp.Alias(this=expression, alias=identifier(each.name)))
+        for each in source.metadata.values():
+            if each.name in self._used:
                 reason = (
-                    f"{column.name} is metadata of the message, and a retraction comes in another "
+                    f"{each.name} is metadata of the message, and a retraction comes in another "
                     "message than its row; use a column of the row"
                 )
-                raise NotTakenError(reason, column.offset)
+                raise Refusal(reason, each.offset)
+        table = exp.Table(this=identifier(source.table.name))
         if not added:
-            return name
-        items = ", ".join(["*", *added])
-        return f"(SELECT {items} FROM {name})"  # noqa: S608 - text of a spec, which is validated
+            return table
+        select = exp.Select(expressions=[exp.Star(), *added], from_=exp.From(this=table))
+        return exp.Subquery(this=select)
 
-    def _read_subquery(self, tokens: Sequence[Token], alias: str, names: Sequence[str]) -> Relation:
+    def _read_subquery(self, select: exp.Select, alias: str, names: Sequence[str]) -> Relation:
         """Return a view or derived table: in place, or as a job of its own."""
         self._depth += 1
         if self._depth > QUERY_NESTING_MAX:
             reason = f"views and subqueries are nested more than {QUERY_NESTING_MAX} levels deep"
-            raise NotTakenError(reason, tokens[0].offset if tokens else 0)
-        parts = read_select(tokens, self._file.sql)
-        inner = self._relation(parts.source)
+            raise Refusal(reason, place(select))
+        query = self._read(select, names)
         self._depth -= 1
-        self._rename(parts, inner)
-        query = self._select(parts, inner, names)
+        inner = query.relation
         if query.aggregated:
             query.name = alias
-            return Relation(quote_name(alias), inner=query, visible=query.outputs)
-        body = f"({query.one_line})"
-        if query.one_line.removeprefix("SELECT * FROM ") == inner.text:
-            body = inner.body
-        inner = replace(inner, body=body, numbered=query.numbered)
-        return replace(inner, alias=quote_name(alias), visible=query.outputs)
+            body: exp.Expr = exp.Table(this=identifier(alias))
+            return Relation(body, alias, inner=query, visible=query.outputs)
+        plain = select.expressions == [exp.Star()] and not select.args.get("where")
+        kept = plain and not inner.joined
+        return replace(
+            inner,
+            body=inner.body if kept else exp.Subquery(this=select),
+            alias=alias,
+            visible=query.outputs,
+            numbered=query.numbered,
+        )
 
-    def _window_table(self, cursor: Cursor) -> Relation:
-        """Read TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL ..), with or without names."""
-        function, offset = cursor.peek(), cursor.offset
-        if function not in WINDOWS:
-            raise NotTakenError(f"{function} is not a window of Flink's", offset)
-        cursor.expect(function, "(")
-        arguments = split_list(cursor.until(")"))
-        cursor.expect(")")
-        by_name = {
-            part[0].word: part[2:] for part in arguments if len(part) > 2 and part[1].text == "=>"
-        }
-        order = {
-            "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
-            "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"),
-            "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"),
-            "SESSION": ("DATA", "TIMECOL", "GAP"),
-        }[function]
-        named = by_name or dict(zip(order, arguments, strict=False))
-        if any(name not in named for name in order if name != "OFFSET"):
-            raise NotTakenError(f"{function} needs {', '.join(order)}", offset)
-        table = Cursor(named["DATA"], self._file.sql)
-        table.expect("TABLE")
-        relation = self._find_relation(table.name())
-        partition = tuple[str, ...]()
-        if table.take("PARTITION", "BY"):
-            partition = tuple(token.value for token in table.rest() if token.kind == "name")
+    def _with_window(self, relation: Relation, window: WindowTable) -> Relation:
         if relation.inner is not None:
-            raise NotTakenError(
-                "windows over the results of a GROUP BY have no counterpart", offset
-            )
-        self._check_time(relation, named["TIMECOL"])
-        intervals = tuple(write(named[name]) for name in order[2:] if name in named)
-        window = WindowTable(function, intervals, offset, partition)
-        return replace(relation, window=window, visible=[*relation.visible, *BOUNDS])
-
-    def _check_time(self, relation: Relation, descriptor: Sequence[Token]) -> None:
-        name = descriptor[2] if len(descriptor) > 2 else descriptor[0]
+            reason = "windows over the results of a GROUP BY have no counterpart"
+            raise Refusal(reason, window.offset)
         times = relation.source.times if relation.source else None
         if times is None:
-            raise NotTakenError("the table has no WATERMARK FOR its time", name.offset)
-        if name.value not in (times.name, times.column):
-            raise NotTakenError(f"the watermark is over {times.name}, not over this", name.offset)
+            raise Refusal("the table has no WATERMARK FOR its time", place(window.time))
+        if window.time.name not in (times.name, times.column):
+            reason = f"the watermark is over {times.name}, not over this"
+            raise Refusal(reason, place(window.time))
+        return replace(relation, window=window, visible=[*relation.visible, *BOUNDS])
 
     # --- SELECT -----------------------------------------------------------------------------
 
-    def _rename(self, parts: SelectParts, relation: Relation) -> None:
+    def _rename(self, select: exp.Select, relation: Relation) -> None:
         """Write nested fields and the time column as the spec names them."""
         if relation.joined:
-            refuse_intervals(_conditions_of_times(parts.where), relation.joined)
-            parts.items = [rename_joined(item, relation) for item in parts.items]
-            parts.where = rename_joined(parts.where, relation)
-            parts.keys = [rename_joined(key, relation) for key in parts.keys]
-            parts.having = rename_joined(parts.having, relation)
-        if relation.source is None:
-            return
-        nested, names = relation.source.nested, relation.source.replaced | relation.bounds
+            where = select.args.get("where")
+            # Only such a WHERE may bound the times of a join.
+            if where is not None and where.find(exp.Interval, exp.Between) is not None:
+                refuse_intervals(where.this, relation.joined)
+            rename_joined(select, relation.joined)
+        if relation.source is not None:
+            names = relation.source.replaced | relation.bounds
+            rewrite(select, renaming_of_times(relation.times))
+            rewrite(select, renaming(relation.source.nested, names))
 
-        def rename(tokens: Sequence[Token]) -> list[Token]:
-            return rename_tokens(rename_window_times(tokens, relation.times), nested, names)
-
-        parts.items = [rename(item) for item in parts.items]
-        parts.where = rename(parts.where)
-        parts.keys = [rename(key) for key in parts.keys]
-        parts.having = rename(parts.having)
-
-    def _select(self, parts: SelectParts, relation: Relation, names: Sequence[str]) -> Query:
-        items = self._expand(parts, relation)
-        starred = not names and any(item[-1].text == "*" for item in parts.items)
+    def _select(self, select: exp.Select, relation: Relation, names: Sequence[str]) -> Query:
+        items = list(self._expand(select, relation))
+        starred = not names and any(each.is_star for each in select.expressions)
         numbered = relation.numbered
-        if numbered and (relation.window or not numbered.takes_first(parts.where)):
+        if numbered and (relation.window or not numbered.takes_first(select.args.get("where"))):
             raise numbered.refusal
-        aggregated = bool(parts.keys) or parts.distinct or any(map(has_aggregate, items))
-        aggregated = aggregated or numbered is not None
-        legacy = any(key[0].word in WINDOWS and len(key) > 1 for key in parts.keys)
-        if legacy and relation.joined:
+        aggregated = is_aggregated(select) or numbered is not None
+        legacy = next(filter(is_window, group_keys(select)), None)
+        if legacy is not None and relation.joined:
             reason = "windows over a join have no counterpart: they do not close"
-            raise NotTakenError(reason, parts.keys[0][0].offset)
+            raise Refusal(reason, place(legacy))
         if aggregated and relation.window is not None:
-            group = self._window_keys(parts, relation)
-        else:
-            group = [write(write_bounds(key, relation)) for key in parts.keys]
+            _group_by_window(select, relation)
         if names and len(names) != len(items):
             reason = f"the SELECT has {len(items)} columns, and the target {len(names)}"
-            raise NotTakenError(reason, parts.offset)
-        labels: list[str | None] = [*names] or [alias_of(item)[1] for item in items]
-        passed: set[str] = set()
+            raise Refusal(reason, place(select))
+        results: list[Result] = list(zip(items, names or map(label_of, items), strict=True))
+        passed = set[str]()
         if not aggregated and not starred:
-            items, labels, passed = self._pass_time(items, labels, relation)
-        query = Query(relation, parts.offset, distinct=parts.distinct, group=group)
-        query.where, query.having = write(parts.where), write(write_bounds(parts.having, relation))
-        for item, name in zip(items, labels, strict=True):
-            expression, alias = alias_of(item)
-            query.outputs.append(name or write(expression))
-            text = write(write_bounds(_approximate(expression), relation))
-            query.expressions.append(text)
-            query.items.append(_with_alias(text, expression, alias, name))
-            query.notes += _notes_of(item)
-            kind = bound_kind(expression, relation)
-            if kind and is_of_session(expression, relation):
-                text = f"a bound of a session is {kind} here; in Flink a TIMESTAMP(3)"
-                query.notes.append(Note(text, True, item[0].offset))
-        query.items += map(quote_name, sorted(passed))
-        if starred and not aggregated:  # a star stays one, so that the time is in it
-            written = {id(item): text for item, text in zip(items, query.items, strict=True)}
-            query.items = [written.get(id(item), "*") for item in parts.items]
-        if parts.having:
-            text = "a group enters with +I and leaves with -D; Flink filters the changelog's rows"
-            query.notes.append(Note(text, offset=parts.having[0].offset))
-        query.keys = [
-            name
-            for name, item in zip(query.outputs, items, strict=True)
-            if (not has_aggregate(item) if numbered is None else _column_of(item) in numbered.keys)
-        ]
-        if numbered:
-            query.notes.append(Note(_TIES, True, numbered.over.offset))
-        query.numbered = _find_numbering(items, query.outputs)
+            results, passed = _pass_time(results, relation)
+        query = Query(select, relation, place(select), aggregated=aggregated)
+        query.windowed = aggregated and (relation.window is not None or legacy is not None)
+        query.outputs = [name or write(item) for item, name in results]
+        query.numbered = _find_numbering(results)
         if query.numbered and aggregated:
             raise query.numbered.refusal
-        query.aggregated = aggregated
-        query.windowed = aggregated and (relation.window is not None or legacy)
+        query.keys = [
+            output
+            for output, (item, _) in zip(query.outputs, results, strict=True)
+            if (last_name(item.unalias()) in numbered.keys if numbered else not has_aggregate(item))
+        ]
+        query.notes = [note for item, _ in results for note in _notes_of(item, relation)]
+        if (having := select.args.get("having")) is not None:
+            text = "a group enters with +I and leaves with -D; Flink filters the changelog's rows"
+            query.notes.append(Note(text, offset=place(having)))
+        if numbered:
+            query.notes.append(Note(_TIES, True, numbered.offset))
+        change = write_bounds(relation)
+        written = {id(item): _name(item, name, change) for item, name in results}
+        select.set(
+            "expressions",
+            # A star stays one, so that the time is in it.
+            [exp.Star() if each.is_star else written[id(each)] for each in select.expressions]
+            if starred and not aggregated
+            else [*written.values(), *map(column, sorted(passed))],
+        )
+        for name in ("group", "having"):
+            if (part := select.args.get(name)) is not None:
+                select.set(name, part.transform(change, copy=False))
+        if not relation.joined:
+            select.args["from_"].set("this", relation.item)
         return query
 
-    def _expand(self, parts: SelectParts, relation: Relation) -> list[list[Token]]:
-        """Return the items, with every column of a star."""
-        items: list[list[Token]] = []
-        for item in parts.items:
-            if item[-1].text == "*" and (len(item) == 1 or item[-2].text == "."):
-                at = item[0].offset
-                if relation.joined:
-                    raise NotTakenError("name the columns of a join, in place of the star", at)
-                items += [[Token("name", quote_name(name), at)] for name in relation.visible]
+    def _expand(self, select: exp.Select, relation: Relation) -> Iterator[exp.Expr]:
+        """Yield the items, with every column of a star."""
+        for item in select.expressions:
+            if not item.is_star:
+                yield item
+            elif relation.joined:
+                reason = "name the columns of a join, in place of the star"
+                raise Refusal(reason, place(item))
             else:
-                items.append(item)
-        return items
-
-    def _pass_time(
-        self, items: list[list[Token]], labels: Sequence[str | None], relation: Relation
-    ) -> tuple[list[list[Token]], list[str | None], set[str]]:
-        """Leave the bounds of a window to the outer query, and pass the times that it needs."""
-        times: dict[str, str] = {}
-        kept: list[tuple[list[Token], str | None]] = []
-        for item, label in zip(items, labels, strict=True):
-            name = last_name(alias_of(item)[0])
-            if relation.window is not None and name in (*BOUNDS, "window_time"):
-                relation.bounds[label or name] = name
-                continue
-            kept.append((item, label))
-            if name in relation.times:
-                times[label or name] = relation.times[name]
-        relation.times = times
-        passed = {*times.values()}
-        if relation.window is not None:
-            passed.add(_window_column(relation))
-        shown = [label for _, label in kept]
-        return [item for item, _ in kept], shown, passed - {*shown}
-
-    def _window_keys(self, parts: SelectParts, relation: Relation) -> list[str]:
-        """Return the keys of GROUP BY, with the window's call for its bounds."""
-        window, column = relation.window, _window_column(relation)
-        assert window is not None
-        named = {last_name(key) for key in parts.keys}
-        if not set(BOUNDS) <= named:
-            reason = "GROUP BY needs window_start and window_end, so that a window can close"
-            raise NotTakenError(reason, window.offset)
-        bounds = (*BOUNDS, "window_time")
-        others = [key for key in parts.keys if last_name(key) not in bounds]
-        if window.function == "SESSION":
-            keys = {last_name(key) for key in others}
-            if keys != set(window.partition):
-                reason = "sessions are those of the group: PARTITION BY needs the keys of GROUP BY"
-                raise NotTakenError(reason, window.offset)
-        call = f"{window.function}({', '.join((quote_name(column), *window.intervals))})"
-        return [*(write(write_bounds(key, relation)) for key in others), call]
+                yield from (column(name, item) for name in relation.visible)
 
 
-def _column_of(item: Sequence[Token]) -> str:
-    """Return the column that an item is; any other text for anything else."""
-    return last_name(alias_of(item)[0])
+def _pass_time(results: Sequence[Result], relation: Relation) -> tuple[list[Result], set[str]]:
+    """Leave the bounds of a window to the outer query, and pass the times that it needs."""
+    times: dict[str, str] = {}
+    kept: list[Result] = []
+    for item, label in results:
+        name = last_name(item.unalias())
+        if relation.window is not None and name in (*BOUNDS, "window_time"):
+            relation.bounds[label or name] = name
+            continue
+        kept.append((item, label))
+        if name in relation.times:
+            times[label or name] = relation.times[name]
+    relation.times = times
+    passed = {*times.values()}
+    if relation.window is not None:
+        passed.add(_window_column(relation))
+    return kept, passed - {label for _, label in kept}
 
 
-def _find_numbering(items: Sequence[Sequence[Token]], names: Sequence[str]) -> NumberedRows | None:
+def _group_by_window(select: exp.Select, relation: Relation) -> None:
+    """Put the window's call in place of its bounds in GROUP BY."""
+    window, time = relation.window, _window_column(relation)
+    assert window is not None
+    keys = group_keys(select)
+    if not {*BOUNDS} <= {*map(last_name, keys)}:
+        reason = "GROUP BY needs window_start and window_end, so that a window can close"
+        raise Refusal(reason, window.offset)
+    others = [key for key in keys if last_name(key) not in (*BOUNDS, "window_time")]
+    if window.function == "SESSION" and {*map(last_name, others)} != {*window.partition}:
+        reason = "sessions are those of the group: PARTITION BY needs the keys of GROUP BY"
+        raise Refusal(reason, window.offset)
+    made = call(window.function, column(time), *(each.copy() for each in window.intervals))
+    select.args["group"].set("expressions", [*others, made])
+
+
+def _find_numbering(results: Sequence[Result]) -> NumberedRows | None:
     """Return the item of a SELECT that numbers its rows, with the keys as the SELECT names them."""
-    for item, name in zip(items, names, strict=True):
-        if (found := read_numbering(item, name)) is not None:
-            shown = zip(items, names, strict=True)
-            keys = {label for each, label in shown if _column_of(each) in found.keys}
-            return replace(found, keys=frozenset(keys))
+    for item, name in results:
+        if (found := read_numbering(item)) is not None:
+            shown = {last_name(each.unalias()): label for each, label in results if label}
+            keys = frozenset(shown[key] for key in found.keys if key in shown)
+            return replace(found, name=name or "", keys=keys)
     return None
-
-
-def _conditions_of_times(where: Sequence[Token]) -> Sequence[Token]:
-    """Return WHERE if it may bound the times of a join; other comparisons of times are none."""
-    return where if any(token.word in ("INTERVAL", "BETWEEN") for token in where) else ()
 
 
 def _window_column(relation: Relation) -> str:
@@ -396,42 +342,34 @@ def _window_column(relation: Relation) -> str:
     assert relation.window is not None
     if times is None or times.column is None:
         reason = "windows are over a column of the row: a retraction must reach its window"
-        raise NotTakenError(reason, relation.window.offset)
+        raise Refusal(reason, relation.window.offset)
     return times.column
 
 
-def _with_alias(text: str, expression: Sequence[Token], alias: str | None, name: str | None) -> str:
-    """Return an expression with AS, unless it is a column of this name."""
-    if name is None or (name == alias and len(expression) == 1 and text == quote_name(name)):
-        return text
-    if len(expression) == 1 and expression[0].value == name and text == expression[0].text:
-        return text
-    return f"{text} AS {quote_name(name)}"
+def _name(item: exp.Expr, name: str | None, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    """Return a converted item with AS, unless it is a column of this name."""
+    value = item.unalias().transform(change, copy=False).transform(_approximate, copy=False)
+    is_named = isinstance(value, exp.Column) and not value.table and value.name == name
+    return value if name is None or is_named else exp.Alias(this=value, alias=identifier(name))
 
 
-def _approximate(tokens: Sequence[Token]) -> list[Token]:
+def _approximate(tree: exp.Expr) -> exp.Expr:
     """Write APPROX_COUNT_DISTINCT(x) as COUNT(DISTINCT x), which is exact."""
-    written: list[Token] = []
-    for index, token in enumerate(tokens):
-        if token.word == "APPROX_COUNT_DISTINCT":
-            written.append(RenamedToken("name", "COUNT", token.offset, len(token.text)))
-        elif token.text == "(" and index and tokens[index - 1].word == "APPROX_COUNT_DISTINCT":
-            written.append(RenamedToken("mark", "(DISTINCT ", token.offset, 1))
-        else:
-            written.append(token)
-    return written
+    if function_name(tree) != "APPROX_COUNT_DISTINCT":
+        return tree
+    return call("COUNT", exp.Distinct(expressions=tree.expressions))
 
 
-def _notes_of(item: Sequence[Token]) -> list[Note]:
-    """Return what the aggregates of an item mean that is other than in Flink."""
-    notes = []
-    words = [token.word for token in item]
-    for index, token in enumerate(item):
-        if token.word not in _ANSWERS or words[index + 1 : index + 2] != ["("]:
-            continue
-        if token.word in ("LISTAGG", "ARRAY_AGG") and "ORDER" in words[index:]:
-            continue
-        notes.append(Note(f"{token.text}: {_ANSWERS[token.word]}", True, token.offset))
-    if "APPROX_COUNT_DISTINCT" in words:
-        notes.append(Note("COUNT(DISTINCT x) is exact", offset=item[0].offset))
-    return notes
+def _notes_of(item: exp.Expr, relation: Relation) -> Iterator[Note]:
+    """Yield what an item means that is other than in Flink."""
+    calls = [(function_name(each), each) for each in item.find_all(exp.Anonymous)]
+    for name, each in calls:
+        ordered = name in ("LISTAGG", "ARRAY_AGG") and item.find(exp.Order) is not None
+        if name in _ANSWERS and not ordered:
+            yield Note(f"{each.name}: {_ANSWERS[name]}", True, place(each))
+    if any(name == "APPROX_COUNT_DISTINCT" for name, _ in calls):
+        yield Note("COUNT(DISTINCT x) is exact", offset=place(item))
+    kind = bound_kind(item.unalias(), relation)
+    if kind and is_of_session(item.unalias(), relation):
+        text = f"a bound of a session is {kind} here; in Flink a TIMESTAMP(3)"
+        yield Note(text, True, place(item))

@@ -1,4 +1,4 @@
-"""What a SELECT reads, and a converted SELECT, whose text is written from its parts.
+"""What a SELECT reads, and a converted SELECT.
 
 SELECT items FROM relation WHERE .. GROUP BY group HAVING ..
                      └► a table, a derived table, a join, or the job of another SELECT
@@ -8,28 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sqlglot import exp
+
+from jobs.migrating.dialect import WindowTable, identifier, write
 from jobs.migrating.problems import Note
-from jobs.migrating.select_parts import NumberedRows
+from jobs.migrating.selects import NumberedRows
 from jobs.migrating.sources import SourceTable
 
 _LINE_MAX = 90
 
 
-@dataclass(frozen=True, slots=True)
-class WindowTable:
-    """A window table function: its name, and the intervals after the time column."""
-
-    function: str
-    intervals: tuple[str, ...]
-    offset: int
-    partition: tuple[str, ...] = ()
-
-
 @dataclass(slots=True)
 class Relation:
-    """What a SELECT reads: the text after FROM, and where its rows come from."""
+    """What a SELECT reads: its item in FROM, and where its rows come from."""
 
-    body: str  # a name, or a SELECT in parentheses
+    body: exp.Expr | None = None  # a table or a derived table without its alias; none of a join
     alias: str = ""
     source: SourceTable | None = None
     inner: Query | None = None  # a job of its own
@@ -48,23 +41,22 @@ class Relation:
         return list(found.values())
 
     @property
-    def text(self) -> str:
-        needed = self.alias and self.alias != self.body
-        return f"{self.body} AS {self.alias}" if needed else self.body
+    def item(self) -> exp.Expr:
+        """The item of FROM."""
+        assert self.body is not None
+        item = self.body.copy()
+        if self.alias and not (isinstance(item, exp.Table) and item.name == self.alias):
+            item.set("alias", exp.TableAlias(this=identifier(self.alias)))
+        return item
 
 
 @dataclass(slots=True)
 class Query:
     """A converted SELECT; each of its results has an expression and a name."""
 
+    select: exp.Select
     relation: Relation
     offset: int
-    items: list[str] = field(default_factory=list)  # of SELECT: expressions with AS, or a star
-    expressions: list[str] = field(default_factory=list)  # of the results, without AS
-    distinct: bool = False
-    where: str = ""
-    group: list[str] = field(default_factory=list)  # of GROUP BY
-    having: str = ""
     outputs: list[str] = field(default_factory=list)  # the names of the results
     keys: list[str] = field(default_factory=list)  # outputs that are group keys
     windowed: bool = False
@@ -76,30 +68,15 @@ class Query:
     @property
     def text(self) -> str:
         """Return the query on one line, or a long one with a line for each clause."""
-        whole = self.one_line
+        whole, args = write(self.select), self.select.args
         if len(whole) <= _LINE_MAX:
             return whole
-        first = self._select + ", ".join(self.items)
-        if len(first) <= _LINE_MAX:
-            return "\n".join((first, *self._clauses))
-        return "\n".join((self._select + ",\n  ".join(self.items), *self._clauses))
-
-    @property
-    def one_line(self) -> str:
-        return " ".join((self._select + ", ".join(self.items), *self._clauses))
-
-    @property
-    def _select(self) -> str:
-        return "SELECT DISTINCT " if self.distinct else "SELECT "
-
-    @property
-    def _clauses(self) -> list[str]:
-        """The clauses after SELECT, each a line of its own."""
-        clauses = [f"FROM {self.relation.text}"]
-        if self.where:
-            clauses.append(f"WHERE {self.where}")
-        if self.group:
-            clauses.append(f"GROUP BY {', '.join(self.group)}")
-        if self.having:
-            clauses.append(f"HAVING {self.having}")
-        return clauses
+        word, items = "SELECT DISTINCT " if args.get("distinct") else "SELECT ", args["expressions"]
+        first = word + ", ".join(map(write, items))
+        if len(first) > _LINE_MAX:
+            first = word + ",\n  ".join(map(write, items))
+        origin = exp.Select(expressions=[exp.Star()])
+        for name in ("from_", "joins"):
+            origin.set(name, self.select.copy().args.get(name))
+        clauses = [write(args[name]) for name in ("where", "group", "having") if args.get(name)]
+        return "\n".join((first, write(origin).removeprefix("SELECT * "), *clauses))

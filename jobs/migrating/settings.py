@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jobs.migrating.problems import Note, NotTakenError
+from jobs.core.sql.dialect import Refusal
+from jobs.migrating.problems import Note
 from jobs.migrating.statements import Option
 from jobs.migrating.yaml_text import Keys
 from schemas.spec.duration import duration_text, parse_duration
@@ -46,7 +47,7 @@ class Settings:
 
 
 def read_settings(given: Mapping[str, Option]) -> Settings:
-    """Return the settings; raise NotTakenError for one that has no counterpart."""
+    """Return the settings; raise Refusal for one that has no counterpart."""
     found = Settings()
     for option in given.values():
         _read(option, given, found)
@@ -79,7 +80,7 @@ def _read(option: Option, given: Mapping[str, Option], found: Settings) -> None:
                 found.emit_every = duration(option)
         case "execution.runtime-mode":
             if value.upper() == "BATCH":
-                raise NotTakenError("a job follows a stream; there is no batch mode", option.offset)
+                raise Refusal("a job follows a stream; there is no batch mode", option.offset)
         case "execution.savepoint.path" | "execution.state-recovery.path":
             text = "a job starts from its source: Flink's savepoints cannot be read"
             found.note(("source", "start"), text, option.offset)
@@ -94,7 +95,7 @@ def _minibatch(given: Mapping[str, Option], found: Settings) -> JsonObject:
     latency = given.get(_MINI_BATCH + "allow-latency")
     if size is not None:
         if not size.value.isdigit() or int(size.value) == 0:
-            raise NotTakenError("table.exec.mini-batch.size must be greater than 0", size.offset)
+            raise Refusal("table.exec.mini-batch.size must be greater than 0", size.offset)
         section["size"] = int(size.value)
         text = "records; a job that is behind takes up to max_rows"
         found.note(("minibatch", "size"), text, size.offset)
@@ -113,7 +114,7 @@ def _read_ttl(option: Option, found: Settings) -> None:
 
 def is_true(option: Option) -> bool:
     if option.value.lower() not in ("true", "false"):
-        raise NotTakenError(f"{option.key} must be true or false", option.offset)
+        raise Refusal(f"{option.key} must be true or false", option.offset)
     return option.value.lower() == "true"
 
 
@@ -123,7 +124,7 @@ def parse_flink_duration(option: Option) -> int:
     try:
         return parse_duration(f"{text}ms" if text.isdigit() else text)
     except ValueError as error:
-        raise NotTakenError(f"{option.key}: {error}", option.offset) from None
+        raise Refusal(f"{option.key}: {error}", option.offset) from None
 
 
 def duration(option: Option) -> str:

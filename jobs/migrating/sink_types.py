@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sqlglot import exp
+
 from jobs.core.plan.tree import Named, Plan, WindowBound
 from jobs.core.plan.typing_rules import can_cast, cast_can_fail
 from jobs.core.plan.walk import walk
+from jobs.migrating.dialect import cast, identifier
 from jobs.migrating.problems import Note
 from jobs.migrating.relations import Query
-from jobs.migrating.select_parts import quote_name
+from jobs.migrating.selects import group_keys
 from jobs.migrating.sources import spec_type
 from jobs.migrating.statements import TableColumn
-from jobs.migrating.tokens import Token
 from schemas.types.sql_types import INTEGER_BITS, STRING, Kind, SqlType, array_of
 
 
@@ -27,12 +29,12 @@ def cast_results(
 
     With `keyed` the records of the sink have the group as their key."""
     keys = {named.name: named for named in plan.group}
-    types = result_types(plan)
+    types, items = result_types(plan), query.select.expressions
     for index, (name, column) in enumerate(zip(plan.output, columns, strict=True)):
         kind, wanted = types[name], _sink_type(column)
         if column is None or wanted is None or _are_written_alike(kind, wanted):
             continue
-        key, expression = keys.get(name), query.expressions[index]
+        key, expression = keys.get(name), items[index].unalias()
         if key is None:
             possible = kind != STRING
         else:  # a key that fails takes its row along; and the record's key would keep the group's
@@ -40,7 +42,8 @@ def cast_results(
             possible = possible and _stays_a_key(key, expression, query, plan)
         # Flink makes no STRING by itself: a result that is none has another type there already.
         if possible and can_cast(kind, wanted) and wanted != STRING:
-            query.items[index] = f"CAST({expression} AS {wanted}) AS {quote_name(name)}"
+            made = exp.Alias(this=cast(expression, wanted), alias=identifier(name))
+            query.select.set("expressions", made, index)
         elif not _is_noted(key, kind, plan):
             text = f"{name} is {kind} here; in Flink {wanted}, as in the sink"
             yield Note(text, True, column.offset)
@@ -54,14 +57,14 @@ def result_types(plan: Plan) -> dict[str, SqlType]:
 
 def _sink_type(column: TableColumn | None) -> SqlType | None:
     """Return the type of a sink's column; None if no result can have it."""
-    return None if column is None or not column.type else _read_type(column.type)
+    return None if column is None or column.type is None else _read_type(column.type)
 
 
-def _read_type(tokens: Sequence[Token]) -> SqlType | None:
-    if tokens[0].word == "ARRAY" and len(tokens) > len(("ARRAY", "<", ">")):
-        element = _read_type(tokens[2:-1])
+def _read_type(kind: exp.DataType) -> SqlType | None:
+    if kind.this is exp.DType.ARRAY and kind.expressions:
+        element = _read_type(kind.expressions[0])
         return None if element is None else array_of(element)
-    text = spec_type(tokens)
+    text = spec_type(kind)
     return None if text is None else SqlType.parse(text)
 
 
@@ -76,11 +79,11 @@ def _are_written_alike(kind: SqlType, wanted: SqlType) -> bool:
     return kind.scale == wanted.scale and (kind.precision or 0) <= (wanted.precision or 0)
 
 
-def _stays_a_key(key: Named, expression: str, query: Query, plan: Plan) -> bool:
+def _stays_a_key(key: Named, expression: exp.Expr, query: Query, plan: Plan) -> bool:
     """Return whether a key may be cast where it is selected, and the groups stay as they are."""
     if _is_over_bounds(key):  # those of a session change, so that no expression may be over them
         return plan.window is not None and plan.window.function != "SESSION"
-    return expression in query.group
+    return expression in group_keys(query.select)
 
 
 def _is_over_bounds(key: Named) -> bool:

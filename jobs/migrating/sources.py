@@ -6,15 +6,24 @@ id BIGINT, who ROW<city STRING>, tags MAP<STRING, STRING>
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 
-from jobs.migrating.problems import NotTakenError
-from jobs.migrating.select_parts import split_at, write
+from sqlglot import exp
+
+from jobs.core.sql.dialect import Refusal
+from jobs.migrating.dialect import write
 from jobs.migrating.statements import Table, TableColumn
 from jobs.migrating.times import RowTimes, row_times
-from jobs.migrating.tokens import Token, tokenize
 from schemas.types.sql_types import SqlType
+
+_TYPES = {
+    **dict.fromkeys((exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.CHAR), "STRING"),
+    **dict.fromkeys((exp.DType.BINARY, exp.DType.VARBINARY), "BINARY"),
+    exp.DType.DATE: "DATE",
+    exp.DType.TIME: "TIME",
+}
+_TYPES_WITH_DIGITS = {exp.DType.DECIMAL, exp.DType.TIMESTAMP, exp.DType.TIMESTAMPLTZ}
 
 
 @dataclass(slots=True)
@@ -25,9 +34,7 @@ class SourceTable:
     columns: dict[str, str] = field(default_factory=dict)  # by name, with types of the spec
     omitted: dict[str, str] = field(default_factory=dict)  # columns of other types
     paths: dict[str, str] = field(default_factory=dict)  # of nested columns
-    nested: dict[tuple[str, ...], str] = field(
-        default_factory=dict
-    )  # a field's steps to its column
+    nested: dict[tuple[str, ...], str] = field(default_factory=dict)  # columns by a field's steps
     computed: dict[str, TableColumn] = field(default_factory=dict)
     metadata: dict[str, TableColumn] = field(default_factory=dict)
     times: RowTimes | None = None
@@ -58,16 +65,10 @@ def source_table(table: Table, used: Set[str]) -> SourceTable:
     for column in table.columns:
         if column.metadata is not None:
             source.metadata[column.name] = column
-        elif column.expression:
+        elif column.expression is not None:
             source.computed[column.name] = column
-        elif column.type[0].word == "ROW":
-            _add_nested(source, (column.name,), column.type)
-        else:
-            kind = spec_type(column.type)
-            if kind is None:
-                source.omitted[column.name] = write(column.type)
-            else:
-                source.columns[column.name] = kind
+        elif column.type is not None:
+            _add_column(source, (column.name,), column.type)
     source.times = row_times(table, source.columns)
     if source.times is not None:
         _add_times(source, source.times, used)
@@ -75,7 +76,7 @@ def source_table(table: Table, used: Set[str]) -> SourceTable:
         if name in used:
             found = table.column(name)
             offset = found.offset if found else table.offset
-            raise NotTakenError(f"a column of type {kind} cannot be read", offset)
+            raise Refusal(f"a column of type {kind} cannot be read", offset)
     return source
 
 
@@ -84,58 +85,45 @@ def _add_times(source: SourceTable, times: RowTimes, used: Set[str]) -> None:
     if times.name in source.replaced:
         del source.computed[times.name]
     elif times.value:
-        computed = source.computed[times.name]
-        source.computed[times.name] = replace(computed, expression=tuple(tokenize(times.value)))
+        source.computed[times.name] = replace(source.computed[times.name], expression=times.value)
     source.columns |= times.retyped
     read = [column.expression for name, column in source.computed.items() if name in used]
-    names = {*used, *(token.value for expression in read for token in expression)}
+    parts = (part for tree in read if tree is not None for part in tree.find_all(exp.Identifier))
+    names = {*used, *(part.name for part in parts)}
     if names & times.retyped.keys():
         note = times.notes["column"]
         text = f"{note.text}; the query has it as a time, in Flink as the text"
         times.notes["column"] = replace(note, text=text, differs=True)
 
 
-def _add_nested(source: SourceTable, steps: tuple[str, ...], kind: Sequence[Token]) -> None:
-    """Add the fields of a ROW as columns of their own."""
-    for name, inner in _row_fields(kind):
-        path = (*steps, name)
-        if inner[0].word == "ROW":
-            _add_nested(source, path, inner)
-            continue
-        flat, known = "_".join(path), spec_type(inner)
-        if known is None:
-            source.omitted[flat] = write(inner)
-            continue
-        source.columns[flat] = known
-        source.paths[flat] = ".".join(path)
-        source.nested[path] = flat
+def _add_column(source: SourceTable, steps: tuple[str, ...], kind: exp.DataType) -> None:
+    """Add a column, or the fields of a ROW as columns of their own."""
+    if kind.this is exp.DType.STRUCT:
+        for each in kind.expressions:
+            if not isinstance(each, exp.ColumnDef) or each.kind is None:
+                raise Refusal("a field of a ROW is a name and a type", source.table.offset)
+            _add_column(source, (*steps, each.name), each.kind)
+        return
+    flat, known = "_".join(steps), spec_type(kind)
+    if known is None:
+        source.omitted[flat] = write(kind)
+        return
+    source.columns[flat] = known
+    if len(steps) > 1:
+        source.paths[flat] = ".".join(steps)
+        source.nested[steps] = flat
 
 
-def _row_fields(kind: Sequence[Token]) -> Iterator[tuple[str, list[Token]]]:
-    for part in split_at(",", kind[2:-1], "()<>"):  # ROW < ... > or ROW ( ... )
-        if len(part) < len(("name", "type")):
-            raise NotTakenError("a field of a ROW is a name and a type", kind[0].offset)
-        yield part[0].value, part[1:]
-
-
-def spec_type(kind: Sequence[Token]) -> str | None:
+def spec_type(kind: exp.DataType) -> str | None:
     """Return the type of a spec for one of Flink; None if there is none."""
-    words = [token.word for token in kind]
-    text = "".join(token.text for token in kind if token.kind != "name").replace(",", ", ")
-    name = words[0]
-    if name in ("VARCHAR", "CHAR", "STRING"):
-        return "STRING"
-    if name in ("BYTES", "VARBINARY", "BINARY"):
-        return "BINARY"
-    if name in ("DEC", "NUMERIC", "DECIMAL"):
-        name = "DECIMAL"
-    if name == "TIMESTAMP" and "LOCAL" in words:
-        name = "TIMESTAMP_LTZ"
-    if name in ("TIMESTAMP", "TIMESTAMP_LTZ") and not text:
-        text = "(6)"
-    if name in ("TIME", "DATE"):
-        text = ""
+    if kind.this in _TYPES:
+        return _TYPES[kind.this]
+    if kind.expressions and kind.this not in _TYPES_WITH_DIGITS:
+        return None
+    text = write(kind)
+    if text in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        text += "(6)"
     try:
-        return str(SqlType.parse(name + text))
+        return str(SqlType.parse(text))
     except ValueError:
         return None

@@ -5,11 +5,16 @@ Statements that only show or choose something are skipped; all others are not su
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from jobs.migrating.problems import NotTakenError, Problem
-from jobs.migrating.tokens import Cursor, Token, split_statements, text_of, tokenize
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel
+from sqlglot.tokenizer_core import Token, TokenType
+
+from jobs.core.sql.dialect import Refusal, refuse_errors, tokenize
+from jobs.migrating.dialect import FLINK, FlinkSql, place
+from jobs.migrating.problems import Problem
 
 _SKIPPED = {"USE", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "DROP", "RESET", "QUIT", "EXIT", "END"}
 _NO_COUNTERPART = {
@@ -33,19 +38,19 @@ class TableColumn:
 
     name: str
     offset: int
-    type: tuple[Token, ...] = ()
-    expression: tuple[Token, ...] = ()
+    type: exp.DataType | None = None
+    expression: exp.Expr | None = None
     metadata: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Table:
     name: str
     offset: int
-    columns: tuple[TableColumn, ...]
-    options: dict[str, Option]
-    primary_key: tuple[str, ...] = ()
-    watermark: tuple[str, tuple[Token, ...], int] | None = None  # column, expression, offset
+    columns: list[TableColumn] = field(default_factory=list)
+    options: dict[str, Option] = field(default_factory=dict)
+    primary_key: list[str] = field(default_factory=list)
+    watermark: tuple[str, exp.Expr, int] | None = None  # column, expression, offset
 
     def column(self, name: str) -> TableColumn | None:
         return next((each for each in self.columns if each.name == name), None)
@@ -53,18 +58,27 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class View:
+    """A view; a query that is not supported is a problem of those who read it."""
+
     name: str
     offset: int
-    columns: tuple[str, ...]
-    query: tuple[Token, ...]
+    columns: Sequence[str]
+    query: exp.Select | Refusal
+
+    def select(self) -> exp.Select:
+        """Return the SELECT, for the caller to change."""
+        if isinstance(self.query, Refusal):
+            raise self.query
+        return self.query.copy()
 
 
 @dataclass(frozen=True, slots=True)
 class Insert:
     target: str
     offset: int
-    columns: tuple[str, ...]
-    query: tuple[Token, ...]
+    columns: Sequence[str]
+    query: exp.Select
+    tokens: Sequence[Token]  # of the query
     views: dict[str, View]  # of its WITH
     shows: bool = False  # a SELECT, whose job has no sink; `target` is the name of the job
 
@@ -80,21 +94,28 @@ class SqlFile:
     inserts: list[Insert] = field(default_factory=list)
     selects: list[Insert] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    view_tokens: list[Token] = field(default_factory=list)
 
 
 def read_sql_file(sql: str) -> SqlFile:
     file = SqlFile(sql)
+    statements: list[list[Token]] = [[]]
     try:
-        statements = list(split_statements(tokenize(sql)))
-    except NotTakenError as error:
-        file.problems.append(error.problem)
+        for token in tokenize(sql, FLINK):
+            if token.token_type is TokenType.SEMICOLON:
+                statements.append([])
+            else:
+                statements[-1].append(token)
+    except Refusal as error:
+        file.problems.append(Problem.of(error))
         return file
-    for tokens in statements:
+    for tokens in filter(None, statements):
         try:
-            _refuse_hints(tokens)
-            _read_statement(Cursor(tokens, sql), file)
-        except NotTakenError as error:
-            file.problems.append(error.problem)
+            with refuse_errors(tokens, sql, "statement"):
+                parser = StatementParser(dialect=FLINK, error_level=ErrorLevel.IMMEDIATE)
+                parser.read_into(file, tokens)
+        except Refusal as error:
+            file.problems.append(Problem.of(error))
     if not file.inserts:
         file.inserts = file.selects
     else:
@@ -103,256 +124,262 @@ def read_sql_file(sql: str) -> SqlFile:
     return file
 
 
-def _refuse_hints(tokens: Sequence[Token]) -> None:
-    for token in tokens:
-        if token.text.startswith("/*+"):
+class StatementParser(FlinkSql.Parser):
+    """Reads one statement into a file."""
+
+    file: SqlFile
+
+    def read_into(self, file: SqlFile, tokens: list[Token]) -> None:
+        self.file = file
+        self._parse(lambda _: self._read_statement(), tokens, file.sql)
+
+    def _read_statement(self) -> None:
+        hint = next((each for each in self._tokens if each.token_type is TokenType.HINT), None)
+        if hint is not None:
             reason = "hints are not supported; write the options into CREATE TABLE"
-            raise NotTakenError(reason, token.offset)
-
-
-def _read_statement(cursor: Cursor, file: SqlFile) -> None:
-    cursor.take("EXECUTE")
-    begins = cursor.take("BEGIN", "STATEMENT", "SET") or cursor.take("STATEMENT", "SET", "BEGIN")
-    if begins and cursor.done:
-        return
-    offset, word = cursor.offset, cursor.peek()
-    if cursor.take("SET"):
-        if not cursor.done:
-            option = _read_setting(cursor)
-            file.settings[option.key] = option
-    elif cursor.take("CREATE"):
-        _read_create(cursor, file)
-    elif cursor.take("INSERT"):
-        if cursor.take("OVERWRITE"):
-            raise NotTakenError("INSERT OVERWRITE is for batch jobs; write INSERT INTO", offset)
-        cursor.expect("INTO")
-        cursor.take("TABLE")
-        file.inserts.append(_read_insert(cursor))
-    elif word in ("SELECT", "WITH"):
-        views, query = _split_with(cursor.rest(), file.sql)
-        name = f"query-{len(file.selects) + 1}" if file.selects else "query"
-        file.selects.append(Insert(name, offset, (), tuple(query), views, shows=True))
-    elif word not in _SKIPPED:
-        reason = _NO_COUNTERPART.get(word, f"a statement of {word or 'this kind'} is not known")
-        raise NotTakenError(reason, offset)
-
-
-def _read_setting(cursor: Cursor) -> Option:
-    """Read `SET 'key' = 'value'`, or the older form without quotes."""
-    offset = cursor.offset
-    key = cursor.until("=")
-    cursor.expect("=")
-    value = cursor.rest()
-    if not key or not value:
-        raise NotTakenError("write SET 'key' = 'value'", offset)
-    texts = [
-        part[0].value if len(part) == 1 else text_of(part, cursor.sql) for part in (key, value)
-    ]
-    return Option(texts[0], texts[1], offset)
-
-
-def _read_insert(cursor: Cursor) -> Insert:
-    target = cursor.name()
-    if cursor.peek() == "PARTITION":
-        raise NotTakenError("a sink has no partitions by column", cursor.offset)
-    columns = cursor.names() if cursor.peek() == "(" and cursor.peek(1) != "SELECT" else []
-    query = cursor.rest()
-    if cursor.peek() == "VALUES":
-        raise NotTakenError("VALUES has no counterpart: a job reads a topic", cursor.offset)
-    if not query or query[0].word not in ("SELECT", "WITH", "("):
-        raise NotTakenError("expected SELECT here", cursor.offset)
-    views, query = _split_with(query, cursor.sql)
-    return Insert(target.value, target.offset, tuple(columns), tuple(query), views)
-
-
-def _split_with(query: list[Token], sql: str) -> tuple[dict[str, View], list[Token]]:
-    """Return the views that WITH defines before a query, and the query."""
-    cursor = Cursor(query, sql)
-    views: dict[str, View] = {}
-    if not cursor.take("WITH"):
-        return views, query
-    if cursor.peek() == "RECURSIVE":
-        raise NotTakenError("WITH RECURSIVE has no counterpart: a row is read once", cursor.offset)
-    while not views or cursor.take(","):
-        name = cursor.name()
-        columns = cursor.names() if cursor.peek() == "(" else []
-        cursor.expect("AS", "(")
-        inside = cursor.until(")")
-        cursor.expect(")")
-        views[name.value] = View(name.value, name.offset, tuple(columns), tuple(inside))
-    return views, cursor.rest()
-
-
-def _read_create(cursor: Cursor, file: SqlFile) -> None:
-    offset = cursor.offset
-    if cursor.take("OR"):
-        cursor.expect("REPLACE")
-    cursor.take("TEMPORARY")
-    if cursor.peek() in ("CATALOG", "DATABASE"):
-        return
-    kind = cursor.peek()
-    if kind not in ("TABLE", "VIEW"):
-        reason = f"CREATE {kind} has no counterpart"
-        if "FUNCTION" in (kind, cursor.peek(1)):
-            reason = "there are no user-defined functions; write the query without it"
-        raise NotTakenError(reason, offset)
-    cursor.expect(kind)
-    cursor.take("IF", "NOT", "EXISTS")
-    if kind == "TABLE":
-        table = _read_table(cursor, file)
-        file.tables[table.name] = table
-    else:
-        view = _read_view(cursor)
-        inner, query = _split_with(list(view.query), file.sql)
-        for each in inner.values():
-            if each.name in file.views or each.name in file.tables:
-                reason = f"there is another table or view {each.name}; give this one another name"
-                raise NotTakenError(reason, each.offset)
-        file.views |= inner
-        file.views[view.name] = replace(view, query=tuple(query))
-
-
-def _read_view(cursor: Cursor) -> View:
-    name = cursor.name()
-    columns = cursor.names() if cursor.peek() == "(" else []
-    if cursor.take("COMMENT"):
-        cursor.next("text", "a comment")
-    cursor.expect("AS")
-    return View(name.value, name.offset, tuple(columns), tuple(cursor.rest()))
-
-
-def _read_table(cursor: Cursor, file: SqlFile) -> Table:
-    table = _read_columns(cursor, cursor.name())
-    table = replace(table, options=_read_table_options(cursor))
-    if cursor.take("LIKE"):
-        table = _read_like(cursor, table, file)
-    if cursor.peek() == "AS":
-        reason = "CREATE TABLE AS is not supported; write CREATE TABLE, and INSERT INTO it"
-        raise NotTakenError(reason, cursor.offset)
-    if not cursor.done:
-        reason = "this part of CREATE TABLE is not supported; write the table out"
-        raise NotTakenError(reason, cursor.offset)
-    if not table.columns:
-        raise NotTakenError("the table has no columns; write them out", table.offset)
-    return table
-
-
-def _read_columns(cursor: Cursor, name: Token) -> Table:
-    """Return a table with its columns, primary key and watermark, which LIKE may leave out."""
-    columns: list[TableColumn] = []
-    key: list[str] = []
-    watermark = None
-    if not cursor.take("("):
-        return Table(name.value, name.offset, (), {})
-    while not cursor.take(")"):
-        offset = cursor.offset
-        if cursor.take("WATERMARK", "FOR"):
-            column = cursor.name().value
-            cursor.expect("AS")
-            watermark = (column, tuple(cursor.until(",", ")")), offset)
-        elif cursor.take("CONSTRAINT") or cursor.peek() == "PRIMARY":
-            if cursor.peek() != "PRIMARY":
-                cursor.name()
-            cursor.expect("PRIMARY", "KEY")
-            key = cursor.names()
-            cursor.take("NOT", "ENFORCED")
-        else:
-            column_found, is_key = _read_column(cursor)
-            columns.append(column_found)
-            key += [column_found.name] if is_key else []
-        if cursor.peek() != ")":
-            cursor.expect(",")
-    return Table(name.value, name.offset, tuple(columns), {}, tuple(key), watermark)
-
-
-def _read_like(cursor: Cursor, own: Table, file: SqlFile) -> Table:
-    """Return a table with what it takes over from another one; what it has itself wins."""
-    name = cursor.name()
-    base = file.tables.get(name.value)
-    if base is None:
-        raise NotTakenError(f"there is no CREATE TABLE of {name.value}", name.offset)
-    chosen: dict[str, str] = {}  # what, and INCLUDING, EXCLUDING or OVERWRITING
-    if cursor.take("("):
-        while not cursor.take(")"):
-            how = cursor.next("name", "INCLUDING, EXCLUDING or OVERWRITING")
-            chosen[cursor.next("name", "what to take over").word] = how.word
-
-    def takes(what: str) -> bool:
-        return chosen.get(what, chosen.get("ALL")) != "EXCLUDING"
-
-    columns = {
-        column.name: column
-        for column in base.columns
-        if (takes("GENERATED") or not column.expression)
-        and (takes("METADATA") or column.metadata is None)
-    } | {column.name: column for column in own.columns}
-    return replace(
-        own,
-        columns=tuple(columns.values()),
-        options=(base.options if takes("OPTIONS") else {}) | own.options,
-        primary_key=own.primary_key or (base.primary_key if takes("CONSTRAINTS") else ()),
-        watermark=own.watermark or (base.watermark if takes("WATERMARKS") else None),
-    )
-
-
-def _read_column(cursor: Cursor) -> tuple[TableColumn, bool]:
-    name = cursor.next("name", "a column")
-    if cursor.take("AS"):
-        expression = cursor.until(",", ")", "COMMENT")
-        if not expression:
-            raise NotTakenError("expected an expression here", cursor.offset)
-        _skip_comment(cursor)
-        return TableColumn(name.value, name.offset, expression=tuple(expression)), False
-    kind = list(_type_tokens(cursor))
-    if not kind:
-        raise NotTakenError("expected a type here", cursor.offset)
-    metadata, is_key = None, False
-    while cursor.peek() not in (",", ")", ""):
-        if cursor.take("NOT", "NULL") or cursor.take("NULL") or cursor.take("VIRTUAL"):
-            pass
-        elif cursor.take("METADATA"):
-            metadata = name.value
-            if cursor.take("FROM"):
-                metadata = cursor.next("text", "the key of the metadata").value
-        elif cursor.take("PRIMARY", "KEY"):
-            is_key = True
-            cursor.take("NOT", "ENFORCED")
-        elif cursor.peek() == "COMMENT":
-            _skip_comment(cursor)
-        else:
-            raise NotTakenError("this part of a column is not known", cursor.offset)
-    return TableColumn(name.value, name.offset, tuple(kind), metadata=metadata), is_key
-
-
-def _type_tokens(cursor: Cursor) -> Iterator[Token]:
-    ends = {",", ")", "NOT", "NULL", "METADATA", "PRIMARY", "COMMENT", "VIRTUAL", ""}
-    depth = 0
-    while depth or cursor.peek() not in ends:
-        if cursor.done:
+            raise Refusal(reason, hint.start)
+        take, file = self._match_text_seq, self.file
+        take("EXECUTE")
+        begins = take("BEGIN", "STATEMENT", "SET") or take("STATEMENT", "SET", "BEGIN")
+        if begins and not self._curr:
             return
-        word = cursor.peek()
-        depth += (word in ("(", "<")) - (word in (")", ">"))
-        yield cursor.tokens[cursor.at]
-        cursor.at += 1
+        offset, word = self.offset, self._curr.text.upper() if self._curr else ""
+        if take("SET"):
+            if self._curr:
+                option = self._read_setting()
+                file.settings[option.key] = option
+        elif take("CREATE"):
+            self._read_create()
+        elif take("INSERT"):
+            if take("OVERWRITE"):
+                raise Refusal("INSERT OVERWRITE is for batch jobs; write INSERT INTO", offset)
+            self._expect("INTO")
+            take("TABLE")
+            target = self._read_name()
+            if take("PARTITION"):
+                raise Refusal("a sink has no partitions by column", self._prev.start)
+            columns = self._read_names() if self._next.token_type is not TokenType.SELECT else []
+            if self._match(TokenType.VALUES):
+                reason = "VALUES has no counterpart: a job reads a topic"
+                raise Refusal(reason, self._prev.start)
+            file.inserts.append(self._read_query(target.name, place(target), columns))
+        elif word in ("SELECT", "WITH"):
+            name = f"query-{len(file.selects) + 1}" if file.selects else "query"
+            file.selects.append(self._read_query(name, offset, shows=True))
+        elif word in _SKIPPED:
+            self._advance(len(self._tokens))
+        else:
+            reason = _NO_COUNTERPART.get(word, f"a statement of {word or 'this kind'} is not known")
+            raise Refusal(reason, offset)
+
+    # --- words and names --------------------------------------------------------------------
+
+    def _expect(self, *words: str) -> None:
+        if not self._match_text_seq(*words):
+            raise Refusal(f"expected {' '.join(words)} here", self.offset)
+
+    def _read_name(self) -> exp.Expr:
+        """Return the last part of a name such as `catalog`.`database`.`table`."""
+        offset = self.offset
+        name = self._parse_id_var()
+        if name is None:
+            raise Refusal("expected a name here", offset)
+        name.meta["start"] = offset
+        return self._read_name() if self._match(TokenType.DOT) else name
+
+    def _read_names(self) -> list[str]:
+        """Return the names of a list in parentheses, if one comes next."""
+        if not self._match(TokenType.L_PAREN, advance=False):
+            return []
+        return [each.name for each in self._parse_wrapped_csv(self._read_name)]
+
+    def _read_text(self, what: str) -> Token:
+        if not self._match(TokenType.STRING):
+            raise Refusal(f"expected {what} here", self.offset)
+        return self._prev
+
+    def _skip_comment(self) -> bool:
+        found = self._match_text_seq("COMMENT")
+        return found and bool(self._read_text("a comment"))
+
+    def _read_setting(self) -> Option:
+        """Read `SET 'key' = 'value'`, or the older form without quotes."""
+        offset = self.offset
+        key = self._read_until(TokenType.EQ)
+        self._expect("=")
+        return Option(key, self._read_until(TokenType.SEMICOLON), offset)
+
+    def _read_until(self, end: TokenType) -> str:
+        first = last = self._curr
+        while self._curr and self._curr.token_type is not end:
+            last = self._curr
+            self._advance()
+        if self._prev is not last:
+            raise Refusal("write SET 'key' = 'value'", self.offset)
+        return first.text if first is last else self._find_sql(first, last)
+
+    def _read_query(
+        self, target: str, offset: int, columns: Sequence[str] = (), *, shows: bool = False
+    ) -> Insert:
+        tokens = self._tokens[self._index :]
+        query = self.read_query()
+        return Insert(target, offset, columns, query, tokens, _pop_views(query), shows)
+
+    # --- CREATE -----------------------------------------------------------------------------
+
+    def _read_create(self) -> None:
+        offset, take = self.offset, self._match_text_seq
+        if take("OR"):
+            self._expect("REPLACE")
+        take("TEMPORARY")
+        kind = self._curr.text.upper()
+        if kind in ("CATALOG", "DATABASE"):
+            return self._advance(len(self._tokens))
+        if kind not in ("TABLE", "VIEW"):
+            reason = f"CREATE {kind} has no counterpart"
+            if "FUNCTION" in (kind, self._next.text.upper()):
+                reason = "there are no user-defined functions; write the query without it"
+            raise Refusal(reason, offset)
+        self._advance()
+        take("IF", "NOT", "EXISTS")
+        if kind == "VIEW":
+            return self._read_view()
+        table = self._read_table()
+        self.file.tables[table.name] = table
+
+    def _read_view(self) -> None:
+        file, name, columns = self.file, self._read_name(), self._read_names()
+        self._skip_comment()
+        self._expect("AS")
+        tokens = self._tokens[self._index :]
+        query: exp.Select | Refusal
+        try:
+            with refuse_errors(tokens, file.sql):
+                query = self.read_query()
+        except Refusal as error:
+            query = error
+            self._advance(len(self._tokens))
+        else:
+            for inner in _pop_views(query).values():
+                if inner.name in file.views or inner.name in file.tables:
+                    reason = (
+                        f"there is another table or view {inner.name}; give this one another name"
+                    )
+                    raise Refusal(reason, inner.offset)
+                file.views[inner.name] = inner
+        file.view_tokens += tokens
+        file.views[name.name] = View(name.name, place(name), columns, query)
+
+    def _read_table(self) -> Table:
+        name = self._read_name()
+        table = Table(name.name, place(name))
+        if self._match(TokenType.L_PAREN, advance=False):
+            self._parse_wrapped_csv(lambda: self._read_element(table))
+        self._skip_comment()
+        if self._match(TokenType.PARTITION_BY):
+            self._read_names()
+        if self._match_text_seq("WITH"):
+            self._parse_wrapped_csv(lambda: self._read_option(table))
+        if self._match_text_seq("LIKE"):
+            table = self._read_like(table)
+        if self._match_text_seq("AS", advance=False):
+            reason = "CREATE TABLE AS is not supported; write CREATE TABLE, and INSERT INTO it"
+            raise Refusal(reason, self.offset)
+        if self._curr:
+            reason = "this part of CREATE TABLE is not supported; write the table out"
+            raise Refusal(reason, self.offset)
+        if not table.columns:
+            raise Refusal("the table has no columns; write them out", table.offset)
+        return table
+
+    def _read_element(self, table: Table) -> None:
+        """Read a column, the primary key or the watermark."""
+        offset, take = self.offset, self._match_text_seq
+        if take("WATERMARK", "FOR"):
+            column = self._read_name().name
+            self._expect("AS")
+            table.watermark = (column, self._read_expression(), offset)
+            return
+        constrained = take("CONSTRAINT") and self._read_name()
+        if self._match(TokenType.PRIMARY_KEY):
+            table.primary_key = self._read_names()
+            take("NOT", "ENFORCED")
+        elif constrained:
+            raise Refusal("expected PRIMARY KEY here", self.offset)
+        else:
+            table.columns.append(self._read_column(table))
+
+    def _read_expression(self) -> exp.Expr:
+        offset, expression = self.offset, self._parse_disjunction()
+        if expression is None:
+            raise Refusal("expected an expression here", offset)
+        return expression
+
+    def _read_column(self, table: Table) -> TableColumn:
+        take, offset, name = self._match_text_seq, self.offset, self._read_name().name
+        if take("AS"):
+            expression = self._read_expression()
+            self._skip_comment()
+            return TableColumn(name, offset, expression=expression)
+        at, kind = self.offset, self._parse_types(schema=True)
+        if not isinstance(kind, exp.DataType):
+            raise Refusal("expected a type here", at)
+        metadata = None
+        while self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN) and self._curr:
+            if take("NOT", "NULL") or take("NULL") or take("VIRTUAL") or self._skip_comment():
+                pass
+            elif take("METADATA"):
+                metadata = self._read_text("the key of the metadata").text if take("FROM") else name
+            elif self._match(TokenType.PRIMARY_KEY):
+                table.primary_key.append(name)
+                take("NOT", "ENFORCED")
+            else:
+                raise Refusal("this part of a column is not known", self.offset)
+        return TableColumn(name, offset, kind, metadata=metadata)
+
+    def _read_option(self, table: Table) -> None:
+        key = self._read_text("an option in quotes")
+        self._expect("=")
+        value = self._read_text("a value in quotes").text
+        table.options[key.text] = Option(key.text, value, key.start)
+
+    def _read_like(self, own: Table) -> Table:
+        """Return a table with what it takes over from another one; what it has itself wins."""
+        name = self._read_name()
+        base = self.file.tables.get(name.name)
+        if base is None:
+            raise Refusal(f"there is no CREATE TABLE of {name.name}", place(name))
+        chosen: dict[str, str] = {}  # what, and INCLUDING, EXCLUDING or OVERWRITING
+        if self._match(TokenType.L_PAREN):
+            while not self._match(TokenType.R_PAREN):
+                how = self._read_name().name.upper()
+                chosen[self._read_name().name.upper()] = how
+
+        def takes(what: str) -> bool:
+            return chosen.get(what, chosen.get("ALL")) != "EXCLUDING"
+
+        columns = {
+            column.name: column
+            for column in base.columns
+            if (takes("GENERATED") or column.expression is None)
+            and (takes("METADATA") or column.metadata is None)
+        } | {column.name: column for column in own.columns}
+        return replace(
+            own,
+            columns=list(columns.values()),
+            options=(base.options if takes("OPTIONS") else {}) | own.options,
+            primary_key=own.primary_key or (base.primary_key if takes("CONSTRAINTS") else []),
+            watermark=own.watermark or (base.watermark if takes("WATERMARKS") else None),
+        )
 
 
-def _skip_comment(cursor: Cursor) -> None:
-    if cursor.take("COMMENT"):
-        cursor.next("text", "a comment")
-
-
-def _read_table_options(cursor: Cursor) -> dict[str, Option]:
-    _skip_comment(cursor)
-    if cursor.take("PARTITIONED", "BY"):
-        cursor.names()
-    options: dict[str, Option] = {}
-    if cursor.take("WITH"):
-        cursor.expect("(")
-        while not cursor.take(")"):
-            key = cursor.next("text", "an option in quotes")
-            cursor.expect("=")
-            value = cursor.next("text", "a value in quotes")
-            options[key.value] = Option(key.value, value.value, key.offset)
-            if cursor.peek() != ")":
-                cursor.expect(",")
-    return options
+def _pop_views(query: exp.Select) -> dict[str, View]:
+    """Take the views that WITH defines before a query out of it."""
+    found: dict[str, View] = {}
+    with_ = query.args.pop("with_", None)
+    for each in () if with_ is None else with_.expressions:
+        if not isinstance(each.this, exp.Select):
+            raise Refusal("expected SELECT here", place(each.this))
+        columns = [column.name for column in each.args["alias"].args.get("columns") or ()]
+        found[each.alias] = View(each.alias, place(each.args["alias"]), columns, each.this)
+    return found

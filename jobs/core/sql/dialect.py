@@ -9,7 +9,8 @@ module only makes sqlglot safe to call: for any text the answer is a tree or a R
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
@@ -136,41 +137,64 @@ def parse_select(sql: str) -> exp.Select:
     if len(sql) > QUERY_CHARACTERS_MAX:
         raise Refusal(f"the query is longer than {QUERY_CHARACTERS_MAX} characters", 0)
     dialect = RetallySql()
-    read: list[Token] = []
-    try:
-        read = dialect.tokenize(sql)
-        _check_tokens(read)
-        if read and read[-1].text == ";":
-            read.pop()
-        if not read or read[0].token_type not in (TokenType.SELECT, TokenType.WITH):
-            start = read[0].start if read else 0
-            message = "the query is empty"
-            if read:
-                message = f"a query starts with SELECT, not with {read[0].text[:40]!r}"
-            raise Refusal(message, start, "SELECT k, SUM(v) FROM t GROUP BY k")
+    read = tokenize(sql, dialect)
+    _check_tokens(read)
+    if read and read[-1].text == ";":
+        read.pop()
+    if not read or read[0].token_type not in (TokenType.SELECT, TokenType.WITH):
+        start = read[0].start if read else 0
+        message = "the query is empty"
+        if read:
+            message = f"a query starts with SELECT, not with {read[0].text[:40]!r}"
+        raise Refusal(message, start, "SELECT k, SUM(v) FROM t GROUP BY k")
+    with refuse_errors(read, sql):
         trees = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(read, sql)
-    except ParseError as error:
-        offset = error.errors[0].get("offset", 0) if error.errors else 0
-        offset, hint = _find_misspelling(read, offset)
-        raise Refusal(f"cannot read the query near {_near(sql, offset)}", offset, hint) from None
-    except TokenError:
-        raise Refusal(
-            "a quote or comment is opened and never closed", _unclosed_offset(sql)
-        ) from None
-    except RecursionError:
-        raise Refusal("the query is nested too deeply", 0) from None
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, AssertionError):
-        # A text on which the parser crashes is not SQL.
-        raise Refusal("cannot read the query", 0) from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Select):
         kind = type(trees[0]).__name__.upper() if trees else "nothing"
         raise Refusal(f"a query must be one SELECT, this is {kind}", 0)
     return trees[0]
 
 
+def tokenize(sql: str, dialect: Dialect) -> list[Token]:
+    try:
+        return dialect.tokenize(sql)
+    except TokenError:
+        message = "a quote or comment is opened and never closed"
+        raise Refusal(message, _unclosed_offset(sql)) from None
+
+
+@contextmanager
+def refuse_errors(read: Sequence[Token], sql: str, what: str = "query") -> Iterator[None]:
+    """Turn every error of sqlglot in the parsing of some tokens into a Refusal."""
+    start = read[0].start if read else 0
+    try:
+        yield
+    except ParseError as error:
+        offset = error.errors[0].get("offset", start) if error.errors else start
+        offset, hint = _find_misspelling(read, offset)
+        raise Refusal(f"cannot read the {what} near {_near(sql, offset)}", offset, hint) from None
+    except RecursionError:
+        raise Refusal(f"the {what} is nested too deeply", start) from None
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, AssertionError):
+        # A text on which the parser crashes is not SQL.
+        raise Refusal(f"cannot read the {what}", start) from None
+
+
+def check_nesting(read: Sequence[Token]) -> None:
+    """Refuse deep nesting before the parser, which is recursive, reads the tokens."""
+    depth = run = 0
+    for token in read:
+        kind = token.token_type
+        depth += kind in (TokenType.L_PAREN, TokenType.CASE)
+        depth -= kind in (TokenType.R_PAREN, TokenType.END)
+        run = run + 1 if kind in PREFIXES else 0
+        if depth + run > QUERY_NESTING_MAX:
+            message = f"the query is nested more than {QUERY_NESTING_MAX} levels deep"
+            raise Refusal(message, token.start)
+
+
 def _check_tokens(read: list[Token]) -> None:
     """Refuse unknown punctuation and deep nesting before the lenient parser reads the tokens."""
-    depth = run = 0
     for index, token in enumerate(read):
         kind, text = token.token_type, token.text
         word = text.replace("_", "a").replace(" ", "a").isalnum()
@@ -187,15 +211,10 @@ def _check_tokens(read: list[Token]) -> None:
             message = "a window is not a table; it is in GROUP BY"
             hint = "GROUP BY TUMBLE(at, INTERVAL '5' MINUTE)"
             raise Refusal(message, read[index - 1].start, hint)
-        depth += kind in (TokenType.L_PAREN, TokenType.CASE)
-        depth -= kind in (TokenType.R_PAREN, TokenType.END)
-        run = run + 1 if kind in PREFIXES else 0
-        if depth + run > QUERY_NESTING_MAX:
-            message = f"the query is nested more than {QUERY_NESTING_MAX} levels deep"
-            raise Refusal(message, token.start)
+    check_nesting(read)
 
 
-def _find_misspelling(read: list[Token], offset: int) -> tuple[int, str | None]:
+def _find_misspelling(read: Sequence[Token], offset: int) -> tuple[int, str | None]:
     """Return the offset of a misspelled clause at `offset` or just before it, and the clause.
 
     sqlglot takes `GRUOP` in `FROM t GRUOP BY k` for an alias of t, and fails at the word after it.

@@ -93,6 +93,12 @@ def test_a_table_cannot_take_the_name_of_the_connections(tmp_path: Path) -> None
         ("SUM(cnt)", "SUM(name)", "name), MAX", "SUM needs numbers"),
         ("'topic' = 'shop.product'", "'topic-pattern' = 's.*'", "'topic-pattern'", "the topics"),
         ("updated_at AS", "gone AS", "WATERMARK", "gone is not a column"),
+        ("GROUP BY", "GRUOP BY", "GRUOP", "(try: GROUP BY)"),
+        ("SELECT name", "SLECT name", "SLECT", "expected SELECT here"),
+        ("product GROUP BY", "product WHERE GROUP BY", "GROUP BY", "near 'GROUP BY name;'"),
+        ("cnt INT,", "cnt,", ", updated_at", "expected a type here"),
+        ("CREATE TABLE items (", "CREATE TABLE items (n INT FOO, ", "FOO", "part of a column is"),
+        ("'sink.parallelism' = ", "'sink.parallelism' ", "'4'", "expected = here"),
     ],
 )
 def test_what_is_not_taken_has_its_place(
@@ -119,6 +125,39 @@ def test_what_is_not_taken_has_its_place(
 def test_a_watermark_is_behind_by_all_its_intervals(delay: str, duration: str) -> None:
     (draft,) = convert(ITEMS.replace("INTERVAL '5' SECOND", delay)).drafts
     assert draft.document["watermark"]["delay"] == duration
+
+
+EVENTS = (VECTORS / "nested.sql").read_text().partition("CREATE TABLE per_city")[0]
+
+
+@pytest.mark.parametrize(
+    ("select", "query"),
+    [
+        # A comment on a field of a ROW is no part of its type.
+        ("who.age AS age, COUNT(*) FROM events GROUP BY who.age", "who_age AS age, COUNT(*)"),
+        # A unit is no name.
+        ("MAX(at) - INTERVAL '1' WEEK FROM events", "MAX(at) - INTERVAL '1' WEEK FROM events"),
+        # Nor is it the column `hour` of a view that joins.
+        (
+            "`hour`, MIN(EXTRACT(hour FROM at)) FROM (SELECT e.amount AS `hour`, e.at FROM events "
+            "AS e JOIN other AS o ON e.id = o.id) GROUP BY `hour`",
+            "e.amount AS hour, MIN(EXTRACT(HOUR FROM e.at))",
+        ),
+        (
+            "id, COUNT(*) FROM events WHERE id NOT IN (1, 2) AND id IS NOT NULL GROUP BY id",
+            "WHERE id NOT IN (1, 2) AND id IS NOT NULL",
+        ),
+    ],
+)
+def test_words_are_what_the_grammar_says(select: str, query: str) -> None:
+    events = EVENTS.replace("ROW<", "ROW<age INT NOT NULL COMMENT 'in years', ")
+    events = events.replace("amount INT", "amount INT, at TIMESTAMP(3)")
+    other = events.replace("TABLE events", "TABLE other")
+    conversion = convert(f"{events}{other}SELECT {select};")
+    assert list(conversion.problems) == []
+    (draft,) = conversion.drafts
+    assert query in " ".join(draft.document["query"].split())
+    assert draft.spec
 
 
 def test_a_file_that_cannot_be_read_is_bad_usage(
@@ -207,7 +246,7 @@ def test_deep_subqueries_are_refused_with_a_sentence() -> None:
     nested = "(SELECT a FROM " * 600 + "t" + ")" * 600
     refused = convert(f"{tables}INSERT INTO s SELECT a, COUNT(*) FROM {nested} GROUP BY a;")
     assert [problem.reason for problem in refused.problems] == [
-        "views and subqueries are nested more than 40 levels deep"
+        "the query is nested more than 40 levels deep"
     ]
     views = "".join(f"CREATE VIEW v{n + 1} AS SELECT a FROM v{n};\n" for n in range(1_200))
     views = "CREATE VIEW v0 AS SELECT a FROM t;\n" + views
