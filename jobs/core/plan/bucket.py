@@ -28,10 +28,8 @@ def buckets_of(
     hashes = [crc32(b"")] * count
     for values, kind in zip(columns, types, strict=True):
         text = _text_encoder(kind)
-        hashes = [
-            crc32(b"\x00", crc) if value is None else crc32(text(value), crc32(b"\x01", crc))
-            for value, crc in zip(values, hashes, strict=True)
-        ]
+        texts = [b"\x00" if value is None else b"\x01" + text(value) for value in values]
+        hashes = list(map(crc32, texts, hashes))
     return [crc % buckets for crc in hashes]
 
 

@@ -1,6 +1,6 @@
 """Read the values of a snapshot's rows as the decoder of the source would.
 
-a column of Spark ─┬─ of the declared type ──────────────► as it is
+a column of Spark ─┬─ of the declared type, or a text ───► as it is
                    ├─ a text, as in CSV ─────────────────► as a text of the source's messages
                    └─ any other type ──► its text in SQL ─► as a text of Spark
 """
@@ -17,7 +17,7 @@ from jobs.core.plan.tree import Column
 from jobs.core.values.json_values import Converter, converter
 from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import to_arrow
-from schemas.types.sql_types import SqlType
+from schemas.types.sql_types import Kind, SqlType
 
 
 class SnapshotForm(IntEnum):
@@ -43,6 +43,8 @@ class SnapshotColumn(NamedTuple):
         kind = self.column.type
         if self.form is SnapshotForm.AS_DECLARED:
             return values.cast(arrow_type(kind))
+        if kind.kind is Kind.STRING:
+            return self._require_text(values.cast(arrow_type(kind)))
         convert = converter(kind) if self.form is SnapshotForm.SQL_TEXT else texts(kind)
         distinct = values.dictionary_encode()
         try:
@@ -50,6 +52,14 @@ class SnapshotColumn(NamedTuple):
         except ValueError as error:
             raise SnapshotRefused(f"column {self.column.name}: {error}") from None
         return to_arrow(found, kind).take(distinct.indices)
+
+    def _require_text(self, texts: pa.Array) -> pa.Array:
+        """Return texts that are UTF-8: Spark does not look at the bytes of a file."""
+        try:
+            texts.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise SnapshotRefused(f"column {self.column.name}: {error}") from None
+        return texts
 
 
 def read_columns(

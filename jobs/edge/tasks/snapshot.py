@@ -21,6 +21,7 @@ from pyspark import TaskContext
 
 from jobs.core.formats.registry import MessageRules
 from jobs.core.homes import Placement
+from jobs.core.plan.bucket import buckets_of
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import RUNNING_BITS, WeightedRows
 from jobs.core.rows.dedupe import key_indexes, pack_summary
@@ -80,7 +81,8 @@ class SnapshotTask:
         rows = RangeRows(columns, np.ones(count, np.int64))
         self._require_values(rows)
         types = [column.type for column in plan.primary_key]
-        buckets = rows.find_buckets(keys, types, self.key_buckets)[rows.number(keys)]
+        values = [from_arrow(columns[index], kind) for index, kind in zip(keys, types, strict=True)]
+        buckets = buckets_of(values, types, count, self.key_buckets)  # a key is there once
         first = (report.number << RUNNING_BITS) + report.rows
         report.rows += count
         arrays = [
@@ -89,7 +91,7 @@ class SnapshotTask:
             pa.repeat(pa.scalar(pack_summary(int(Kind.SET), 1, 0), pa.int64()), count),
             pa.nulls(count, pa.int64()),
             pa.nulls(count, pa.int64()),
-            pa.array(buckets),
+            pa.array(buckets, pa.int64()),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=image_schema(plan.image))
 

@@ -14,7 +14,9 @@ import pytest
 from jobs.core.formats.registry import MessageRules
 from jobs.core.homes import Placement
 from jobs.core.job.job_plan import plan_of
-from jobs.edge.rows.snapshot_columns import SnapshotColumn, SnapshotForm
+from jobs.core.plan.tree import Column
+from jobs.core.values.json_values import converter
+from jobs.edge.rows.snapshot_columns import SnapshotColumn, SnapshotForm, SnapshotRefused
 from jobs.edge.rows.weighted_rows import (
     CHANGE_PARTITION,
     CHANGE_TIME,
@@ -25,6 +27,7 @@ from jobs.edge.rows.weighted_rows import (
 from jobs.edge.tasks.range_report import RangeReport
 from jobs.edge.tasks.snapshot import SnapshotTask, UnpackRows
 from schemas.spec.file import load_spec
+from schemas.types.sql_types import STRING
 
 COLUMNS = {"id": "INT", "name": "STRING", "price": "DECIMAL(8, 2)", "at": "TIMESTAMP(3)"}
 TEXT, SQL, PLAIN = SnapshotForm.SOURCE_TEXT, SnapshotForm.SQL_TEXT, SnapshotForm.AS_DECLARED
@@ -101,3 +104,12 @@ def test_a_row_that_does_not_fit_refuses_the_part(row: tuple[Any, ...], reason: 
     _, report = run([good, row, good, good], [TEXT, TEXT, TEXT, TEXT])
     assert report.unreadable is not None
     assert reason in report.unreadable
+
+
+def test_a_text_that_is_not_utf8_refuses_the_part() -> None:
+    broken = pa.Array.from_buffers(
+        pa.string(), 1, [None, *pa.array([b"\xff\xfe"], pa.binary()).buffers()[1:]]
+    )
+    column = SnapshotColumn(Column("name", STRING), TEXT)
+    with pytest.raises(SnapshotRefused, match="column name: .*[Uu][Tt][Ff]"):
+        column.read(broken, converter)
