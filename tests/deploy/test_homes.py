@@ -45,6 +45,7 @@ SETTLED = 4  # epochs in which executors join
 # An epoch in which an executor leaves, and those in which its buckets catch up elsewhere.
 MOVING = 3
 DEPARTURES = 6
+FEEDING_SECONDS = 2  # between feeds, so that there is an epoch after every departure
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 DECOMMISSION = "spark.decommission.enabled=true"  # of workers, and of the job
 TASKS = ("tasks_placed", "tasks_at_home")
@@ -91,6 +92,15 @@ def cluster(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def is_executor(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):  # spark-class leaves a zombie, and starts a launcher first
         return EXECUTOR in process.cmdline()
+    return False
+
+
+def has_worked(worker: Container) -> bool:
+    """Return whether the executor of a worker has run a task, so that the driver knows it."""
+    assert worker.process is not None
+    with suppress(psutil.NoSuchProcess):
+        below = psutil.Process(worker.process.pid).children(recursive=True)
+        return any("jobs.edge.spark.python_daemon" in each.cmdline() for each in below)
     return False
 
 
@@ -145,26 +155,28 @@ def test_buckets_stay_at_home_and_move_once_if_an_executor_leaves(
 def test_executors_that_leave_and_come_back_lose_and_repeat_nothing(cluster: Cluster) -> None:
     """Deduplication and the fold have homes, and both move."""
     tally = FaultTally("three executors: in turn one is killed or decommissioned, and returns")
-    tally.inputs = EPOCH_ROWS * 4 * DEPARTURES
-    cluster.shop.feed(tally.inputs)
     job = cluster.make_job(primary_key=["id"], dedupe="pk")
-    process, dice = job.start(), random.Random(3)
-    for departure in range(DEPARTURES):
-        eventually(lambda: newest(job) >= 3 * departure + SETTLED, RUN_SECONDS_MAX)  # noqa: B023
-        worker = dice.choice(cluster.stack.workers)
-        leave = (Container.kill, decommission)[departure % 2]
-        tally.plan(leave.__name__)
-        began, seen = time.monotonic(), newest(job)
-        leave(worker)
-        eventually(lambda: newest(job) > seen, RUN_SECONDS_MAX)  # noqa: B023
-        tally.recoveries.append(time.monotonic() - began)
-        tally.fire(leave.__name__)
-        gone_for = newest(job) + dice.randrange(3)
-        eventually(lambda: newest(job) >= gone_for, RUN_SECONDS_MAX)  # noqa: B023
-        worker.kill()  # a decommissioned one has ended its executor and not itself
-        worker.start()
+    process, dice = job.start(caught_up=False), random.Random(3)
+    with cluster.shop.feeding(EPOCH_ROWS, FEEDING_SECONDS):
+        for departure in range(DEPARTURES):
+            eventually(lambda: all(map(has_worked, cluster.stack.workers)), RUN_SECONDS_MAX)
+            worker = dice.choice(cluster.stack.workers)
+            leave = (Container.kill, decommission)[departure % 2]
+            tally.plan(leave.__name__)
+            began, seen = time.monotonic(), newest(job)
+            leave(worker)
+            eventually(lambda: newest(job) > seen, RUN_SECONDS_MAX)  # noqa: B023
+            tally.recoveries.append(time.monotonic() - began)
+            tally.fire(leave.__name__)
+            gone_for = newest(job) + dice.randrange(3)
+            eventually(lambda: newest(job) >= gone_for, RUN_SECONDS_MAX)  # noqa: B023
+            worker.kill()  # a decommissioned one has ended its executor and not itself
+            worker.start()
+    process.terminate()
     output, _ = process.communicate(timeout=RUN_SECONDS_MAX)
     assert process.returncode == 0, output
+    job.must_run_by_itself()
+    tally.inputs = sum(row.counts.read for row in job.epochs())
     tally.outputs = must_be_exact(job, cluster.shop)
     counts = [row.counts for row in job.epochs()]
     placed, at_home = (sum(getattr(each, name) for each in counts) for name in TASKS)
