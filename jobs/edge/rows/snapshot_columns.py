@@ -54,7 +54,7 @@ class SnapshotColumn(NamedTuple):
         return to_arrow(found, kind).take(distinct.indices)
 
     def _require_text(self, texts: pa.Array) -> pa.Array:
-        """Return texts that are UTF-8: Spark does not look at the bytes of a file."""
+        """Return texts that are UTF-8: Spark does not check the bytes of a file."""
         try:
             texts.validate(full=True)
         except pa.ArrowInvalid as error:
