@@ -111,5 +111,5 @@ def test_a_text_that_is_not_utf8_refuses_the_part() -> None:
         pa.string(), 1, [None, *pa.array([b"\xff\xfe"], pa.binary()).buffers()[1:]]
     )
     column = SnapshotColumn(Column("name", STRING), TEXT)
-    with pytest.raises(SnapshotRefused, match="column name: .*[Uu][Tt][Ff]"):
+    with pytest.raises(SnapshotRefused, match=r"column name: .*[Uu][Tt][Ff]"):
         column.read(broken, converter)
