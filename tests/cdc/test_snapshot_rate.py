@@ -80,7 +80,7 @@ def _read_alone(database: Database, home: Path) -> float:
     seconds = []
     with open_session("alone", home / "alone", MASTER, 1, delta=False) as spark:
         frame = spark.read.jdbc(
-            _url(database, "mysql"), "large", None, predicates=ranges, properties=properties
+            _url(database, "mysql"), "large", predicates=ranges, properties=properties
         )
         for _ in range(2):
             began = time.monotonic()
