@@ -30,6 +30,8 @@ def message_path(name: str, message: str) -> str:
 
 
 def group_path(name: str, key: Key) -> str:
+    if key is None or key == "":  # as text it would be the group None, or another address
+        raise ValueError(f"name the column of the key {key!r}, as in {{'name': {key!r}}}")
     return f"{job_path(name)}/results/{quote(format_key(key))}"
 
 

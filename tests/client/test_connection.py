@@ -149,6 +149,16 @@ def test_a_wrong_address_is_refused(address: str) -> None:
         retally.connect(address, TOKEN)
 
 
+@pytest.mark.parametrize("key", [None, ""])
+def test_a_key_that_an_address_cannot_have_names_its_column(key: str | None) -> None:
+    with scripted(document(epoch=1, row={})) as service:
+        with retally.connect(service.address) as client:
+            with pytest.raises(ValueError, match="name the column of the key"):
+                client.group("x", key)
+            assert client.group("x", {"name": key}).epoch == 1
+        assert len(service.requests) == 1
+
+
 def test_a_client_shows_its_address_and_not_its_token() -> None:
     with retally.connect("http://host/below", TOKEN) as client:
         assert repr(client) == "<Client of http://host/below>"
