@@ -53,7 +53,19 @@ class Kind(StrEnum):
 COMPOSITE = (Kind.ARRAY, Kind.ROW)  # results of aggregates; no column of a source has such a type
 INTEGER_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
 FLOATING = (Kind.FLOAT, Kind.DOUBLE)
-ALIASES = {"BYTES": "BINARY", "INTEGER": "INT", "VARCHAR": "STRING", "CHAR": "STRING"}
+ALIASES = {
+    "BYTES": "BINARY",
+    # Other names of the standard and of PostgreSQL.
+    "NUMERIC": "DECIMAL",
+    "BOOL": "BOOLEAN",
+    "INT2": "SMALLINT",
+    "INT8": "BIGINT",
+    "FLOAT8": "DOUBLE",
+    "TIMESTAMPTZ": "TIMESTAMP_LTZ",
+    **dict.fromkeys(("INTEGER", "INT4"), "INT"),
+    **dict.fromkeys(("REAL", "FLOAT4"), "FLOAT"),
+    **dict.fromkeys(("VARCHAR", "CHAR", "TEXT"), "STRING"),
+}
 # MySQL's and DuckDB's unsigned integers, as the type that holds all of their values.
 UNSIGNED = {
     **dict.fromkeys(("TINYINT UNSIGNED", "UTINYINT"), "SMALLINT"),
@@ -62,7 +74,7 @@ UNSIGNED = {
     **dict.fromkeys(("INT UNSIGNED", "INTEGER UNSIGNED", "UINTEGER"), "BIGINT"),
     **dict.fromkeys(("BIGINT UNSIGNED", "UBIGINT"), "DECIMAL(20, 0)"),
 }
-_TYPE = re.compile(r"\s*([A-Za-z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*")
+_TYPE = re.compile(r"\s*([A-Za-z_]+[248]?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +115,8 @@ class SqlType:
         kind = Kind(name)
         first = int(match[2]) if match[2] else None
         second = int(match[3]) if match[3] else None
+        if word == "NUMERIC" and first is None:
+            raise ValueError("NUMERIC has any digits elsewhere; write NUMERIC(p, s)")
         if kind is Kind.DECIMAL:
             return cls._decimal(10 if first is None else first, second or 0)
         if second is not None:

@@ -164,7 +164,7 @@ FUNCTIONS = (
         accumulators=multiset_of,
         result=same_type,
         value=lambda site: [f"{site.target} = {site.present}.most_frequent()"],
-        about="The most frequent value; of several the smallest.",
+        about="The most frequent value; of several the smallest, also with ORDER BY x DESC.",
         example="MODE(name)",
         example_result="ant",
         read_cost=ReadCost.COMMONEST,

@@ -21,7 +21,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from schemas.limits import QUERY_CHARACTERS_MAX, QUERY_NESTING_MAX
 
-PUNCTUATION = {*"(),.+-*/%=<>;[]", "<>", "!=", "<=", ">=", "||"}
+PUNCTUATION = {*"(),.+-*/%=<>;[]", "<>", "!=", "<=", ">=", "||", "::", "=="}
 LITERALS = (TokenType.STRING, TokenType.NUMBER, TokenType.HEX_STRING, TokenType.IDENTIFIER)
 PREFIXES = (TokenType.NOT, TokenType.DASH, TokenType.PLUS)
 # The words of a query that users misspell, and how they go on.
@@ -29,7 +29,7 @@ CLAUSES = {
     **{word: word for word in ("SELECT", "FROM", "WHERE", "HAVING", "FILTER", "DISTINCT")},
     **{word: f"{word} BY" for word in ("GROUP", "ORDER")},
 }
-INSTEAD = {"::": "CAST(x AS type)", "==": "=", ";": "one query for each job"}
+INSTEAD = {";": "one query for each job"}
 
 
 class Refusal(Exception):
@@ -64,6 +64,7 @@ class RetallySql(Dialect):
         FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
             "CAST": lambda self: self._read_cast(lenient=False),
             "TRY_CAST": lambda self: self._read_cast(lenient=True),
+            "SAFE_CAST": lambda self: self._read_cast(lenient=True),
             "FLOOR": lambda self: self._read_call("FLOOR", "TO", "DATE_TRUNC"),
             "POSITION": lambda self: self._read_call("POSITION", "IN", "POSITION"),
             "JSON_ARRAYAGG": lambda self: self._read_json_call("JSON_ARRAYAGG"),
@@ -72,6 +73,11 @@ class RetallySql(Dialect):
                 name: parser.Parser.FUNCTION_PARSERS[name]
                 for name in ("EXTRACT", "SUBSTRING", "TRIM")
             },
+        }
+
+        COLUMN_OPERATORS: ClassVar[dict[TokenType, Callable[..., Any] | None]] = {
+            **parser.Parser.COLUMN_OPERATORS,
+            TokenType.DCOLON: lambda self, this, to: exp.Cast(this=this, to=to),
         }
 
         def raise_error(self, message: str, token: Any = None) -> None:
@@ -118,18 +124,33 @@ class RetallySql(Dialect):
             operand = self._parse_disjunction()
             if not self._match(TokenType.ALIAS):
                 self.raise_error("expected AS and a type")
-            first, last, depth = self._curr, None, 0
+            first, depth = self._curr, 0
             while self._curr and (depth or self._curr.token_type is not TokenType.R_PAREN):
                 depth += self._curr.token_type is TokenType.L_PAREN
                 depth -= self._curr.token_type is TokenType.R_PAREN
-                last = self._curr
                 self._advance()
-            if last is None:
-                self.raise_error("expected a type after AS")
-                raise AssertionError
-            target = exp.Var(this=self.sql[first.start : last.end + 1]).update_positions(first)
-            node = (exp.TryCast if lenient else exp.Cast)(this=operand, to=target)
+            node = (exp.TryCast if lenient else exp.Cast)(this=operand, to=self._read_type(first))
             return self.expression(node, token=opening)
+
+        def _parse_dcolon(self) -> exp.Expr:
+            """Read the type in x::type: a word, and its parameters."""
+            first = self._curr
+            if first.text.isidentifier():
+                self._advance()
+            if self._match(TokenType.L_PAREN):
+                while self._match(TokenType.NUMBER) or self._match(TokenType.COMMA):
+                    pass
+                self._match_r_paren()
+            elif first.text.upper() in ("NUMERIC", "DECIMAL", "DEC"):
+                message = f"engines disagree about the digits of x::{first.text}"
+                raise Refusal(message, first.start, "x::DECIMAL(p, s)")
+            return self._read_type(first)
+
+        def _read_type(self, first: Token) -> exp.Var:
+            """Return the text from a token up to the last one that was read."""
+            if self._curr is first:
+                self.raise_error("expected a type")
+            return exp.Var(this=self.sql[first.start : self._prev.end + 1]).update_positions(first)
 
 
 def parse_select(sql: str) -> exp.Select:

@@ -44,7 +44,8 @@ def rewrite_first_rows(select: exp.Select) -> None:
 
 
 def _rewrite_distinct_on(select: exp.Select, on: exp.Expr) -> None:
-    keys = on.expressions if isinstance(on, exp.Tuple) else [on.unnest()]
+    written = on.expressions if isinstance(on, exp.Tuple) else [on.unnest()]
+    keys = [_item_of(each, select) for each in written]
     order = select.args.get("order")
     sorted_by = [] if order is None else [_sort_key(each, select) for each in order.expressions]
     _group(select, keys, sorted_by)
@@ -54,15 +55,20 @@ def _rewrite_distinct_on(select: exp.Select, on: exp.Expr) -> None:
 
 def _sort_key(ordered: exp.Ordered, select: exp.Select) -> exp.Ordered:
     """Return a sort key over rows; ORDER BY may also name a position or an alias."""
-    key, items = ordered.this.unnest(), select.expressions
+    made = ordered.copy()
+    made.set("this", _item_of(ordered.this.unnest(), select))
+    return made
+
+
+def _item_of(key: exp.Expr, select: exp.Select) -> exp.Expr:
+    """Return the item of SELECT that a position or an alias names; else the key itself."""
+    items = select.expressions
     if isinstance(key, exp.Literal) and key.name.isdigit() and 0 < int(key.name) <= len(items):
         key = items[int(key.name) - 1].unalias()
     elif isinstance(key, exp.Column) and not key.table:
         named = (each.this for each in items if isinstance(each, exp.Alias))
         key = next((each for each in named if each.parent.alias == key.name), key)
-    made = ordered.copy()
-    made.set("this", key.unnest().copy())
-    return made
+    return key.unnest().copy()
 
 
 # --- ROW_NUMBER ----------------------------------------------------------------------------------

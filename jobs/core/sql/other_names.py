@@ -5,6 +5,8 @@
     ARRAY_AGG(x ORDER BY y)[1]      ──► the same
     ARG_MAX(x, y, k)                ──► ARG_MAX_N(x, y, k)
     ANY_VALUE(x ORDER BY y)         ──► FIRST_VALUE(x ORDER BY y)
+    JSON_AGG(x ORDER BY y)          ──► JSON_ARRAYAGG(x ORDER BY y NULL ON NULL)
+    JSON_OBJECT_AGG(k, v)           ──► JSON_OBJECTAGG(KEY k VALUE v NULL ON NULL)
     WITH w AS (SELECT ...) FROM w   ──► FROM (SELECT ...) AS w
     the first row of each group     ──► GROUP BY (see first_rows)
 
@@ -22,6 +24,10 @@ from jobs.core.sql.problems import function_name, make_call, offset_of
 from schemas.limits import EXPRESSION_NODES_MAX
 
 _ENDS = {"FIRST": "FIRST_VALUE", "LAST": "LAST_VALUE"}
+_JSON = {
+    **dict.fromkeys(("JSON_AGG", "JSONB_AGG", "JSON_GROUP_ARRAY"), "JSON_ARRAYAGG"),
+    **dict.fromkeys(("JSON_OBJECT_AGG", "JSONB_OBJECT_AGG", "JSON_GROUP_OBJECT"), "JSON_OBJECTAGG"),
+}
 _INSTEAD_OF_WITH = "FROM (SELECT ... FROM t)"
 
 
@@ -42,6 +48,11 @@ def rewrite_names(select: exp.Select) -> exp.Select:
             call.set("this", f"{known}_N")
         elif name == "ANY_VALUE" and isinstance(next(iter(call.expressions), None), exp.Order):
             call.set("this", "FIRST_VALUE")
+        elif name in _JSON:
+            call.set("this", _JSON[name])
+            if _JSON[name] == "JSON_OBJECTAGG":  # the parser gives the value, then its key
+                call.set("expressions", call.expressions[::-1])
+            call.append("expressions", exp.Literal.string("NULL"))
     for each in list(select.find_all(exp.Select)):
         rewrite_first_rows(each)
     return select

@@ -39,12 +39,6 @@ AGGREGATES = _by_name(
             "its separator has a syntax of its own", "STRING_AGG(x, ', ' ORDER BY x)"
         ),
         "COLLECT": Refused("there is no MULTISET", "ARRAY_AGG(x)"),
-        "JSON_AGG JSONB_AGG JSON_GROUP_ARRAY": Refused(
-            "write the standard's name", "JSON_ARRAYAGG(x ORDER BY y NULL ON NULL)"
-        ),
-        "JSON_OBJECT_AGG JSONB_OBJECT_AGG JSON_GROUP_OBJECT": Refused(
-            "write the standard's name", "JSON_OBJECTAGG(KEY k VALUE v)"
-        ),
         "MAP_AGG": Refused("there is no MAP", "JSON_OBJECTAGG(KEY k VALUE v)"),
         "PRODUCT": Refused("a zero cannot be divided out of a product again"),
         "FSUM KAHAN_SUM SUMKAHAN": Refused("sums of floats are exact, and rounded once", "SUM(x)"),

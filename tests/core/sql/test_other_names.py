@@ -55,6 +55,17 @@ CALLS = [
         "MAX(TIMESTAMPDIFF(DAY, DATE '2026-01-31', d))",
     ),
     ("SUM(CASE WHEN v = 20 THEN NULL END)", "SUM(CAST(NULL AS INT))"),
+    ("MAX(s::DECIMAL(5, 2))", "MAX(CAST(s AS DECIMAL(5, 2)))"),
+    ("SUM(-v::int8 + o::NUMERIC(3))", "SUM(-CAST(v AS BIGINT) + CAST(o AS DECIMAL(3, 0)))"),
+    ("MAX((s || 'x')::TEXT::VARCHAR(3))", "MAX(CAST(CAST((s || 'x') AS STRING) AS VARCHAR(3)))"),
+    ("SUM(v)::DOUBLE", "CAST(SUM(v) AS DOUBLE)"),
+    ("MAX(SAFE_CAST(s AS INT))", "MAX(TRY_CAST(s AS INT))"),
+    ("JSON_AGG(v)", "JSON_ARRAYAGG(v NULL ON NULL)"),
+    (
+        "JSONB_AGG(v ORDER BY o DESC) FILTER (WHERE f)",
+        "JSON_ARRAYAGG(v ORDER BY o DESC NULL ON NULL) FILTER (WHERE f)",
+    ),
+    ("JSONB_OBJECT_AGG(k, v)", "JSON_OBJECTAGG(KEY k VALUE v NULL ON NULL)"),
     ("STRING_AGG(NULL)", "STRING_AGG(CAST(NULL AS STRING))"),
     ("BOOL_OR(NULL)", "BOOL_OR(CAST(NULL AS BOOLEAN))"),
     ("MAX(CAST(s AS VARCHAR(3)))", "MAX(LEFT(s, 3))"),
@@ -73,6 +84,7 @@ def test_a_call_has_the_plan_of_ours(written: str, ours: str) -> None:
 
 
 CONDITIONS = [
+    ("v == 1", "v = 1"),
     ("d > '2026-01-31'", "d > DATE '2026-01-31'"),
     ("'2026-01-31' <= t", "TIMESTAMP '2026-01-31 00:00:00' <= t"),
     ("t IN ('2026-01-31 08:30:00.5', NULL)", "t IN (TIMESTAMP '2026-01-31 08:30:00.5', NULL)"),
@@ -120,6 +132,11 @@ QUERIES = [
         "SELECT DISTINCT ON (k, o) v AS n FROM t ORDER BY n DESC",
         "SELECT FIRST_VALUE(v RESPECT NULLS ORDER BY v DESC) AS n FROM t GROUP BY k, o",
     ),
+    (
+        "SELECT DISTINCT ON (1, UPPER(s)) k, v, o AS n FROM t ORDER BY 2",
+        "SELECT DISTINCT ON (k, UPPER(s)) k, v, o AS n FROM t ORDER BY v",
+    ),
+    ("SELECT DISTINCT ON (n) v, k AS n FROM t", "SELECT DISTINCT ON (k) v, k AS n FROM t"),
     (
         "SELECT DISTINCT ON (k) k, v FROM t ORDER BY 1, 2 DESC",
         "SELECT k, FIRST_VALUE(v RESPECT NULLS ORDER BY v DESC) AS v FROM t GROUP BY k",
@@ -171,6 +188,14 @@ def test_with_cannot_grow_without_a_bound() -> None:
     ]
     with pytest.raises(QueryError, match=f"larger than {EXPRESSION_NODES_MAX} parts"):
         plan(f"WITH {', '.join(tables)} SELECT SUM(v) FROM w39")
+
+
+def test_names_of_types_of_other_engines() -> None:
+    names = {"REAL": "FLOAT", "int8": "BIGINT", "NUMERIC(5, 2)": "DECIMAL(5, 2)", "Text": "STRING"}
+    assert {name: str(SqlType.parse(name)) for name in names} == names
+    for name in ("NUMERIC", "INT3", "FLOAT2", "INT88"):
+        with pytest.raises(ValueError, match=r"NUMERIC\(p, s\)|unknown type|is not a type"):
+            SqlType.parse(name)
 
 
 def test_unsigned_integers_are_the_type_that_holds_them() -> None:

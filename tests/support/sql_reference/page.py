@@ -60,7 +60,8 @@ Grouping sets combine with other keys and with windows. A row counts in every se
 {GROUPING_SETS_MAX}. `GROUPING(a)` is 1 in a set without `a`, and
 `GROUPING_ID(a, b)` has a bit for each. The one over all keys is part of the key, as the hidden
 column `grouping_id` if it is not selected. Equal sets give equal rows, which differ in the hidden
-column `group_id`; with `GROUP BY DISTINCT` they count once:
+column `group_id`; with `GROUP BY DISTINCT` they count once. Two names of one expression are one
+key:
 
 ```sql
 SELECT shop, customer, GROUPING(customer) AS of_shop, SUM(amount) AS total
@@ -109,6 +110,10 @@ What other engines write in another way becomes one of these:
 | `t - u > INTERVAL '1' HOUR` | `t > u + INTERVAL '1' HOUR`; also BETWEEN |
 | `t + n * INTERVAL '1' DAY` | `TIMESTAMPADD(DAY, n, t)` |
 | `EXTRACT(EPOCH FROM t)`, `EXTRACT(EPOCH FROM t - u)` | whole seconds, of TIMESTAMPDIFF |
+| `x::BIGINT`, `SAFE_CAST(x AS BIGINT)` | `CAST(x AS BIGINT)`, `TRY_CAST(x AS BIGINT)` |
+| `x == y` | `x = y` |
+| `JSON_AGG(x)`, `JSONB_AGG(x)` | `JSON_ARRAYAGG(x NULL ON NULL)` |
+| `JSON_OBJECT_AGG(k, v)`, `JSONB_OBJECT_AGG(k, v)` | `JSON_OBJECTAGG(KEY k VALUE v)` |
 | `CAST(x AS VARCHAR(3))`, `CAST(x AS CHAR(3))` | the first 3 characters; CHAR adds spaces |
 
 ## Joins
