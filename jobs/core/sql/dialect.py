@@ -29,7 +29,6 @@ CLAUSES = {
     **{word: word for word in ("SELECT", "FROM", "WHERE", "HAVING", "FILTER", "DISTINCT")},
     **{word: f"{word} BY" for word in ("GROUP", "ORDER")},
 }
-INSTEAD = {";": "one query for each job"}
 
 
 class Refusal(Exception):
@@ -225,7 +224,7 @@ def _check_tokens(read: list[Token]) -> None:
             and not word
             and (text not in PUNCTUATION or (text == ";" and not last))
         ):
-            hint = INSTEAD.get(text)
+            hint = "one query for each job" if text == ";" else None
             raise Refusal(f"{text!r} is not part of this SQL", token.start, hint)
         before = [each.token_type for each in read[max(0, index - 2) : index + 1]]
         if before == [TokenType.FROM, TokenType.TABLE, TokenType.L_PAREN]:
