@@ -10,17 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from sqlglot.tokenizer_core import Token
-
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.time_rules import time_problems
 from jobs.core.job.window_rules import window_notes, window_problems
 from jobs.core.plan.tree import Plan
-from jobs.core.sql.dialect import Refusal, tokenize
+from jobs.core.sql.dialect import Refusal, parse_select
 from jobs.core.sql.problems import QueryError, QueryProblem
 from jobs.migrating.connections import FILE_NAME as CONNECTIONS
 from jobs.migrating.connections import ConnectionNames
-from jobs.migrating.dialect import FLINK
+from jobs.migrating.dialect import place
 from jobs.migrating.options import Endpoint, read_sink, read_source
 from jobs.migrating.problems import Note
 from jobs.migrating.queries import QueryConverter
@@ -111,7 +109,7 @@ class Assembler:
         else:
             self._add_sink(draft, sink, target, insert, query)
         drafts.append(draft)
-        self._check(draft, insert.tokens, query)
+        self._check(draft, query)
         for each in drafts:
             self._require_own(each, insert.offset)
         for each in drafts:
@@ -137,7 +135,7 @@ class Assembler:
         }
         text = "a query has one GROUP BY, so this is a job of its own, whose changelog is read"
         draft.note(("sink",), Note(text, offset=inner.offset))
-        self._check(draft, insert.tokens, inner)
+        self._check(draft, inner)
         return [*above, draft]
 
     def _draft(self, name: str, query: Query, insert: Insert, above: Sequence[Draft]) -> Draft:
@@ -328,7 +326,7 @@ class Assembler:
 
     # --- checks -----------------------------------------------------------------------------
 
-    def _check(self, draft: Draft, tokens: Sequence[Token], query: Query) -> None:
+    def _check(self, draft: Draft, query: Query) -> None:
         """Refuse a draft that is not valid, at the place of its query."""
         try:
             spec = draft.spec
@@ -341,14 +339,12 @@ class Assembler:
             if plan.relation is None:
                 problems += window_problems(spec, plan).values()
         except SpecError as error:
-            first = error.problems[0]
-            reason = ": ".join(filter(None, (first.path, first.reason)))
+            mistake = error.problems[0]
+            reason = ": ".join(filter(None, (mistake.path, mistake.reason)))
             raise Refusal(f"the spec of it is refused: {reason}", query.offset) from None
         except QueryError as error:
-            offset = self._find(error.problems[0], query, tokens)
-            hint = error.problems[0].hint
-            advice = f" (try: {hint})" if hint else ""
-            raise Refusal(error.problems[0].message + advice, offset) from None
+            first = error.problems[0]
+            raise Refusal(first.message, _locate(first, query), first.hint) from None
         if problems:
             raise Refusal(problems[0], query.offset)
         for source in query.relation.sources:
@@ -369,20 +365,19 @@ class Assembler:
             text = "a DECIMAL is text in JSON, so that no reader rounds it; Flink writes a number"
             draft.note(("sink", "format"), Note(text))
 
-    def _find(self, problem: QueryProblem, query: Query, tokens: Sequence[Token]) -> int:
-        """Return the offset in the file of a problem's word in a written query."""
-        lines = query.text.split("\n")
-        at = sum(len(line) + 1 for line in lines[: problem.line - 1]) + problem.column - 1
-        written = [token for token in tokenize(query.text, FLINK) if token.start <= at]
-        if not written:
-            return query.offset
-        word = written[-1].text.upper()
-        nth = sum(token.text.upper() == word for token in written)
-        for read in (tokens, self._file.view_tokens):
-            same = [token.start for token in read if token.text.upper() == word]
-            if same:
-                return same[min(nth, len(same)) - 1]
+
+def _locate(problem: QueryProblem, query: Query) -> int:
+    """Return the offset in the file of a problem in a written query: both have the same tree."""
+    lines = query.text.split("\n")
+    at = sum(len(line) + 1 for line in lines[: problem.line - 1]) + problem.column - 1
+    try:
+        written = parse_select(query.text)
+    except Refusal:
         return query.offset
+    for theirs, ours in zip(written.walk(), query.select.walk(), strict=False):
+        if theirs.meta.get("start") == at:
+            return place(ours)
+    return query.offset
 
 
 def _topic(draft: Draft) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from jobs.core.sql.dialect import Refusal
-from jobs.migrating.dialect import identifier, place
+from jobs.migrating.dialect import place
 from jobs.migrating.relations import Relation
-from jobs.migrating.selects import find_field, rewrite
+from jobs.migrating.selects import find_field, renaming, rewrite
 from jobs.migrating.statements import SqlFile
 
 _STREAMS = ("kafka", "upsert-kafka")
@@ -83,13 +83,11 @@ def rename_joined(select: exp.Select, sides: Sequence[Relation]) -> None:
     def rename(tree: exp.Expr) -> exp.Expr:
         if find_field(tree, nested) is not None:
             raise Refusal(_OF_ROW, place(tree))
-        if isinstance(tree, exp.Column) and tree.name in names:
-            if sum(tree.name in side.visible for side in sides) > 1:
-                name = tree.name
-                reason = f"{name} is a time of one table and a column of another one; rename one"
-                raise Refusal(reason, place(tree))
-            tree.set("this", identifier(names[tree.name]))
-        return tree
+        name = tree.name if isinstance(tree, exp.Column) else ""
+        if name in names and sum(name in side.visible for side in sides) > 1:
+            reason = f"{name} is a time of one table and a column of another one; rename one"
+            raise Refusal(reason, place(tree))
+        return renaming({}, names)(tree)
 
     rewrite(select, rename)
     for join in select.args["joins"]:

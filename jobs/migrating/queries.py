@@ -103,7 +103,9 @@ class QueryConverter:
             refuse_side(sides[-1], place(each.this))
             if (condition := each.args.get("on")) is not None:
                 refuse_intervals(condition, sides)
-            each.set("this", sides[-1].item)
+            item = sides[-1].item
+            item.meta["start"] = place(each.this)
+            each.set("this", item)
         join = Relation(joined=sides)
         for source in join.sources:
             if identifier(source.table.name).quoted:
@@ -323,6 +325,7 @@ def _group_by_window(select: exp.Select, relation: Relation) -> None:
         reason = "sessions are those of the group: PARTITION BY needs the keys of GROUP BY"
         raise Refusal(reason, window.offset)
     made = call(window.function, column(time), *(each.copy() for each in window.intervals))
+    made.meta["start"] = window.offset
     select.args["group"].set("expressions", [*others, made])
 
 

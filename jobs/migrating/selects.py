@@ -125,6 +125,7 @@ def renaming(nested: Nested, names: Mapping[str, str]) -> Callable[[exp.Expr], e
             return column(field, tree)
         part = "alias" if isinstance(tree, exp.Alias) else "this"
         if isinstance(tree, exp.Alias | exp.Column) and tree.args[part].name in names:
+            tree.meta["start"] = place(tree)
             tree.set(part, identifier(names[tree.args[part].name]))
         return tree
 

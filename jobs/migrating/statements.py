@@ -78,7 +78,6 @@ class Insert:
     offset: int
     columns: Sequence[str]
     query: exp.Select
-    tokens: Sequence[Token]  # of the query
     views: dict[str, View]  # of its WITH
     shows: bool = False  # a SELECT, whose job has no sink; `target` is the name of the job
 
@@ -92,9 +91,7 @@ class SqlFile:
     views: dict[str, View] = field(default_factory=dict)
     settings: dict[str, Option] = field(default_factory=dict)
     inserts: list[Insert] = field(default_factory=list)
-    selects: list[Insert] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    view_tokens: list[Token] = field(default_factory=list)
 
 
 def read_sql_file(sql: str) -> SqlFile:
@@ -116,11 +113,11 @@ def read_sql_file(sql: str) -> SqlFile:
                 parser.read_into(file, tokens)
         except Refusal as error:
             file.problems.append(Problem.of(error))
-    if not file.inserts:
-        file.inserts = file.selects
-    else:
+    selects = [each for each in file.inserts if each.shows]
+    if len(selects) < len(file.inserts):
         reason = "a SELECT beside INSERT INTO only shows rows; remove it, or write INSERT INTO"
-        file.problems += [Problem(reason, each.offset) for each in file.selects]
+        file.problems += [Problem(reason, each.offset) for each in selects]
+        file.inserts = [each for each in file.inserts if not each.shows]
     return file
 
 
@@ -164,8 +161,9 @@ class StatementParser(FlinkSql.Parser):
                 raise Refusal(reason, self._prev.start)
             file.inserts.append(self._read_query(target.name, place(target), columns))
         elif word in ("SELECT", "WITH"):
-            name = f"query-{len(file.selects) + 1}" if file.selects else "query"
-            file.selects.append(self._read_query(name, offset, shows=True))
+            number = sum(each.shows for each in file.inserts) + 1
+            name = f"query-{number}" if number > 1 else "query"
+            file.inserts.append(self._read_query(name, offset, shows=True))
         elif word in _SKIPPED:
             self._advance(len(self._tokens))
         else:
@@ -221,9 +219,8 @@ class StatementParser(FlinkSql.Parser):
     def _read_query(
         self, target: str, offset: int, columns: Sequence[str] = (), *, shows: bool = False
     ) -> Insert:
-        tokens = self._tokens[self._index :]
         query = self.read_query()
-        return Insert(target, offset, columns, query, tokens, _pop_views(query), shows)
+        return Insert(target, offset, columns, query, _pop_views(query), shows)
 
     # --- CREATE -----------------------------------------------------------------------------
 
@@ -251,10 +248,9 @@ class StatementParser(FlinkSql.Parser):
         file, name, columns = self.file, self._read_name(), self._read_names()
         self._skip_comment()
         self._expect("AS")
-        tokens = self._tokens[self._index :]
         query: exp.Select | Refusal
         try:
-            with refuse_errors(tokens, file.sql):
+            with refuse_errors(self._tokens[self._index :], file.sql):
                 query = self.read_query()
         except Refusal as error:
             query = error
@@ -267,7 +263,6 @@ class StatementParser(FlinkSql.Parser):
                     )
                     raise Refusal(reason, inner.offset)
                 file.views[inner.name] = inner
-        file.view_tokens += tokens
         file.views[name.name] = View(name.name, place(name), columns, query)
 
     def _read_table(self) -> Table:

@@ -160,6 +160,13 @@ def test_words_are_what_the_grammar_says(select: str, query: str) -> None:
     assert draft.spec
 
 
+def test_a_problem_of_a_converted_query_is_where_its_words_are() -> None:
+    sql = (VECTORS / "nested.sql").read_text().replace("SUM(amount)", "SUM(who.home.zip)")
+    (problem,) = convert(sql).problems
+    assert problem.reason.startswith("SUM needs numbers")
+    assert sql[problem.offset :].startswith("who.home.zip) FROM")
+
+
 def test_a_file_that_cannot_be_read_is_bad_usage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
