@@ -7,7 +7,7 @@ avro-confluent.url, avro-confluent.basic-auth.user-info, ..    ──►
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from jobs.core.sql.dialect import Refusal
@@ -91,12 +91,15 @@ def _read_entry(options: Mapping[str, Option], offset: int) -> Entry:
         document["security"] = security.value
     if security is not None and security.value.startswith("SASL"):
         document["sasl"] = _read_sasl(properties, security.offset)
-    remarks = [
+    return Entry(document, _remarks(properties))
+
+
+def _remarks(keys: Iterable[str]) -> list[str]:
+    return [
         f"{key} of the Flink table: give PEM files as ssl: {{ca: .., certificate: .., key: ..}}"
-        for key in properties
+        for key in keys
         if key.startswith("ssl.") and "password" not in key
     ]
-    return Entry(document, remarks)
 
 
 def _read_registry(options: Mapping[str, Option], offset: int) -> Entry:
@@ -109,12 +112,7 @@ def _read_registry(options: Mapping[str, Option], offset: int) -> Entry:
         document["basic"] = {"username": username, "password": password}
     elif "bearer-auth.token" in options:
         document["bearer"] = {"token": options["bearer-auth.token"].value}
-    remarks = [
-        f"{key} of the Flink table: give PEM files as ssl: {{ca: .., certificate: .., key: ..}}"
-        for key in options
-        if key.startswith("ssl.") and "password" not in key
-    ]
-    return Entry(document, remarks)
+    return Entry(document, _remarks(options))
 
 
 def _read_sasl(properties: Mapping[str, Option], offset: int) -> dict[str, str]:

@@ -102,18 +102,18 @@ class FlinkSql(RetallySql):
             },
             **dict.fromkeys(_REFUSED_CLAUSES, _refuse_clause),
         }
-        _first = 0  # the index of the token that the query begins with
 
         def read_query(self) -> exp.Select:
             """Read the rest of the tokens, which is a SELECT."""
-            self._first = self._index
             left = self._tokens[self._index :]
             check_nesting(left)
             for index, token in enumerate(left):
                 words = [each.text.upper() for each in left[max(0, index - 3) : index]]
-                is_field = words[-1:] == ["."]
-                is_numbering = words == ["ROW_NUMBER", "(", ")"]  # refused later, or taken
-                if token.token_type in _REFUSED and not (is_field or is_numbering):
+                if token.token_type is TokenType.WITH and words[-1:] == ["("]:
+                    raise Refusal(_MISPLACED_WITH, token.start)
+                # A numbering of rows is refused later, or taken.
+                known = words[-1:] == ["."] or words == ["ROW_NUMBER", "(", ")"]
+                if token.token_type in _REFUSED and not known:
                     raise Refusal(_REFUSED[token.token_type], token.start)
             tree = None
             if self._curr.token_type in (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN):
@@ -130,11 +130,6 @@ class FlinkSql(RetallySql):
         def offset(self) -> int:
             """Where the next token is; at the end of the statement, where that ends."""
             return self._curr.start if self._curr else self._prev.end + 1 if self._prev else 0
-
-        def _parse_with(self, skip_with_token: bool = False) -> exp.With | None:
-            if self._curr.token_type is TokenType.WITH and self._index != self._first:
-                raise Refusal(_MISPLACED_WITH, self._curr.start)
-            return super()._parse_with(skip_with_token)
 
         _parse_select_query = _with_place(RetallySql.Parser._parse_select_query)
         _parse_interval = _with_place(RetallySql.Parser._parse_interval)

@@ -41,7 +41,6 @@ from jobs.migrating.selects import (
     names_of,
     read_numbering,
     renaming,
-    renaming_of_times,
     rewrite,
 )
 from jobs.migrating.sources import SourceTable, source_table
@@ -225,8 +224,7 @@ class QueryConverter:
             rename_joined(select, relation.joined)
         if relation.source is not None:
             names = relation.source.replaced | relation.bounds
-            rewrite(select, renaming_of_times(relation.times))
-            rewrite(select, renaming(relation.source.nested, names))
+            rewrite(select, renaming(relation.source.nested, names, relation.times))
 
     def _select(self, select: exp.Select, relation: Relation, names: Sequence[str]) -> Query:
         items = list(self._expand(select, relation))

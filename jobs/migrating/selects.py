@@ -6,14 +6,16 @@ TUMBLE(at, INTERVAL ..) ──►  TUMBLE(ts, INTERVAL ..), if at is TO_TIMESTAM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from sqlglot import exp
 
 from jobs.core.sql import refused_names
 from jobs.core.sql.aggregate_calls import AGGREGATES as KNOWN_AGGREGATES
 from jobs.core.sql.dialect import Refusal
+from jobs.core.sql.first_rows import number_of_first
 from jobs.core.sql.problems import function_name, split_ands
 from jobs.core.sql.window_calls import WINDOWS, WORDS
 from jobs.migrating.dialect import column, identifier, over_refusal, place, write
@@ -42,13 +44,8 @@ class NumberedRows:
 
     def takes_first(self, where: exp.Expr | None) -> bool:
         """Return whether WHERE takes the rows with the number 1."""
-        first = [(self.name, "eq", "1"), (self.name, "lte", "1"), (self.name, "lt", "2")]
-        first.append(("1", "eq", self.name))
-        return any(
-            isinstance(each, exp.Predicate | exp.Binary)
-            and (last_name(each.this), each.key, last_name(each.expression)) in first
-            for each in (split_ands(where.this) if where else ())
-        )
+        numbers = map(number_of_first, split_ands(where.this) if where else ())
+        return any(isinstance(each, exp.Column) and each.name == self.name for each in numbers)
 
 
 def read_numbering(item: exp.Expr) -> NumberedRows | None:
@@ -117,8 +114,10 @@ def find_field(tree: exp.Expr, nested: Nested) -> str | None:
     return next((nested[steps[at:]] for at in range(len(steps)) if steps[at:] in nested), None)
 
 
-def renaming(nested: Nested, names: Mapping[str, str]) -> Callable[[exp.Expr], exp.Expr]:
-    """Return what gives nested fields and other columns their names of the spec."""
+def renaming(
+    nested: Nested, names: Mapping[str, str], times: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[exp.Expr], exp.Expr]:
+    """Return what gives nested fields, other columns, and the times of windows their names."""
 
     def rename(tree: exp.Expr) -> exp.Expr:
         if (field := find_field(tree, nested)) is not None:
@@ -127,32 +126,17 @@ def renaming(nested: Nested, names: Mapping[str, str]) -> Callable[[exp.Expr], e
         if isinstance(tree, exp.Alias | exp.Column) and tree.args[part].name in names:
             tree.meta["start"] = place(tree)
             tree.set(part, identifier(names[tree.args[part].name]))
+        time = tree.expressions[0] if is_over_time(tree) and tree.expressions else None
+        if isinstance(time, exp.Column) and time.name in times:
+            time.replace(column(times[time.name], time))
         return tree
 
     return rename
 
 
-def window_time(tree: exp.Expr) -> exp.Expr | None:
-    """Return the time of a call that is a window or the bound of one."""
-    if function_name(tree) not in _CALLS_WITH_TIME:
-        return None
-    return next(iter(tree.expressions), None)
-
-
-def renaming_of_times(columns: Mapping[str, str]) -> Callable[[exp.Expr], exp.Expr]:
-    """Return what puts windows over the columns that have their times in the spec."""
-
-    def rename(tree: exp.Expr) -> exp.Expr:
-        time = window_time(tree)
-        if isinstance(time, exp.Column) and time.name in columns:
-            time.replace(column(columns[time.name], time))
-        return tree
-
-    return rename
-
-
-def window_tables(tree: exp.Expr) -> Iterator[exp.Table]:
-    return (each for each in tree.find_all(exp.Table) if "window" in each.meta)
+def is_over_time(tree: exp.Expr) -> bool:
+    """Return whether a call is a window or the bound of one."""
+    return function_name(tree) in _CALLS_WITH_TIME
 
 
 def names_of(query: exp.Expr, file: SqlFile) -> tuple[set[str], set[str]]:
@@ -161,15 +145,11 @@ def names_of(query: exp.Expr, file: SqlFile) -> tuple[set[str], set[str]]:
     waiting, seen = [query], set[str]()
     while waiting:
         tree = waiting.pop()
-        windows = [
-            each.meta["window"] for each in tree.find_all(exp.Table) if "window" in each.meta
-        ]
-        times = [window_time(each) for each in tree.find_all(exp.Anonymous)]
-        inside = {id(name) for time in times if time for name in time.find_all(exp.Identifier)}
-        found = list(tree.find_all(exp.Identifier))
-        values |= {each.name for each in found if id(each) not in inside}
-        names |= {each.name for each in found}
-        names |= {name.name for each in windows for name in each.time.find_all(exp.Identifier)}
+        outside = tree.walk(prune=is_over_time)
+        values |= {each.name for each in outside if isinstance(each, exp.Identifier)}
+        names |= {each.name for each in tree.find_all(exp.Identifier)}
+        tables = tree.find_all(exp.Table)
+        names |= {each.meta["window"].time.name for each in tables if "window" in each.meta}
         for name in file.views.keys() & names - seen:
             seen.add(name)
             read = file.views[name].query

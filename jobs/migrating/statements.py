@@ -202,19 +202,17 @@ class StatementParser(FlinkSql.Parser):
 
     def _read_setting(self) -> Option:
         """Read `SET 'key' = 'value'`, or the older form without quotes."""
-        offset = self.offset
-        key = self._read_until(TokenType.EQ)
-        self._expect("=")
-        return Option(key, self._read_until(TokenType.SEMICOLON), offset)
-
-    def _read_until(self, end: TokenType) -> str:
-        first = last = self._curr
-        while self._curr and self._curr.token_type is not end:
-            last = self._curr
-            self._advance()
-        if self._prev is not last:
-            raise Refusal("write SET 'key' = 'value'", self.offset)
-        return first.text if first is last else self._find_sql(first, last)
+        offset, left = self.offset, self._tokens[self._index :]
+        kinds = [each.token_type for each in left]
+        at = kinds.index(TokenType.EQ) if TokenType.EQ in kinds else 0
+        parts = (left[:at], left[at + 1 :])
+        if not all(parts):
+            raise Refusal("write SET 'key' = 'value'", offset)
+        self._advance(len(left))
+        key, value = (
+            part[0].text if len(part) == 1 else self._find_sql(part[0], part[-1]) for part in parts
+        )
+        return Option(key, value, offset)
 
     def _read_query(
         self, target: str, offset: int, columns: Sequence[str] = (), *, shows: bool = False
@@ -226,8 +224,7 @@ class StatementParser(FlinkSql.Parser):
 
     def _read_create(self) -> None:
         offset, take = self.offset, self._match_text_seq
-        if take("OR"):
-            self._expect("REPLACE")
+        take("OR", "REPLACE")
         take("TEMPORARY")
         kind = self._curr.text.upper()
         if kind in ("CATALOG", "DATABASE"):

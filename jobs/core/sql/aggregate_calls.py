@@ -403,13 +403,3 @@ _CONSTANTS: dict[Constant, Callable[[exp.Expr | None], str | int]] = {
     Constant.FRACTION: _read_fraction,
     Constant.ON_NULL: lambda node: "" if node is None else str(node.name),
 }
-
-__all__ = [
-    "AGGREGATES",
-    "AggregateCall",
-    "argument_name",
-    "called_function",
-    "is_call",
-    "naming_part",
-    "read_call",
-]

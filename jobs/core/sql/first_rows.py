@@ -31,7 +31,7 @@ def rewrite_first_rows(select: exp.Select) -> None:
     if distinct is not None and (on := distinct.args.get("on")) is not None:
         _rewrite_distinct_on(select, on)
     elif qualify is not None:
-        window = _numbering_of(_number_of_first(qualify.this))
+        window = _numbering_of(number_of_first(qualify.this))
         if window is not None:
             select.set("qualify", None)
             _group(select, window.args["partition_by"], window.args["order"].expressions)
@@ -82,7 +82,7 @@ def _numbering_of(node: exp.Expr | None) -> exp.Window | None:
     return node if parts == {"this", "partition_by", "order", "over"} else None
 
 
-def _number_of_first(condition: exp.Expr) -> exp.Expr | None:
+def number_of_first(condition: exp.Expr) -> exp.Expr | None:
     """Return n of n = 1, n <= 1 or n < 2; None of anything else."""
     left, right = condition.args.get("this"), condition.args.get("expression")
     if isinstance(condition, exp.EQ) and isinstance(left, exp.Literal):
@@ -96,7 +96,7 @@ def _rewrite_row_number(
 ) -> None:
     """Group the rows of the inner SELECT if the outer one takes those with the number 1."""
     conditions = list(split_ands(select.args["where"].this))
-    numbers = [_number_of_first(each) for each in conditions]
+    numbers = [number_of_first(each) for each in conditions]
     rest = [
         each
         for each, number in zip(conditions, numbers, strict=True)
