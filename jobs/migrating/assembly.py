@@ -26,7 +26,7 @@ from jobs.migrating.relations import Query
 from jobs.migrating.settings import Settings
 from jobs.migrating.sink_types import cast_results, result_types
 from jobs.migrating.sources import SourceTable
-from jobs.migrating.statements import Insert, SqlFile, Table, TableColumn
+from jobs.migrating.statements import Insert, SqlFile, TableColumn
 from jobs.migrating.yaml_text import Keys, write_yaml
 from schemas.limits import JOB_NAME_CHARACTERS_MAX
 from schemas.spec.connections import DEFAULT
@@ -59,8 +59,8 @@ class Draft:
     header: list[str] = field(default_factory=list)
     offset: int = 0
 
-    def note(self, keys: Keys, note: Note) -> None:
-        self.notes.setdefault(keys, []).append(note)
+    def note(self, keys: Keys, *notes: Note) -> None:
+        self.notes.setdefault(keys, []).extend(notes)
 
     @property
     def differences(self) -> list[Note]:
@@ -102,12 +102,11 @@ class Assembler:
         sink = None if target is None else read_sink(target, windows=query.windowed)
         if target is not None:
             self._cast_results(draft, query, sink, [target.column(name) for name in names])
-        if target is None or sink is None:
-            draft.header.append(
-                f"{insert.target} only shows rows: retally results, retally changes"
-            )
+        if sink is not None:
+            self._add_sink(draft, sink, query)
         else:
-            self._add_sink(draft, sink, target, insert, query)
+            text = f"{insert.target} only shows rows: retally results, retally changes"
+            draft.header.append(text)
         drafts.append(draft)
         self._check(draft, query)
         for each in drafts:
@@ -157,8 +156,7 @@ class Assembler:
         if retracts and not relation.joined:
             document["early_retractions"] = "drop"
             draft.note(("early_retractions",), _DROPS_EARLY)
-        for note in query.notes:
-            draft.note(("query",), note)
+        draft.note(("query",), *query.notes)
         self._add_emit(draft, query)
         if relation.joined and "state" in settings.sections:
             draft.note(("state", "ttl"), _TTL_OF_GROUPS)
@@ -168,7 +166,7 @@ class Assembler:
                 document[key] = dict(settings.sections[key])
         for keys, notes in settings.notes.items():
             if keys[0] in document and (len(keys) == 1 or keys[1] in document[keys[0]]):
-                draft.notes.setdefault(keys, []).extend(notes)
+                draft.note(keys, *notes)
         return draft
 
     def _names(self, table: str, offset: int) -> tuple[str, str]:
@@ -211,13 +209,7 @@ class Assembler:
 
     def _add_source(self, draft: Draft, source: SourceTable) -> None:
         document, endpoint = draft.document, read_source(source.table)
-        section = dict(endpoint.section)
-        if "files" not in section:
-            name = self.connections.add(endpoint.connection, source.table.offset)
-            if name != DEFAULT:
-                section["connection"] = name
-        if endpoint.registry:
-            section |= self.connections.add_registry(endpoint.registry, source.table.offset)
+        section = self._connected(endpoint)
         if section["format"] == "json" and source.paths:
             section.setdefault("json", {})["paths"] = source.paths
         elif source.paths:
@@ -240,10 +232,20 @@ class Assembler:
             document |= {"primary_key": list(source.table.primary_key), "dedupe": "pk"}
         for key, notes in endpoint.notes.items():
             keys = (key[1:],) if key.startswith("/") else ("source", key)
-            draft.notes.setdefault(keys, []).extend(notes)
+            draft.note(keys, *notes)
         for name, kind in source.omitted.items():
             draft.note(("columns",), Note(f"without {name}, which is {kind} and not used"))
         self._add_watermark(draft, source, endpoint)
+
+    def _connected(self, endpoint: Endpoint) -> JsonObject:
+        """Return the section of a source or sink with its connection and schema registry."""
+        section, offset = dict(endpoint.section), endpoint.table.offset
+        if "files" not in section:
+            name = self.connections.add(endpoint.connection, offset)
+            section |= {} if name == DEFAULT else {"connection": name}
+        if endpoint.registry:
+            section |= self.connections.add_registry(endpoint.registry, offset)
+        return section
 
     def _add_watermark(self, draft: Draft, source: SourceTable, endpoint: Endpoint) -> None:
         times, settings = source.times, self._settings
@@ -292,22 +294,13 @@ class Assembler:
         except (SpecError, QueryError):
             return  # `_check` refuses it, at its place
         keyed = sink is not None and sink.section["format"] in ("upsert-json", "upsert-avro")
-        for note in cast_results(query, plan, columns, keyed=keyed):
-            draft.note(("query",), note)
+        draft.note(("query",), *cast_results(query, plan, columns, keyed=keyed))
         draft.document["query"] = query.text
 
-    def _add_sink(
-        self, draft: Draft, sink: Endpoint, target: Table, insert: Insert, query: Query
-    ) -> None:
-        section = dict(sink.section)
-        connection = self.connections.add(sink.connection, target.offset)
-        if connection != DEFAULT:
-            section = {"topic": section.pop("topic"), "connection": connection, **section}
-        if sink.registry:
-            section |= self.connections.add_registry(sink.registry, target.offset)
-        draft.document["sink"] = section
+    def _add_sink(self, draft: Draft, sink: Endpoint, query: Query) -> None:
+        draft.document["sink"], target = self._connected(sink), sink.table
         for name, notes in sink.notes.items():
-            draft.notes.setdefault(("sink", name), []).extend(notes)
+            draft.note(("sink", name), *notes)
         key, groups = set(target.primary_key), set(query.keys)
         if key and key != groups and not (query.windowed and key <= groups):
             text = (
