@@ -209,7 +209,7 @@ class Assembler:
 
     def _add_source(self, draft: Draft, source: SourceTable) -> None:
         document, endpoint = draft.document, read_source(source.table)
-        section = self._connected(endpoint)
+        section = self._connect(endpoint)
         if section["format"] == "json" and source.paths:
             section.setdefault("json", {})["paths"] = source.paths
         elif source.paths:
@@ -237,8 +237,8 @@ class Assembler:
             draft.note(("columns",), Note(f"without {name}, which is {kind} and not used"))
         self._add_watermark(draft, source, endpoint)
 
-    def _connected(self, endpoint: Endpoint) -> JsonObject:
-        """Return the section of a source or sink with its connection and schema registry."""
+    def _connect(self, endpoint: Endpoint) -> JsonObject:
+        """Name the connection and the schema registry of an endpoint; return its section."""
         section, offset = dict(endpoint.section), endpoint.table.offset
         if "files" not in section:
             name = self.connections.add(endpoint.connection, offset)
@@ -298,7 +298,7 @@ class Assembler:
         draft.document["query"] = query.text
 
     def _add_sink(self, draft: Draft, sink: Endpoint, query: Query) -> None:
-        draft.document["sink"], target = self._connected(sink), sink.table
+        draft.document["sink"], target = self._connect(sink), sink.table
         for name, notes in sink.notes.items():
             draft.note(("sink", name), *notes)
         key, groups = set(target.primary_key), set(query.keys)

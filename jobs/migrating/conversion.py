@@ -60,6 +60,8 @@ def convert(sql: str) -> Conversion:
             drafts += [draft for draft in assembler.drafts(insert) if draft not in drafts]
         except Refusal as error:
             problems.append(Problem.of(error))
+        except RecursionError:
+            problems.append(Problem("the query is nested too deeply", insert.offset))
     if not file.inserts and not problems:
         problems.append(Problem("the file has no INSERT INTO and no SELECT, so there is no job", 0))
     known = assembler.connections

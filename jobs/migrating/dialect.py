@@ -17,6 +17,7 @@ from jobs.core.sql.dialect import Refusal, RetallySql, check_nesting
 from jobs.core.sql.printer import identifier_sql
 from jobs.core.sql.problems import offset_of
 from jobs.core.sql.window_calls import WINDOWS
+from schemas.limits import QUERY_CHARACTERS_MAX
 
 _REFUSED = {
     TokenType.UNION: "a job reads one query; write a job for each part, with sinks of their own",
@@ -107,6 +108,9 @@ class FlinkSql(RetallySql):
             """Read the rest of the tokens, which is a SELECT."""
             left = self._tokens[self._index :]
             check_nesting(left)
+            if sum(len(each.text) + 1 for each in left) > QUERY_CHARACTERS_MAX:
+                reason = f"the query is longer than {QUERY_CHARACTERS_MAX} characters"
+                raise Refusal(reason, left[0].start)
             for index, token in enumerate(left):
                 words = [each.text.upper() for each in left[max(0, index - 3) : index]]
                 if token.token_type is TokenType.WITH and words[-1:] == ["("]:

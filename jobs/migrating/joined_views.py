@@ -15,15 +15,8 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
+from jobs.migrating import selects
 from jobs.migrating.dialect import column, identifier
-from jobs.migrating.selects import (
-    check_clauses,
-    is_aggregated,
-    label_of,
-    last_name,
-    read_numbering,
-    rewrite,
-)
 from jobs.migrating.statements import SqlFile
 from schemas.limits import QUERY_NESTING_MAX
 
@@ -37,13 +30,15 @@ def merge_views(select: exp.Select, file: SqlFile) -> exp.Select:
             return merged if merged.args.get("joins") else best
         inner, names = found
         columns = dict(
-            zip(names or map(label_of, inner.expressions), inner.expressions, strict=False)
+            zip(names or map(selects.label_of, inner.expressions), inner.expressions, strict=False)
         )
         picks = _picks(merged, inner, columns)
-        if not picks and (is_aggregated(inner) or any(map(read_numbering, inner.expressions))):
+        if not picks and (
+            selects.is_aggregated(inner) or any(map(selects.read_numbering, inner.expressions))
+        ):
             return best
         merged = _merge(merged.copy(), inner, columns)
-        if picks and (is_aggregated(inner) or _takes_first_rows(inner, file)):
+        if picks and (selects.is_aggregated(inner) or _takes_first_rows(inner, file)):
             best = merged
     return best
 
@@ -52,8 +47,10 @@ def _picks(outer: exp.Select, inner: exp.Select, columns: Mapping[str | None, ex
     """Return whether a query has columns of its view and no more: each of the view's rows once."""
     whole = len(columns.keys() - {None}) == len(inner.expressions)
     filtered = outer.args.get("where") or outer.args.get("having") or inner.args.get("distinct")
-    items = (each.is_star or last_name(each.unalias()) in columns for each in outer.expressions)
-    return whole and not filtered and not is_aggregated(outer) and all(items)
+    items = (
+        each.is_star or selects.last_name(each.unalias()) in columns for each in outer.expressions
+    )
+    return whole and not filtered and not selects.is_aggregated(outer) and all(items)
 
 
 def _merge(
@@ -75,7 +72,7 @@ def _merge(
             is_named = isinstance(each, exp.Column) and not each.is_star  # by the view's name
             items.append(exp.Alias(this=each, alias=identifier(each.name)) if is_named else each)
     outer.set("expressions", items)
-    rewrite(outer, insert)
+    selects.rewrite(outer, insert)
     for name in ("from_", "joins", "group", "having"):
         outer.set(name, inner.args.get(name) or outer.args.get(name))
     conditions = [each.args["where"] for each in (inner, outer) if each.args.get("where")]
@@ -89,7 +86,7 @@ def _merge(
 def _takes_first_rows(select: exp.Select, file: SqlFile) -> bool:
     where = select.args.get("where")
     found = _find_inner(select, file, set()) if where else None
-    numbered = map(read_numbering, found[0].expressions) if found else ()
+    numbered = map(selects.read_numbering, found[0].expressions) if found else ()
     return any(each is not None and each.takes_first(where) for each in numbered)
 
 
@@ -97,14 +94,14 @@ def _find_inner(
     select: exp.Select, file: SqlFile, seen: set[str]
 ) -> tuple[exp.Select, Sequence[str]] | None:
     """Return the SELECT of the view or derived table that FROM is, and the names of its columns."""
-    item = check_clauses(select).args["from_"].this
+    item = selects.check_clauses(select).args["from_"].this
     if select.args.get("joins") or "window" in item.meta:
         return None
     if isinstance(item, exp.Subquery):
         inner = item.this
-        return (check_clauses(inner.copy()), ()) if isinstance(inner, exp.Select) else None
+        return (selects.check_clauses(inner.copy()), ()) if isinstance(inner, exp.Select) else None
     view = file.views.get(item.name)
     if view is None or view.name in seen:
         return None
     seen.add(view.name)
-    return check_clauses(view.select()), view.columns
+    return selects.check_clauses(view.select()), view.columns

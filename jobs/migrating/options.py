@@ -383,19 +383,15 @@ def _read_sink_values(sink: Endpoint) -> None:
         kind = "a record of Avro" if registered else "a JSON object"
         text = f"the key is {kind}; in Flink {key_format.value}"
         sink.note("format", text, key_format.offset, differs=True)
-    for option, value, text in (
-        (
-            sink.take("value.fields-include"),
-            "EXCEPT_KEY",
-            "the value has the columns of the key too",
-        ),
-        (
-            sink.of_format("timestamp-format.standard"),
-            "ISO-8601",
-            "times are written as in SQL, 2026-01-31 12:00:00",
-        ),
-        (sink.of_format("encode.ignore-null-fields"), "TRUE", "fields that are NULL are written"),
-    ):
-        if option is not None and option.value.upper() == value:
-            sink.note("format", text, option.offset, differs=True)
+    include = sink.take("value.fields-include")
+    if include is not None and include.value.upper() == "EXCEPT_KEY":
+        text = "the value has the columns of the key too"
+        sink.note("format", text, include.offset, differs=True)
+    stamp = sink.of_format("timestamp-format.standard")
+    if stamp is not None and stamp.value == "ISO-8601":
+        text = "times are written as in SQL, 2026-01-31 12:00:00"
+        sink.note("format", text, stamp.offset, differs=True)
+    nulls = sink.of_format("encode.ignore-null-fields")
+    if nulls is not None and is_true(nulls):
+        sink.note("format", "fields that are NULL are written", nulls.offset, differs=True)
     sink.skip(f"{sink.format}.", "value.", "key.")

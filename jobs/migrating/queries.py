@@ -19,30 +19,11 @@ from jobs.core.sql.dialect import Refusal
 from jobs.core.sql.problems import function_name
 from jobs.core.sql.window_calls import NAMES as BOUNDS
 from jobs.core.sql.window_calls import is_window
+from jobs.migrating import joins, selects
 from jobs.migrating.dialect import WindowTable, call, column, identifier, place, write
 from jobs.migrating.joined_views import merge_views
-from jobs.migrating.joins import (
-    NESTED_JOIN,
-    refuse_intervals,
-    refuse_side,
-    refuse_versions,
-    rename_joined,
-)
 from jobs.migrating.problems import Note
 from jobs.migrating.relations import Query, Relation
-from jobs.migrating.selects import (
-    NumberedRows,
-    check_clauses,
-    group_keys,
-    has_aggregate,
-    is_aggregated,
-    label_of,
-    last_name,
-    names_of,
-    read_numbering,
-    renaming,
-    rewrite,
-)
 from jobs.migrating.sources import SourceTable, source_table
 from jobs.migrating.statements import SqlFile
 from jobs.migrating.window_bounds import bound_kind, is_of_session, write_bounds
@@ -66,13 +47,13 @@ class QueryConverter:
         self._file = file
         self._query = query
         self._target = target
-        self._used, self._values = names_of(query, file)
+        self._used, self._values = selects.names_of(query, file)
         self._open: list[str] = []  # views that are being read
         self._depth = 0  # of views and subqueries
 
     def convert(self, names: Sequence[str]) -> Query:
         """Return the query of a job; `names` are those of its results, if they are known."""
-        select = merge_views(check_clauses(self._query.copy()), self._file)
+        select = merge_views(selects.check_clauses(self._query.copy()), self._file)
         query = self._read(select, names)
         if query.numbered is not None:
             raise query.numbered.refusal
@@ -92,16 +73,16 @@ class QueryConverter:
     # --- FROM -------------------------------------------------------------------------------
 
     def _relation(self, select: exp.Select) -> Relation:
-        first, joins = select.args["from_"], select.args.get("joins") or []
-        if not joins:
+        first, others = select.args["from_"], select.args.get("joins") or []
+        if not others:
             return self._read_item(first.this)
         sides: list[Relation] = []
-        for each in (first, *joins):
-            refuse_versions(each.this, self._file)
+        for each in (first, *others):
+            joins.refuse_versions(each.this, self._file)
             sides.append(self._read_item(each.this))
-            refuse_side(sides[-1], place(each.this))
+            joins.refuse_side(sides[-1], place(each.this))
             if (condition := each.args.get("on")) is not None:
-                refuse_intervals(condition, sides)
+                joins.refuse_intervals(condition, sides)
             item = sides[-1].item
             item.meta["start"] = place(each.this)
             each.set("this", item)
@@ -118,12 +99,12 @@ class QueryConverter:
         if item.args.get("joins") or (
             isinstance(item, exp.Subquery) and isinstance(item.this, exp.Table)
         ):
-            raise Refusal(NESTED_JOIN, place(item))
+            raise Refusal(joins.NESTED_JOIN, place(item))
         unknown = any(value and name not in known for name, value in item.args.items())
         if unknown or (alias and alias.args.get("columns")):
             raise Refusal("this part of FROM is not known", place(item))
         if isinstance(item, exp.Subquery):
-            inner = check_clauses(item.this)
+            inner = selects.check_clauses(item.this)
             relation = self._read_subquery(inner, item.alias or f"{self._target}_inner", ())
         elif isinstance(item.this, exp.Identifier):
             relation = self._find_relation(item)
@@ -141,7 +122,7 @@ class QueryConverter:
             if name in self._open:
                 raise Refusal(f"the view {name} reads itself", offset)
             self._open.append(name)
-            relation = self._read_subquery(check_clauses(view.select()), name, view.columns)
+            relation = self._read_subquery(selects.check_clauses(view.select()), name, view.columns)
             self._open.pop()
             return relation
         table = self._file.tables.get(name)
@@ -161,7 +142,7 @@ class QueryConverter:
             if any(function_name(part) == "PROCTIME" for part in each.expression.walk()):
                 reason = "PROCTIME() is no part of a row: a retraction would have another value"
                 raise Refusal(reason, each.offset)
-            rename = renaming(source.nested, source.replaced)
+            rename = selects.renaming(source.nested, source.replaced)
             expression = each.expression.transform(rename)
             added.append(exp.Alias(this=expression, alias=identifier(each.name)))
         for each in source.metadata.values():
@@ -220,11 +201,11 @@ class QueryConverter:
             where = select.args.get("where")
             # Only such a WHERE may bound the times of a join.
             if where is not None and where.find(exp.Interval, exp.Between) is not None:
-                refuse_intervals(where.this, relation.joined)
-            rename_joined(select, relation.joined)
+                joins.refuse_intervals(where.this, relation.joined)
+            joins.rename_joined(select, relation.joined)
         if relation.source is not None:
             names = relation.source.replaced | relation.bounds
-            rewrite(select, renaming(relation.source.nested, names, relation.times))
+            selects.rewrite(select, selects.renaming(relation.source.nested, names, relation.times))
 
     def _select(self, select: exp.Select, relation: Relation, names: Sequence[str]) -> Query:
         items = list(self._expand(select, relation))
@@ -232,8 +213,8 @@ class QueryConverter:
         numbered = relation.numbered
         if numbered and (relation.window or not numbered.takes_first(select.args.get("where"))):
             raise numbered.refusal
-        aggregated = is_aggregated(select) or numbered is not None
-        legacy = next(filter(is_window, group_keys(select)), None)
+        aggregated = selects.is_aggregated(select) or numbered is not None
+        legacy = next(filter(is_window, selects.group_keys(select)), None)
         if legacy is not None and relation.joined:
             reason = "windows over a join have no counterpart: they do not close"
             raise Refusal(reason, place(legacy))
@@ -242,7 +223,7 @@ class QueryConverter:
         if names and len(names) != len(items):
             reason = f"the SELECT has {len(items)} columns, and the target {len(names)}"
             raise Refusal(reason, place(select))
-        results: list[Result] = list(zip(items, names or map(label_of, items), strict=True))
+        results: list[Result] = list(zip(items, names or map(selects.label_of, items), strict=True))
         passed = set[str]()
         if not aggregated and not starred:
             results, passed = _pass_time(results, relation)
@@ -255,7 +236,11 @@ class QueryConverter:
         query.keys = [
             output
             for output, (item, _) in zip(query.outputs, results, strict=True)
-            if (last_name(item.unalias()) in numbered.keys if numbered else not has_aggregate(item))
+            if (
+                selects.last_name(item.unalias()) in numbered.keys
+                if numbered
+                else not selects.has_aggregate(item)
+            )
         ]
         query.notes = [note for item, _ in results for note in _notes_of(item, relation)]
         if (having := select.args.get("having")) is not None:
@@ -296,7 +281,7 @@ def _pass_time(results: Sequence[Result], relation: Relation) -> tuple[list[Resu
     times: dict[str, str] = {}
     kept: list[Result] = []
     for item, label in results:
-        name = last_name(item.unalias())
+        name = selects.last_name(item.unalias())
         if relation.window is not None and name in (*BOUNDS, "window_time"):
             relation.bounds[label or name] = name
             continue
@@ -314,12 +299,12 @@ def _group_by_window(select: exp.Select, relation: Relation) -> None:
     """Put the window's call in place of its bounds in GROUP BY."""
     window, time = relation.window, _window_column(relation)
     assert window is not None
-    keys = group_keys(select)
-    if not {*BOUNDS} <= {*map(last_name, keys)}:
+    keys = selects.group_keys(select)
+    if not {*BOUNDS} <= {*map(selects.last_name, keys)}:
         reason = "GROUP BY needs window_start and window_end, so that a window can close"
         raise Refusal(reason, window.offset)
-    others = [key for key in keys if last_name(key) not in (*BOUNDS, "window_time")]
-    if window.function == "SESSION" and {*map(last_name, others)} != {*window.partition}:
+    others = [key for key in keys if selects.last_name(key) not in (*BOUNDS, "window_time")]
+    if window.function == "SESSION" and {*map(selects.last_name, others)} != {*window.partition}:
         reason = "sessions are those of the group: PARTITION BY needs the keys of GROUP BY"
         raise Refusal(reason, window.offset)
     made = call(window.function, column(time), *(each.copy() for each in window.intervals))
@@ -327,11 +312,11 @@ def _group_by_window(select: exp.Select, relation: Relation) -> None:
     select.args["group"].set("expressions", [*others, made])
 
 
-def _find_numbering(results: Sequence[Result]) -> NumberedRows | None:
+def _find_numbering(results: Sequence[Result]) -> selects.NumberedRows | None:
     """Return the item of a SELECT that numbers its rows, with the keys as the SELECT names them."""
     for item, name in results:
-        if (found := read_numbering(item)) is not None:
-            shown = {last_name(each.unalias()): label for each, label in results if label}
+        if (found := selects.read_numbering(item)) is not None:
+            shown = {selects.last_name(each.unalias()): label for each, label in results if label}
             keys = frozenset(shown[key] for key in found.keys if key in shown)
             return replace(found, name=name or "", keys=keys)
     return None

@@ -108,10 +108,12 @@ def rewrite(select: exp.Select, change: Callable[[exp.Expr], exp.Expr]) -> None:
 
 def find_field(tree: exp.Expr, nested: Nested) -> str | None:
     """Return the column of the field of a ROW that a name is, with the name of a table or not."""
-    if not isinstance(tree, exp.Column | exp.Dot):
+    if not (nested and isinstance(tree, exp.Column | exp.Dot)) or isinstance(tree.parent, exp.Dot):
         return None
     steps = tuple(part.name for part in tree.parts)
-    return next((nested[steps[at:]] for at in range(len(steps)) if steps[at:] in nested), None)
+    longest = max(map(len, nested))
+    ends = (steps[-length:] for length in range(min(longest, len(steps)), 0, -1))
+    return next((nested[each] for each in ends if each in nested), None)
 
 
 def renaming(

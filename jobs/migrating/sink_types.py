@@ -31,7 +31,7 @@ def cast_results(
     keys = {named.name: named for named in plan.group}
     types, items = result_types(plan), query.select.expressions
     for index, (name, column) in enumerate(zip(plan.output, columns, strict=True)):
-        kind, wanted = types[name], _sink_type(column)
+        kind, wanted = types[name], _sink_type(column.type if column else None)
         if column is None or wanted is None or _are_written_alike(kind, wanted):
             continue
         key, expression = keys.get(name), items[index].unalias()
@@ -55,17 +55,12 @@ def result_types(plan: Plan) -> dict[str, SqlType]:
     return {name: types[name] for name in plan.output}
 
 
-def _sink_type(column: TableColumn | None) -> SqlType | None:
+def _sink_type(kind: exp.DataType | None) -> SqlType | None:
     """Return the type of a sink's column; None if no result can have it."""
-    return None if column is None or column.type is None else _read_type(column.type)
-
-
-def _read_type(kind: exp.DataType) -> SqlType | None:
-    if kind.this is exp.DType.ARRAY and kind.expressions:
-        element = _read_type(kind.expressions[0])
+    if kind is not None and kind.this is exp.DType.ARRAY and kind.expressions:
+        element = _sink_type(kind.expressions[0])
         return None if element is None else array_of(element)
-    text = spec_type(kind)
-    return None if text is None else SqlType.parse(text)
+    return None if kind is None else spec_type(kind)
 
 
 def _are_written_alike(kind: SqlType, wanted: SqlType) -> bool:

@@ -108,22 +108,18 @@ def _add_column(source: SourceTable, steps: tuple[str, ...], kind: exp.DataType)
     if known is None:
         source.omitted[flat] = write(kind)
         return
-    source.columns[flat] = known
+    source.columns[flat] = str(known)
     if len(steps) > 1:
         source.paths[flat] = ".".join(steps)
         source.nested[steps] = flat
 
 
-def spec_type(kind: exp.DataType) -> str | None:
+def spec_type(kind: exp.DataType) -> SqlType | None:
     """Return the type of a spec for one of Flink; None if there is none."""
-    if kind.this in _TYPES:
-        return _TYPES[kind.this]
-    if kind.expressions and kind.this not in _TYPES_WITH_DIGITS:
+    if kind.expressions and kind.this not in (*_TYPES, *_TYPES_WITH_DIGITS):
         return None
-    text = write(kind)
-    if text in ("TIMESTAMP", "TIMESTAMP_LTZ"):
-        text += "(6)"
+    text = _TYPES.get(kind.this) or write(kind)
     try:
-        return str(SqlType.parse(text))
+        return SqlType.parse(f"{text}(6)" if text in ("TIMESTAMP", "TIMESTAMP_LTZ") else text)
     except ValueError:
         return None

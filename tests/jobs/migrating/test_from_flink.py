@@ -259,3 +259,17 @@ def test_deep_subqueries_are_refused_with_a_sentence() -> None:
     views = "CREATE VIEW v0 AS SELECT a FROM t;\n" + views
     refused = convert(f"{tables}{views}INSERT INTO s SELECT a, COUNT(*) FROM v1200 GROUP BY a;")
     assert "nested more than 40 levels" in refused.problems[0].reason
+
+
+@pytest.mark.parametrize(
+    ("chain", "reason"),
+    [
+        (" IS NOT DISTINCT FROM cnt" * 600, "nested too deeply"),
+        (".cnt" * 3_000, "nested too deeply"),
+        (" + cnt" * 20_000, "longer than 20000 characters"),
+        ("[1" * 3_000 + "]" * 3_000, "nested too deeply"),
+    ],
+)
+def test_long_chains_are_refused_with_a_sentence(chain: str, reason: str) -> None:
+    (problem,) = convert(ITEMS.replace("SUM(cnt", f"SUM(cnt{chain}")).problems
+    assert reason in problem.reason
