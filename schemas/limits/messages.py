@@ -47,6 +47,8 @@ REGISTRY_REFERENCES_MAX = 100  # schemas that one names, with those that they na
 CACHED_TYPES_CHARACTERS_MAX = 256 * 1024
 # Names of tables whose match with the filters a decoder caches.
 FILTERED_TABLES_CACHED_MAX = 10_000
+# Spans of eight seconds whose times a decoder of Avro reads fast: the times of a topic advance.
+MESSAGE_TIMES_CACHED_MAX = 1_000
 # Converted texts that a decoder caches for each column: most columns have few distinct values.
 MEMO_ENTRIES_MAX = 100_000
 # Longer texts are not cached: they seldom repeat.

@@ -29,13 +29,16 @@ from jobs.core.formats.registered import SchemaError
 from jobs.core.formats.row_fields import Memo, compile_decoder, indent
 from jobs.core.values.float_values import canonical_float
 from schemas import limits
-from schemas.types.sql_types import Kind, integer_range
+from schemas.types.sql_types import BIGINT, Kind, integer_range
 
 _HASHABLE = (*WHOLE, "string", "bytes", "fixed", "enum")
 _FLOATS = {"float": ("<f", 4), "double": ("<d", 8)}
-# Bytes of a skipped number, and of a skipped text with its length, by the first one; 0: see there.
-_SHORT_LONGS = bytes([1] * 128 + [0] * 128)
+# Of the first byte: a whole number, and the bytes of a text with its length; 0: see there.
+_SMALL = tuple(raw >> 1 ^ -(raw & 1) for raw in range(128))
 _SHORT_SIZES = bytes([(1 + each // 2) * (each % 2 == 0 and each < 128) for each in range(256)])
+# The bytes of milliseconds since 1970, until 2039, and the bits that are in the first two.
+_TIME_BYTES, _LOW = 6, (1 << 13) - 1
+_LONG_BYTES = 10  # of a number that may have more than 64 bits
 _BRANCHES_MAX = 64  # whose numbers have one byte; messages of others take the exact path
 Lines = Iterator[str]
 
@@ -55,18 +58,42 @@ def _long_lines() -> Lines:
 _READ_LONG: Any = compile_decoder(_long_lines(), {"read_long": read_long})
 
 
+class _Times:
+    """Parts of times by their bytes: the lower two, and the others, which last eight seconds.
+
+    Decoding six bytes one by one costs twice as much as looking both up."""
+
+    def __init__(self) -> None:
+        self.lows: dict[bytes, int] = {}
+        self.highs: dict[bytes, int] = {}
+
+    def read(self, value: bytes, at: int) -> tuple[int, int]:
+        """Return a number, and where it ends; remember its parts if it has six bytes."""
+        number, end = read_long(value, at)
+        if number >= 0 and end - at == _TIME_BYTES:
+            if len(self.highs) >= limits.MESSAGE_TIMES_CACHED_MAX:
+                self.highs.clear()
+            low = number & _LOW
+            self.lows[value[at : at + 2]], self.highs[value[at + 2 : end]] = low, number - low
+        return number, end
+
+
 class MessageCode:
     """The lines of code for messages of a schema, and the names that they use."""
 
     def __init__(self, fields: DebeziumFields, tables: tuple[str, ...]) -> None:
         self._fields, self._tables = fields, tables
+        times = _Times()
         self.names: dict[str, object] = {
             "UNSET": UNSET,
             "canonical_float": canonical_float,
             "read_long": _READ_LONG,
             "read_size": read_size,
             "read_value": read_value,
-            "short_longs": _SHORT_LONGS,
+            "low_of": times.lows.get,
+            "high_of": times.highs.get,
+            "read_time": times.read,
+            "small": _SMALL,
             "short_sizes": _SHORT_SIZES,
             "unavailable": UNAVAILABLE,
             "unavailable_bytes": UNAVAILABLE.encode(),
@@ -137,8 +164,9 @@ class MessageCode:
         if node.kind not in WHOLE:
             yield from self._skip(node)
             return
-        yield from self._read_scalar(node)
-        yield f"{target} = raw"
+        yield f"low, high = low_of(value[at:at + 2]), high_of(value[at + 2:at + {_TIME_BYTES}])"
+        yield f"if low is None or high is None: {target}, at = read_time(value, at)"
+        yield f"else: {target}, at = low + high, at + {_TIME_BYTES}"
 
     def _read_row(self, image: str, node: Node) -> Lines:
         if node.kind == "null":
@@ -157,8 +185,12 @@ class MessageCode:
         yield f"{image} = True"
 
     def _read_column(self, target: str, index: int, node: Node) -> Lines:
+        fits = node.kind in WHOLE and self._fields.columns[index].type == BIGINT
+        if fits and index not in self._fields.used_indexes:
+            yield from self._skip(node)
+            return
         yield from self._read_scalar(node)
-        if node.kind != "null":
+        if node.kind != "null" and not fits:
             yield from self._convert(index, node)
         yield f"{target} = raw"
 
@@ -166,6 +198,7 @@ class MessageCode:
         """Yield lines from `raw`, which is not NULL, to the value of a column."""
         sql_type, (form, scale) = self._fields.columns[index].type, self._fields.encodings[index]
         kind, convert = sql_type.kind, self._fields.converters[index]
+        is_used = index in self._fields.used_indexes
         wanted: tuple[int, int] | None = None
         factor = 1
         if node.kind in WHOLE:
@@ -191,9 +224,14 @@ class MessageCode:
             return
         elif node.kind in ("bytes", "fixed") and form == "base64" and scale == sql_type.scale:
             bound = 10 ** (sql_type.precision or 0)
-            yield "if not raw: raise ValueError('empty')"
-            yield "raw = int.from_bytes(raw, 'big', signed=True)"
-            yield f"if not {-bound} < raw < {bound}: raise ValueError('digits')"
+            lines = [
+                "if not raw: raise ValueError('empty')",
+                "raw = int.from_bytes(raw, 'big', signed=True)",
+                f"if not {-bound} < raw < {bound}: raise ValueError('digits')",
+            ]
+            if not is_used:  # so many bytes always fit
+                lines = [f"if not 0 < len(raw) <= {bound.bit_length() // 8}:", *indent(4, lines)]
+            yield from lines
         elif node.kind in _HASHABLE:
             entries = max(1, limits.MEMO_ENTRIES_MAX // len(self._fields.columns))
             memo = Memo(lambda raw: convert(to_json(node, raw)), entries)
@@ -209,32 +247,29 @@ class MessageCode:
         elif kind == "boolean":
             yield from ("raw = value[at] != 0", "at += 1")
         elif kind in WHOLE:
-            yield from ("raw = value[at]", "at += 1")
-            yield "if raw > 127: raw, at = read_long(value, at - 1)"
-            yield "else: raw = raw >> 1 ^ -(raw & 1)"
+            yield "raw = value[at]"
+            yield "if raw < 128: raw, at = small[raw], at + 1"
+            yield "else: raw, at = read_long(value, at)"
         elif kind in _FLOATS:
             form, size = _FLOATS[kind]
             yield f"raw, = {self._bind(struct.Struct(form).unpack_from)}(value, at)"
             yield f"at += {size}"
         elif kind in ("string", "bytes", "fixed"):
-            yield from self._read_size(node)
-            yield "start, at = at, at + size"
+            if kind == "fixed":
+                yield f"start, at = at, at + {node.size}"
+            else:
+                yield "size = short_sizes[value[at]]"
+                yield "if size: start, at = at + 1, at + size"
+                yield "else: size, start = read_size(value, at); at = start + size"
             yield f"raw = value[start:at]{'.decode()' if kind == 'string' else ''}"
         else:
             yield f"raw, at = read_value({self._bind(node)}, value, at)"
 
-    def _read_size(self, node: Node) -> Lines:
-        if node.kind == "fixed":
-            yield f"size = {node.size}"
-            return
-        yield "size = value[at]"
-        yield "if size > 127 or size & 1: size, at = read_size(value, at)"
-        yield "else: size, at = size >> 1, at + 1"
-
     def _skip(self, node: Node) -> Lines:
         kind = node.kind
         if kind in WHOLE:
-            yield "at += short_longs[value[at]] or read_long(value, at)[1] - at"
+            yield from ("start = at", "while value[at] > 127: at += 1", "at += 1")
+            yield f"if at - start >= {_LONG_BYTES}: read_long(value, start)"
         elif kind in ("string", "bytes"):
             yield "at += short_sizes[value[at]] or sum(read_size(value, at)) - at"
         elif kind == "record":

@@ -164,9 +164,9 @@ class RegisteredDecoder(DebeziumDecoder):
         """Yield lines that return the changes of an envelope, with the code of its rows."""
         for name in self._tables.names_read:
             yield f"if not is_wanted_{name}[{name}]: return filtered"
+        yield f"if op == 'u' and after and before: return {changes_code(minus, plus)}"
         yield f"if op in {INSERTS!r} and after: return {changes_code(plus)}"
         yield f"if op == 'd' and before: return {changes_code(minus)}"
-        yield f"if op == 'u' and after and before: return {changes_code(minus, plus)}"
         if self._rules.last_images:
             yield f"if op == 'u' and after: return {changes_code(plus)}"
         yield "raise ValueError('op')"
