@@ -19,7 +19,6 @@ from service import problems
 from service.access.requirements import VIEWER
 from service.answers.media import Media
 from service.console import routes as console
-from service.documents import make_schemas
 from service.live.reader_process import ReaderSpawner
 from service.middleware.gate import Gate
 from service.routes import (
@@ -38,6 +37,7 @@ from service.routes import (
     views,
 )
 from service.routes.answering import require_known
+from service.routes.examples import make_schemas
 from service.runtime import Runtime
 from service.settings import Settings
 

@@ -25,11 +25,11 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from schemas import limits
+from schemas.documents import answers
+from schemas.documents.answers import SpecNote
 from schemas.failures.catalogue import failure_kinds
 from schemas.spec import file as spec_file
 from schemas.types.json_types import JsonObject
-from service import documents
-from service.documents import SpecNote
 from service.request_ids import current_id
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Problem(Exception):
 
     def document(self) -> JsonObject:
         document: JsonObject = msgspec.to_builtins(
-            documents.Problem(
+            answers.Problem(
                 type=f"urn:retally:problem:{self.code}",
                 title=self.kind.title,
                 status=self.status,

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
+from msgspec.structs import replace
 
 from jobs.core.job.job_plan import plan_of
 from jobs.core.suggestion.spec_text import Suggestion, suggest_spec
@@ -24,6 +25,7 @@ from jobs.reading.version import TableVersion
 from jobs.topics.schema_registry import finders_of
 from schemas.directory.documents import read_document
 from schemas.directory.reports import MirrorReport
+from schemas.documents.answers import Job, Mirror
 from schemas.limits import (
     INDEX_POLL_SECONDS,
     LOOKBACK_SECONDS,
@@ -43,7 +45,6 @@ from service.answers.results import Results, TableReads
 from service.answers.samples import Samples
 from service.answers.topics import Topics
 from service.attempts import Attempts
-from service.documents import Mirror
 from service.limits.stream_slots import StreamSlots
 from service.live.epoch_history import LagPoint
 from service.live.reader_process import ReaderSpawner
@@ -55,7 +56,7 @@ from service.request_counts import PostgresCounts, RequestCounts
 from service.settings import Settings
 from service.sql.answering import SqlAnswers
 from service.supervision.evolving import Evolver
-from service.supervision.jobs import JobCatalog, make_unknown_job
+from service.supervision.jobs import JobCatalog, describe_job, make_unknown_job
 from service.supervision.lags import Lags
 from service.supervision.operations import Operations
 from service.supervision.register import Desired, JobRecord, OperationRecord, Register
@@ -312,14 +313,14 @@ class Runtime:
                 del self._live_tables[name]
         return _distinct(taken.values())
 
-    def _list_live_tables(self, job: str) -> list[LiveTable]:
+    def _list_live_tables(self, name: str) -> list[LiveTable]:
         with self._lock:
-            return _distinct(self._find_live_tables(job).values())
+            return _distinct(self._find_live_tables(name).values())
 
-    def _find_live_tables(self, job: str) -> dict[str, LiveTable]:
-        """Return the live tables of a job and its views by name; the caller holds the lock."""
-        of_job = (name for name in self._live_tables if name.partition(".")[0] == job)
-        return {name: self._live_tables[name] for name in of_job}
+    def _find_live_tables(self, name: str) -> dict[str, LiveTable]:
+        """Return the live tables of a job and its views, or of a view; the caller has the lock."""
+        known = self._live_tables.items()
+        return {at: each for at, each in known if at == name or at.startswith(f"{name}.")}
 
     def _replace_live_table(self, live_table: LiveTable) -> bool:
         """Follow the queries that a job has after `retally evolve`.
@@ -427,39 +428,38 @@ class Runtime:
             if lag:
                 live_table.history.record_lag(LagPoint(now_ms(), lag.records, lag.partitions))
 
-    def describe_status(self, name: str) -> dict[str, Any]:
-        """Return epoch, watermark, lag and rates of a job or a view; a job has all groups."""
+    def describe_job(self, record: JobRecord, *, full: bool = False) -> Job:
+        """Return the document of a job or of a view; a job has the groups of all its views."""
+        document, name = describe_job(record, full=full), record.name
         with self._lock:
             live_table = self._live_tables.get(name)
-        job, _, view = name.partition(".")
-        newest = None if live_table is None else live_table.newest
-        if live_table is None or newest is None:
-            unknown = dict.fromkeys(("epoch", "watermark", "groups", "lag", "rates", "mirror"))
-            problem = None if live_table is None else live_table.problem
-            return {**unknown, "groups_below_zero": 0, "table": problem}
-        return {
-            "epoch": newest.epoch,
-            "watermark": newest.watermark,
-            "groups": newest.counts.groups if view else self.count_groups(job),
-            "groups_below_zero": self.count_groups_below_zero(job, view or None),
-            "committed_at": format_instant(newest.committed_at // 1_000),
-            "moved": newest.moved,
-            "source_repeats": newest.counters.get("source_repeated"),
-            "lag": self.lags.compute_lag(job, live_table.spec, newest),
-            "rates": live_table.compute_rates(),
-            "mirror": describe_mirror(live_table.paths.mirror, newest.epoch),
-            "table": live_table.problem,
-        }
+        if live_table is None:
+            return document
+        if (newest := live_table.newest) is None:
+            return replace(document, table=live_table.problem)
+        return replace(
+            document,
+            epoch=newest.epoch,
+            watermark=newest.watermark,
+            groups=self.count_groups(name),
+            groups_below_zero=self.count_groups_below_zero(name),
+            committed_at=format_instant(newest.committed_at // 1_000),
+            moved=newest.moved,
+            source_repeats=newest.counts.source_repeated,
+            lag=self.lags.compute_lag(name.partition(".")[0], live_table.spec, newest),
+            rates=live_table.compute_rates(),
+            mirror=describe_mirror(live_table.paths.mirror, newest.epoch),
+            table=live_table.problem,
+        )
 
-    def count_groups_below_zero(self, job: str, view: str | None = None) -> int:
-        """Return the number of groups that are kept without a row, of one view or of all."""
-        of_views = self.find_views(job).items()
-        newest = [each.newest for name, each in of_views if view is None or name == view]
+    def count_groups_below_zero(self, name: str) -> int:
+        """Return the number of groups that are kept without a row, of a job or of a view."""
+        newest = [each.newest for each in self._list_live_tables(name)]
         return sum(each.counts.groups_below_zero for each in newest if each is not None)
 
-    def count_groups(self, job: str) -> int | None:
-        """Return the number of groups of all views of a job; None if no view has counted."""
-        newest = [each.newest for each in self._list_live_tables(job)]
+    def count_groups(self, name: str) -> int | None:
+        """Return the number of groups of a job or of a view; None if no view has counted."""
+        newest = [each.newest for each in self._list_live_tables(name)]
         counts = [each.counts.groups for each in newest if each is not None]
         known = [each for each in counts if each is not None]
         return sum(known) if known else None

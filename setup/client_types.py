@@ -1,6 +1,6 @@
 """Write the types of the Python client: `python -m setup.client_types`.
 
-    service.documents, schemas ──► client/retally/documents.pyi   fields of answers
+    schemas                    ──► client/retally/documents.pyi   fields of answers
     client.py, results.py      ──► client/retally/blocking.pyi    methods without coroutines
 
 A test compares both with the files, so there is one definition of each.
@@ -19,18 +19,17 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from schemas.directory.quarantine import Quarantined
-from schemas.spec.plan_node import PlanNode
+from schemas.documents import answers
 from schemas.table.explanation import Change, DifferingGroup, Explained
-from service import documents
 
 PACKAGE = Path(__file__).resolve().parents[1] / "client" / "retally"
 _HEAD = '"""Made by setup/client_types.py; do not change it by hand."""\n\n'
 # What answers of the client begin with; the structs of their fields follow.
 ANSWERS: tuple[type[msgspec.Struct], ...] = (
-    *(documents.Job, documents.Valid, documents.JobOffsets, documents.Watermarks),
-    *(documents.LogLine, PlanNode, documents.View, documents.Result, documents.Listing),
-    *(Explained, Change, documents.History, DifferingGroup, documents.Savepoint),
-    *(Quarantined, documents.Operation, documents.AuditLogLine, documents.Topics),
+    *(answers.Job, answers.Valid, answers.JobOffsets, answers.Watermarks),
+    *(answers.LogLine, answers.PlanNode, answers.View, answers.Result, answers.Listing),
+    *(Explained, Change, answers.History, DifferingGroup, answers.Savepoint),
+    *(Quarantined, answers.Operation, answers.AuditLogLine, answers.Topics),
 )
 _TWINS = {
     "AsyncClient": "Client",

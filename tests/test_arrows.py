@@ -45,7 +45,7 @@ LAYERS = [
     f"{area}.{name}" if name else area
     for area, names in {
         "retally": "documents errors http addresses results following leader client blocking",
-        "schemas": "limits failures types table directory spec process",
+        "schemas": "limits failures types table directory spec documents process",
         "jobs.core": """kernels values plan evaluate aggregates sql rows join fold formats time
             publish explain job suggestion generators functions homes""",
         "jobs.migrating": "",
@@ -56,7 +56,7 @@ LAYERS = [
         "jobs.edge": "machine process rows files kafka table state spark tasks publisher",
         "jobs": """setup running changing checking offline replay querying cli
             cli.commands demo""",
-        "service": """documents request_ids problems paths transaction log_lines probe histogram
+        "service": """request_ids problems paths transaction log_lines probe histogram
             request_counts attempts access limits sql settings recent_values supervision live
             answers runtime routes middleware console.formatting console.rows console.asset_files
             console.visitor console.page console.job_view console.pictures console.explanations

@@ -13,7 +13,7 @@ class JobFailure(Document):
     retryable: bool
     advice: str | None
 
-class SourceRepeats(Document):
+class SourceRepeat(Document):
     """Where a source first began to send messages again, and how often it did so until now."""
 
     epoch: int
@@ -56,6 +56,8 @@ class Evolution(Document):
     replay_from: ReplayFrom | None
 
 class Job(Document):
+    """A job; the fields of its results are null, or missing, until it has an epoch."""
+
     name: str
     revision: int
     desired: Literal["RUNNING", "PAUSED", "STOPPED"]
@@ -75,19 +77,19 @@ class Job(Document):
     failures: int
     retry_at: str | None
     restart_needed: bool
+    spec: dict[str, Any] | None
+    pending: dict[str, Any] | None
     epoch: int | None
     watermark: int | None
     groups: int | None
     groups_below_zero: int | None
     committed_at: str | None
     moved: int | None
-    source_repeats: SourceRepeats | None
+    source_repeats: SourceRepeat | None
     lag: Lag | None
     rates: Rates | None
     mirror: Mirror | None
     table: str | None
-    spec: dict[str, Any] | None
-    pending: dict[str, Any] | None
     evolution: Evolution | None
 
 class ResultColumn(Document):

@@ -129,13 +129,16 @@ class Directory:
 
     def list_savepoints(self) -> list[JsonObject]:
         """Return the savepoints, oldest epochs first."""
-        return [each.describe() for each in savepoints(self._job.home)]
+        found = [each.describe() for each in savepoints(self._job.home)]
+        documents: list[JsonObject] = msgspec.to_builtins(found)
+        return documents
 
     def create_savepoint(self, name: str | None) -> JsonObject:
         """Name the newest epoch."""
         from jobs.changing.savepoint import create_savepoint
 
-        return create_savepoint(self._job, name).describe()
+        document: JsonObject = msgspec.to_builtins(create_savepoint(self._job, name).describe())
+        return document
 
     def delete_savepoint(self, name: str) -> None:
         if not delete_savepoint(self._job.home, name):

@@ -19,9 +19,9 @@ from deltalake import DeltaTable
 from jobs.reading.epoch_rows import sum_audited
 from jobs.reading.files import LiveFile, live_files
 from jobs.reading.parts import LATE, QUARANTINE, STATE
+from schemas.documents import answers
 from schemas.table.epoch import EpochRow
 from schemas.table.view_path import split_part
-from schemas.types.json_types import JsonObject
 from schemas.types.moments import format_instant
 
 # The parts that a restore sets back: state, late rows and quarantine.
@@ -41,15 +41,11 @@ class Savepoint(msgspec.Struct, frozen=True, kw_only=True):
     # What audits need of the epochs up to this one, by view, once retention removes its row.
     sums: dict[str, dict[str, int]] | None = None
 
-    def describe(self) -> JsonObject:
+    def describe(self) -> answers.Savepoint:
         """Return what clients see of it."""
-        return {
-            "name": self.name,
-            "epoch": self.row.epoch,
-            "committed_at": format_instant(self.row.committed_at // 1_000),
-            "groups": self.row.groups,
-            "offsets": self.row.offsets,
-        }
+        row = self.row
+        at = format_instant(row.committed_at // 1_000)
+        return answers.Savepoint(self.name, row.epoch, at, row.groups, row.offsets)
 
 
 def _directory(home: Path) -> Path:

@@ -27,10 +27,10 @@ from pathlib import Path
 
 import msgspec
 
+from schemas.documents.answers import AuditLogLine
 from schemas.limits import AUDIT_LOG_BYTES_MAX, AUDIT_LOG_FILES_MAX
 from schemas.types.moments import format_instant, now_ms
 from service.access.tokens import Role
-from service.documents import AuditLogLine
 from service.log_lines import read_lines_backwards
 
 log = logging.getLogger(__name__)

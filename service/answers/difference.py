@@ -7,9 +7,9 @@ import msgspec
 from jobs.reading.difference import compare_epochs
 from jobs.reading.row_shape import RowShape
 from jobs.reading.version import TableVersion
+from schemas.documents.answers import Difference
 from schemas.limits import DIFFERENCE_ROWS_MAX
 from service.answers.listing import decode_cursor, encode_cursor
-from service.documents import Difference
 
 
 def read_difference_page(

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jobs.topics.consumer import Offsets, TopicsUnreadable, list_topics, open_consumer, read_topic
+from schemas.documents.answers import Topic, TopicPartition
 from schemas.spec.connections import Connection, Connections, UnknownConnectionError
 from service.answers.samples import make_topics_problem
-from service.documents import Topic, TopicPartition
 from service.problems import Problem
 
 _READING_SECONDS_MIN, _READING_SECONDS_MAX = 1.0, 600.0

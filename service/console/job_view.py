@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import msgspec
 from fastapi import Request
+from msgspec.structs import replace
 
 from jobs.core.plan.tree import Plan
 from jobs.reading.parts import QUARANTINE
 from jobs.reading.state_size import StateSize
+from schemas.documents.answers import Job
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
@@ -77,7 +78,7 @@ class JobView:
 
     record: JobRecord
     view: str  # the view whose results its pages show; "" is the job's own query
-    status: dict[str, Any]  # epoch, watermark, lag and rates, as in the job's document
+    status: Job  # the job's document, of the shown view
     live_table: LiveTable | None
     live_tables: Mapping[str, LiveTable]  # by view, "" is the job's own query
     read_size: Callable[[], StateSize | None]  # reads the table's log: in a thread
@@ -168,11 +169,6 @@ class JobView:
         return None if self.newest is None else self.newest.committed_at // 1_000
 
     @property
-    def watermark(self) -> int | None:
-        found: int | None = self.status["watermark"]
-        return found
-
-    @property
     def newest_lag(self) -> LagPoint | None:
         """The last measured lag, unless it is too old."""
         lag = None if self.live_table is None else self.live_table.history.lag
@@ -199,11 +195,6 @@ class JobView:
         return inactive and self.record.pid is None and not retries
 
     @property
-    def restart_needed(self) -> bool:
-        record = self.record
-        return record.pid is not None and record.run_revision not in (None, record.revision)
-
-    @property
     def moving(self) -> bool:
         """Whether the state changes soon by itself, so that each page follows it.
 
@@ -224,7 +215,7 @@ class JobView:
             found.append(Action("start", "Start", "main"))
         if record.desired == Desired.RUNNING and (self.running or record.retry_at is not None):
             if self.running:
-                kind = "main" if self.restart_needed else ""
+                kind = "main" if self.status.restart_needed else ""
                 found.append(Action("restart", "Restart", kind, confirms=True))
             found.append(Action("pause", "Pause"))
         if record.desired != Desired.STOPPED:
@@ -244,8 +235,8 @@ def view_job(runtime: Runtime, record: JobRecord, view: str = "") -> JobView:
     shown = view if live_table is None else live_table.paths.view
     root = runtime.jobs.find_paths(record.name).table
     read_size = partial(runtime.state_sizes.read, root)
-    status, live_tables = runtime.describe_status(name), runtime.find_views(record.name)
-    return JobView(record, shown, status, live_table, live_tables, read_size)
+    status = runtime.describe_job(replace(record, name=name))
+    return JobView(record, shown, status, live_table, runtime.find_views(record.name), read_size)
 
 
 def find_job(request: Request, name: str) -> JobView:

@@ -19,9 +19,9 @@ from contextlib import suppress
 
 from jobs.core.job.job_plan import plan_of
 from jobs.reading.row_shape import RowShape
+from schemas.documents.answers import Rates
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
-from service.documents import Rates
 from service.histogram import Histogram
 from service.live.epoch_history import EpochHistory
 from service.live.reader import (

@@ -13,15 +13,14 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
+from schemas.documents.answers import Job, Operation
 from schemas.spec.file import spec_text
 from schemas.spec.job import JobSpec
 from schemas.types.json_types import JsonObject
 from service.access.requirements import ADMIN
-from service.documents import Job, Operation
 from service.problems import Problem
-from service.routes.answering import answer
 from service.routes.examples import describe_responses
-from service.routes.jobs import describe_job_status
+from service.routes.jobs import answer_job
 from service.routes.operations import RequestKey, answer_accepted, find_repeated, submit_operation
 from service.runtime import Runtime, runtime_of
 from service.supervision.conditions import make_etag
@@ -70,9 +69,7 @@ async def approve_spec(
     chosen = await run_in_threadpool(_choose, runtime, record, spec, state)
     if chosen == "drop":
         record = await run_in_threadpool(runtime.approve, name, if_match)
-        return answer(
-            await describe_job_status(runtime, record), headers={"ETag": make_etag(record)}
-        )
+        return await answer_job(runtime, record, headers={"ETag": make_etag(record)})
     input = spec_text(spec).encode()
     arguments = {"state": chosen, "revision": record.revision}
     return await submit_operation(

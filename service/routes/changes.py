@@ -13,6 +13,7 @@ from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from schemas import limits
+from schemas.documents.answers import ChangePage
 from service.access.requirements import VIEWER
 from service.answers.arrow import encode_changes
 from service.answers.changes import (
@@ -25,7 +26,6 @@ from service.answers.changes import (
 from service.answers.event_stream import Events, EventStream, Lines
 from service.answers.media import Media, choose_media
 from service.answers.results import TableReads, TableReadsBusy
-from service.documents import ChangePage
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges
 from service.live.table import LiveTable
 from service.problems import Problem

@@ -1,6 +1,6 @@
 """Bodies and responses of routes in the OpenAPI document: schemas and examples from structs.
 
-struct ──► schema
+struct ──► schema, a component of the document
       └──► fields ──► the values in examples.yaml ──► example
 """
 
@@ -15,8 +15,8 @@ import msgspec
 import msgspec.yaml
 from msgspec import inspect
 
+from schemas.documents.answers import Problem
 from schemas.types.json_types import JsonObject
-from service.documents import Problem, make_reference
 
 _VALUES = msgspec.yaml.decode(Path(__file__).with_suffix(".yaml").read_bytes())
 SPEC_DOCUMENT: JsonObject = _VALUES["structs"]["Job"]["spec"]
@@ -36,6 +36,8 @@ _STATUS = {
     502: "The brokers advertise an address that is not allowed",
     503: "Temporarily unavailable",
 }
+# The structs of responses, in the order of their routes.
+_DOCUMENTS: dict[type[msgspec.Struct], None] = {}
 # The response to a client that has the newest epoch already, without a body.
 NOT_MODIFIED: dict[int | str, Any] = {304: {"description": "Nothing newer than If-None-Match"}}
 
@@ -65,6 +67,23 @@ def describe_responses(
         problem = {"application/problem+json": {"schema": make_reference(Problem)}}
         found[each] = {"description": _STATUS[each], "content": problem}
     return found
+
+
+def make_reference(document: type[msgspec.Struct]) -> dict[str, str]:
+    """Return a reference to the schema of a document, which becomes a component."""
+    _DOCUMENTS[document] = None
+    return {"$ref": f"#/components/schemas/{document.__name__}"}
+
+
+def list_documents() -> list[type[msgspec.Struct]]:
+    """Return the structs of all responses."""
+    return list(_DOCUMENTS)
+
+
+def make_schemas() -> JsonObject:
+    """Return the JSON schemas of all responses and of the structs in them, by name."""
+    template = "#/components/schemas/{name}"
+    return msgspec.json.schema_components(list_documents(), ref_template=template)[1]
 
 
 def describe_body(form: type[msgspec.Struct]) -> JsonObject:

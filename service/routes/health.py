@@ -8,11 +8,11 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, Response
 
+from schemas.documents.answers import Health
 from service.access.requirements import VIEWER
-from service.documents import Health, make_reference
 from service.routes import metrics
 from service.routes.answering import answer
-from service.routes.examples import describe_responses
+from service.routes.examples import describe_responses, make_reference
 from service.runtime import runtime_of
 
 router = APIRouter(tags=["service"])
@@ -28,7 +28,7 @@ _HEALTH: dict[int | str, Any] = {
 @router.get("/healthz", responses=_HEALTH)
 async def check_alive() -> Response:
     """Return 200 while the process is alive."""
-    return answer({"status": "alive"})
+    return answer(Health("alive"))
 
 
 @router.get("/readyz", responses={**_HEALTH, 503: {**_HEALTH[200], "description": "Not ready"}})
@@ -39,12 +39,10 @@ async def check_ready(request: Request) -> Response:
     """
     leads = (runtime := runtime_of(request)).leads
     if not leads:
-        reason = "it only reads; another service leads"
-        return answer({"status": "ready", "leads": leads, "reason": reason})
+        return answer(Health("ready", leads, "it only reads; another service leads"))
     if not runtime.supervisor.healthy:
-        reason = "the supervisor is not running"
-        return answer({"status": "not ready", "leads": leads, "reason": reason}, 503)
-    return answer({"status": "ready", "leads": leads})
+        return answer(Health("not ready", leads, "the supervisor is not running"), 503)
+    return answer(Health("ready", leads))
 
 
 @router.get(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
+from msgspec.structs import replace
 
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.plan_nodes import list_nodes
+from schemas.documents.answers import Job, JobPlan, Jobs, Level, Logs, ResultColumn, Valid
 from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
 from schemas.spec.file import spec_schema
 from schemas.types.json_types import JsonObject
 from service.access.requirements import ADMIN, OPERATOR, VIEWER
-from service.documents import Job, JobPlan, Jobs, Level, Logs, ResultColumn, Valid
 from service.problems import Problem, describe_spec_problem
 from service.routes.answering import answer
 from service.routes.examples import SPEC_DOCUMENT, describe_responses
@@ -24,7 +25,6 @@ from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
 from service.supervision.conditions import make_etag
 from service.supervision.evolving import describe_evolution
-from service.supervision.jobs import describe_job
 from service.supervision.register import Desired, JobRecord
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
@@ -47,17 +47,18 @@ _SPEC_BODY = {
 }
 
 
-async def describe_job_status(runtime: Runtime, record: JobRecord) -> dict[str, Any]:
-    """Return a job's document; with a pending spec, also its effect on the state."""
-    document = describe_job(record) | runtime.describe_status(record.name)
+async def answer_job(
+    runtime: Runtime, record: JobRecord, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """Answer with a job's document; with a pending spec, also its effect on the state."""
+    document = runtime.describe_job(record, full=True)
     if record.pending is not None:
-        document["evolution"] = None
+        evolution = None
         with suppress(Problem):  # the table may be unreadable
             spec = runtime.jobs.require_pending(record)
-            document["evolution"] = await run_in_threadpool(
-                describe_evolution, runtime.jobs, record, spec
-            )
-    return document
+            evolution = await run_in_threadpool(describe_evolution, runtime.jobs, record, spec)
+        document = replace(document, evolution=evolution)
+    return answer(document, status, headers)
 
 
 @router.post(
@@ -124,11 +125,8 @@ async def list_jobs(
         and (cursor is None or record.name > cursor)
     ]
     page = found[:limit]
-    jobs = [
-        describe_job(record, full=False) | runtime.describe_status(record.name) for record in page
-    ]
     after = page[-1].name if len(found) > limit else None
-    return answer({"jobs": jobs, "next_cursor": after})
+    return answer(Jobs([runtime.describe_job(record) for record in page], after))
 
 
 @router.put(
@@ -165,7 +163,7 @@ async def put_job(
     headers = {"ETag": make_etag(record)}
     if created:
         headers["Location"] = f"/v1/jobs/{name}"
-    return answer(await describe_job_status(runtime, record), 201 if created else 200, headers)
+    return await answer_job(runtime, record, 201 if created else 200, headers)
 
 
 @router.get("/jobs/{name}", dependencies=[VIEWER], responses=describe_responses(Job, 404))
@@ -175,7 +173,7 @@ async def get_job(request: Request, name: str) -> Response:
     record = find_view_record(runtime, name)
     with suppress(Problem):  # a job without results has a document too
         await runtime.wait_until_ready(name)
-    return answer(await describe_job_status(runtime, record), headers={"ETag": make_etag(record)})
+    return await answer_job(runtime, record, headers={"ETag": make_etag(record)})
 
 
 @router.get("/jobs/{name}/plan", dependencies=[VIEWER], responses=describe_responses(JobPlan, 404))
@@ -229,7 +227,7 @@ def _add_action(action: str, desired: Desired, summary: str) -> None:
         runtime.jobs.find_record(name)
         again = action == "restart"
         await run_in_threadpool(runtime.supervisor.set_desired, name, desired, again=again)
-        return answer(await describe_job_status(runtime, runtime.jobs.find_record(name)), 202)
+        return await answer_job(runtime, runtime.jobs.find_record(name), 202)
 
     router.add_api_route(
         f"/jobs/{{name}}/{action}",

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import Response
 
+from schemas.documents.answers import JobOffsets, PartitionOffsets
+from schemas.documents.bodies import OffsetsBody
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.types.json_types import JsonObject
 from service.access.requirements import ADMIN, VIEWER
-from service.documents import JobOffsets, PartitionOffsets
 from service.problems import Problem
 from service.routes.answering import answer, make_body_problem, parse_body
 from service.routes.examples import describe_responses
@@ -41,10 +41,6 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _OFFSET_MAX = 10**18 - 1
 
 IfMatch = Annotated[str | None, Header(description="the ETag of GET: the epoch of the offsets")]
-
-
-class OffsetsBody(msgspec.Struct, forbid_unknown_fields=True):
-    offsets: Offsets
 
 
 @router.get(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Header, Query, Request
@@ -21,13 +21,14 @@ from jobs.reading import savepoints
 from jobs.reading.quarantine import read_message
 from jobs.topics.schema_registry import find_by, find_refusal
 from schemas.directory.quarantine import read_replay
+from schemas.documents.answers import Operation, OperationKind, Operations, OperationState
+from schemas.documents.bodies import CloneBody, ReplayAllBody, ReplayBody, RewindBody
 from schemas.limits import JOB_NAME_CHARACTERS_MAX, REQUEST_KEY_CHARACTERS_MAX, RESENT_AT_ONCE_MAX
 from schemas.spec.connections import Connections
 from schemas.spec.file import load_spec, spec_text
 from schemas.spec.job import JobSpec
 from schemas.types.json_types import JsonObject
 from service.access.requirements import ADMIN, OPERATOR, VIEWER
-from service.documents import Operation, OperationKind, Operations
 from service.problems import Problem, make_parameter_problem
 from service.routes.answering import answer, make_body_problem, parse_body, parse_message
 from service.routes.examples import describe_body, describe_responses
@@ -42,27 +43,6 @@ router = APIRouter(prefix="/v1", tags=["operations"])
 RequestKey = Annotated[
     str | None, Header(alias="Idempotency-Key", max_length=REQUEST_KEY_CHARACTERS_MAX, min_length=1)
 ]
-
-
-class RewindBody(msgspec.Struct, forbid_unknown_fields=True):
-    to: str | int
-
-
-class CloneBody(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    to: str | int | None = None
-    spec: JsonObject | None = None
-
-
-class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
-    message: str | None = None
-    message_base64: str | None = None
-    again: bool = False
-
-
-class ReplayAllBody(msgspec.Struct, forbid_unknown_fields=True):
-    ids: list[str]
-    again: bool = False
 
 
 def describe_submission(
@@ -297,7 +277,7 @@ async def list_operations(
     request: Request,
     name: str,
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
-    state: Annotated[Literal["WAITING", "RUNNING", "DONE", "FAILED"] | None, Query()] = None,
+    state: Annotated[OperationState | None, Query()] = None,
 ) -> Response:
     """Return the operations of a job, newest first."""
     runtime = runtime_of(request)

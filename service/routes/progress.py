@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.reading.savepoints import NAME, savepoints
+from schemas.documents.answers import Savepoint, Savepoints, Watermarks
+from schemas.documents.bodies import SavepointBody
 from schemas.types.json_types import JsonObject
 from schemas.types.moments import format_instant
 from service.access.requirements import ADMIN, OPERATOR, VIEWER
-from service.documents import Savepoint, Savepoints, Watermarks
 from service.problems import Problem
 from service.routes.answering import answer, make_body_problem, parse_body
 from service.routes.examples import describe_body, describe_responses
@@ -22,13 +21,6 @@ from service.runtime import Runtime, runtime_of
 from service.supervision import operations
 
 router = APIRouter(prefix="/v1")
-
-
-NAME_PATTERN = "^[A-Za-z0-9]*[A-Za-z][A-Za-z0-9._-]{0,30}$"
-
-
-class SavepointBody(msgspec.Struct, forbid_unknown_fields=True):
-    name: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": NAME_PATTERN})] | None = None
 
 
 # --- watermarks ---------------------------------------------------------------------------------
@@ -67,8 +59,7 @@ async def list_savepoints(request: Request, name: str) -> Response:
 
 def list_job_savepoints(runtime: Runtime, name: str) -> list[Savepoint]:
     """Return the savepoints of a job, oldest first."""
-    found = savepoints(runtime.jobs.find_paths(name).home)
-    return [Savepoint(**each.describe()) for each in found]
+    return [each.describe() for each in savepoints(runtime.jobs.find_paths(name).home)]
 
 
 @router.post(

@@ -13,13 +13,13 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
+from schemas.documents.answers import Listings, Result
 from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, WAIT_SECONDS_MAX
 from service.access.requirements import VIEWER
 from service.answers.arrow import encode_results
 from service.answers.listing import parse_listing
 from service.answers.media import Media, choose_media, encode_csv, encode_ndjson, encode_page
 from service.answers.results import ResultPage
-from service.documents import Listings, Result
 from service.live.table import LiveTable
 from service.problems import Problem, make_parameter_problem
 from service.routes.answering import make_epoch_headers, parse_key

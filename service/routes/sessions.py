@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
+from schemas.documents.answers import AuditLogLines, Session, Ticket
+from schemas.documents.bodies import LoginBody, TicketBody
 from schemas.limits import AUDIT_LOG_LINES_MAX, SESSION_SECONDS_MAX, TICKET_SECONDS_MAX
 from service.access.requirements import ADMIN, VIEWER, require_same_origin
 from service.access.sessions import derive_csrf_token
-from service.documents import AuditLogLines, Session, Ticket
 from service.problems import Problem
 from service.routes.answering import answer, parse_body
 from service.routes.examples import describe_body, describe_responses
@@ -20,14 +20,6 @@ from service.routes.views import find_view_record
 from service.runtime import runtime_of
 
 router = APIRouter(prefix="/v1", tags=["service"])
-
-
-class LoginBody(msgspec.Struct, forbid_unknown_fields=True):
-    token: str
-
-
-class TicketBody(msgspec.Struct, forbid_unknown_fields=True):
-    job: str
 
 
 @router.post(
@@ -101,7 +93,7 @@ async def create_ticket(request: Request) -> Response:
     if issued is None:
         detail = "too many tickets are unused; try again in 30 seconds"
         raise Problem("too-many-requests", detail, headers={"Retry-After": "30"})
-    return answer({"ticket": issued, "seconds": int(TICKET_SECONDS_MAX)}, 201)
+    return answer(Ticket(issued, int(TICKET_SECONDS_MAX)), 201)
 
 
 _LINES = describe_responses(AuditLogLines)

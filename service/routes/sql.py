@@ -7,10 +7,10 @@ import json
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from schemas.documents.answers import SqlAnswer
 from schemas.process.statements import StatementRequest
 from service.access.requirements import VIEWER
 from service.answers.event_stream import wait_for_disconnect
-from service.documents import SqlAnswer
 from service.routes.answering import parse_body
 from service.routes.examples import describe_body, describe_responses
 from service.runtime import runtime_of

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
+from schemas.documents.answers import SuggestedSpec, Topics
 from schemas.spec import connections
 from service.access.requirements import ADMIN
-from service.documents import SuggestedSpec, Topics
 from service.problems import Problem
 from service.routes.answering import answer
 from service.routes.examples import describe_responses

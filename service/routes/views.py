@@ -14,11 +14,11 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
+from schemas.documents.answers import View, Views
 from schemas.spec.job import JobSpec
 from service.access.requirements import VIEWER
 from service.answers.listing import parse_listing
 from service.answers.results import ResultPage
-from service.documents import View, Views
 from service.live.results_index import make_refilling_problem
 from service.live.table import LiveTable
 from service.problems import Problem

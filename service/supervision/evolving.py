@@ -22,9 +22,9 @@ from jobs.core.job.job_evolution import JobEvolution
 from jobs.core.job.views import has_state_of
 from jobs.reading.files import UNREADABLE, NoTable
 from jobs.reading.version import at_newest, newest_whole_row
+from schemas.documents.answers import Evolution, ReplayFrom
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets
-from service.documents import Evolution, ReplayFrom
 from service.supervision import job_process
 from service.supervision.jobs import JobCatalog, find_spec
 from service.supervision.register import ALIVE, Desired, JobRecord, OperationRecord, Register

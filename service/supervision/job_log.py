@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import cast, get_args
 
+from schemas.documents.answers import Level, LogLine
 from schemas.limits import JOB_LOG_BYTES_MAX
-from service.documents import Level, LogLine
 from service.log_lines import read_lines_backwards
 
 _LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) (DEBUG|INFO|WARNING|ERROR) (.*)")

@@ -16,10 +16,11 @@ import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import cast
 from uuid import uuid4
 
 import msgspec
+from msgspec import UNSET
 
 from jobs.core.job.evolution import describe_other_topics, drops_topics
 from jobs.core.job.job_evolution import JobEvolution, compare_specs
@@ -29,6 +30,7 @@ from jobs.reading.files import UNREADABLE, NoTable
 from jobs.reading.version import TableVersion, at_newest, newest_whole_row
 from schemas import limits
 from schemas.directory.documents import replace_file
+from schemas.documents.answers import ActualState, DesiredState, Job, JobFailure
 from schemas.failures.catalogue import failure_kinds
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
@@ -441,32 +443,32 @@ def make_unfinished_problem(operation: OperationRecord) -> Problem:
     return Problem("operation-unfinished", detail, operation=operation.id)
 
 
-def _describe_failure(code: str, record: JobRecord) -> dict[str, str | bool | None]:
+def _describe_failure(code: str, record: JobRecord) -> JobFailure:
     known = failure_kinds().get(code)  # of another version there may be none
-    advice = None if known is None else known.text
-    return {"code": code, "retryable": record.retry_at is not None, "advice": advice}
+    return JobFailure(code, record.retry_at is not None, None if known is None else known.text)
 
 
-def describe_job(record: JobRecord, *, full: bool = True) -> dict[str, Any]:
-    """Return a job's document, without the status of its table."""
-    document: dict[str, Any] = {
-        "name": record.name,
-        "revision": record.revision,
-        "desired": record.desired,
-        "actual": record.actual,
-        "since": format_instant(record.since),
-        "reason": record.reason,
-        "failure": None if record.failure is None else _describe_failure(record.failure, record),
-        "failures": record.failures,
-        "retry_at": None if record.retry_at is None else format_instant(record.retry_at),
-        "restart_needed": record.pid is not None
-        and record.run_revision is not None
-        and record.run_revision != record.revision,
-    }
-    if full:
-        document["spec"] = msgspec.json.decode(record.spec)
-    if full or record.pending is not None:
-        document["pending"] = (
-            None if record.pending is None else msgspec.json.decode(record.pending)
-        )
-    return document
+def describe_job(record: JobRecord, *, full: bool) -> Job:
+    """Return a job's document as long as it has no epoch; without its spec if not `full`."""
+    pending = None if record.pending is None else msgspec.json.decode(record.pending)
+    return Job(
+        name=record.name,
+        revision=record.revision,
+        desired=cast("DesiredState", record.desired),
+        actual=cast("ActualState", record.actual),
+        since=format_instant(record.since),
+        reason=record.reason,
+        failure=None if record.failure is None else _describe_failure(record.failure, record),
+        failures=record.failures,
+        retry_at=None if record.retry_at is None else format_instant(record.retry_at),
+        restart_needed=record.pid is not None
+        and record.run_revision not in (None, record.revision),
+        spec=msgspec.json.decode(record.spec) if full else UNSET,
+        pending=pending if full or pending is not None else UNSET,
+        epoch=None,
+        watermark=None,
+        groups=None,
+        lag=None,
+        rates=None,
+        table=None,
+    )

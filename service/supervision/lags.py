@@ -25,13 +25,13 @@ from kafka.errors import (
 )
 
 from schemas.directory.file_log import file_log_path, read_file_log
+from schemas.documents.answers import Lag
 from schemas.limits import LAG_ANSWER_MS_MAX
 from schemas.spec.broker_address import require_allowed_brokers
 from schemas.spec.connections import Connections, UnknownConnectionError, kafka_python_options
 from schemas.spec.job import JobSpec
 from schemas.spec.source import Files
 from schemas.table.epoch import EpochRow, Offsets
-from service.documents import Lag
 
 log = logging.getLogger(__name__)
 

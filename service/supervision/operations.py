@@ -22,12 +22,12 @@ from uuid import uuid4
 import msgspec
 
 from schemas import limits
+from schemas.documents.answers import Operation, OperationKind
 from schemas.limits import SHORT_COMMAND_SECONDS_MAX
 from schemas.spec.file import SpecError, load_spec
 from schemas.table.epoch import Offsets
 from schemas.types.json_types import JsonObject
 from schemas.types.moments import format_instant, now_ms
-from service.documents import Operation, OperationKind
 from service.paths import hide_paths
 from service.problems import Problem
 from service.settings import Settings

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from schemas.documents.answers import OperationKind, OperationState
 from schemas.limits import FAILURES_KEPT, OPERATION_SECONDS_MAX
 from schemas.types.moments import now_ms
-from service.documents import OperationKind, OperationState
 from service.transaction import transaction
 
 Record = TypeVar("Record", bound=msgspec.Struct)

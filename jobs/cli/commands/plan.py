@@ -18,9 +18,9 @@ from jobs.core.job.views import JobInputs
 from jobs.core.join.stages import Side, list_sides
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.printer import aggregate_label, expression_sql, window_sql
+from schemas.documents.answers import PlanNode
 from schemas.spec.duration import duration_text
 from schemas.spec.job import JobSpec
-from schemas.spec.plan_node import PlanNode
 from schemas.table.view_path import place_part
 from schemas.types.sql_types import SqlType
 

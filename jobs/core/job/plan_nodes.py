@@ -28,10 +28,10 @@ from jobs.core.plan.relations import columns_in
 from jobs.core.plan.tree import Column, JoinKind, Plan, Relation, Scan, Window
 from jobs.core.sql.grouping_sets import sets_of_plan
 from jobs.core.sql.printer import aggregate_label, aggregate_sql, expression_sql
+from schemas.documents.answers import PlanNode
 from schemas.spec.duration import duration_text
 from schemas.spec.job import JobSpec, MiniBatch
 from schemas.spec.operator_classes import GeneratorClass
-from schemas.spec.plan_node import PlanNode
 from schemas.spec.watermark import Mark, RowTime, Watermark
 from schemas.table.changelog import progress_topic
 from schemas.types.json_types import JsonObject

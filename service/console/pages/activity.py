@@ -12,6 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.core.explain.extreme_changes import source_text
+from schemas.documents.answers import Operation
 from schemas.limits import CONSOLE_AUDIT_LOG_LINES, CONSOLE_AUDITS, CONSOLE_FAILURES
 from schemas.types.json_types import JsonObject
 from schemas.types.moments import now_ms
@@ -21,7 +22,6 @@ from service.console.job_view import JobView, find_job
 from service.console.page import PageRoute, render_page
 from service.console.rows import encode_key, format_value, label_key
 from service.console.visitor import require_visitor
-from service.documents import Operation
 from service.problems import Problem
 from service.runtime import runtime_of
 from service.supervision import operations

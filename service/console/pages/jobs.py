@@ -17,6 +17,7 @@ from jobs.core.job.window_rules import window_notes
 from jobs.reading.parts import ACCUMULATORS
 from schemas.directory.documents import read_document
 from schemas.directory.reports import PHASES, READY, SNAPSHOT, StartProgress
+from schemas.documents.answers import Evolution, Level
 from schemas.failures.catalogue import failure_kinds
 from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_SAVEPOINTS, JOB_STOP_SECONDS_MAX
 from schemas.spec.job import JobSpec
@@ -35,7 +36,6 @@ from service.console.pictures.lineage import JobTopics, draw_lineage, list_job_t
 from service.console.pictures.partition_strip import draw_partitions
 from service.console.rows import Column, make_row, sort_table
 from service.console.visitor import Visitor, require_visitor
-from service.documents import Evolution, Level
 from service.live.epoch_history import EpochHistory
 from service.problems import Problem
 from service.routes.progress import list_job_savepoints
@@ -123,12 +123,12 @@ _COLUMNS = (
     Column("name", "Job", lambda row: row.job.name),
     Column("state", "State", lambda row: row.job.state),
     Column(
-        "rate", "Messages in", lambda row: getattr(row.job.status["rates"], "read_per_second", None)
+        "rate", "Messages in", lambda row: getattr(row.job.status.rates, "read_per_second", None)
     ),
     Column("lag", "Lag", lambda row: row.job.lag, "num"),
     Column("freshness", "Freshness", lambda row: row.freshness.seconds, "num"),
-    Column("groups", "Groups", lambda row: row.job.status["groups"], "num minor"),
-    Column("watermark", "Watermark", lambda row: row.job.watermark, "minor"),
+    Column("groups", "Groups", lambda row: row.job.status.groups, "num minor"),
+    Column("watermark", "Watermark", lambda row: row.job.status.watermark, "minor"),
 )
 
 

@@ -26,6 +26,7 @@ from jobs.reading.quarantine import (
 from jobs.reading.version import TableVersion, at_newest
 from jobs.topics.schema_registry import find_by, find_refusal
 from schemas.directory.quarantine import Quarantined, QuarantineRow, Resent, read_binary
+from schemas.documents.answers import Operation
 from schemas.limits import CONSOLE_AFFECTED_GROUPS, CONSOLE_QUARANTINE_ROWS, CONSOLE_RAW_BYTES
 from schemas.spec.connections import Connections
 from schemas.spec.job import JobSpec
@@ -36,7 +37,6 @@ from service.console.job_view import find_followed_job
 from service.console.page import HEADERS, PageRoute, render_page
 from service.console.rows import format_value
 from service.console.visitor import require_visitor
-from service.documents import Operation
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.answering import parse_message

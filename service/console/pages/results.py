@@ -19,6 +19,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from jobs.reading.row_shape import RowShape
 from jobs.reading.version import TableVersion
+from schemas.documents.answers import Difference
 from schemas.limits import CONDITIONS_MAX, CONSOLE_RESULT_ROWS, CONSOLE_SQL_ROWS, PAGE_ROWS_MAX
 from schemas.table.explanation import DifferingGroup
 from schemas.types.json_types import JsonObject
@@ -45,7 +46,6 @@ from service.console.rows import (
     make_row,
 )
 from service.console.visitor import require_visitor
-from service.documents import Difference
 from service.live.table import LiveTable
 from service.problems import Problem
 from service.routes.answering import parse_key

@@ -11,13 +11,13 @@ from fastapi.responses import Response
 
 from jobs.core.suggestion.spec_text import Suggestion
 from jobs.topics.samples import Sample
+from schemas.documents.answers import Topic
 from schemas.spec import connections
 from service.access.tokens import Role
 from service.console.page import PageRoute, render_page
 from service.console.pictures.lineage import JobTopics, list_job_topics
 from service.console.rows import Column, sort_table
 from service.console.visitor import require_visitor
-from service.documents import Topic
 from service.problems import Problem
 from service.runtime import runtime_of
 

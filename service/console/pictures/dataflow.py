@@ -19,8 +19,8 @@ from typing import Any
 
 from jobs.core.job.plan_nodes import list_nodes
 from jobs.core.plan.tree import Plan
+from schemas.documents.answers import PlanNode
 from schemas.spec.job import JobSpec
-from schemas.spec.plan_node import PlanNode
 from service.console.formatting import ELLIPSIS, count_of
 
 WIDTH = 350

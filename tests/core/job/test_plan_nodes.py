@@ -9,8 +9,8 @@ import pytest
 
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.plan_nodes import list_nodes
+from schemas.documents.answers import PlanNode
 from schemas.spec.job import JobSpec
-from schemas.spec.plan_node import PlanNode
 
 SPEC: dict[str, Any] = {
     "name": "items",

@@ -12,6 +12,7 @@ from schemas.directory.reports import READY, StartPhase, StartProgress
 from schemas.types.moments import now_ms
 from service.console.job_view import JobView, label_state
 from service.console.pages.jobs import list_phases
+from service.supervision.jobs import describe_job
 from service.supervision.register import Actual, Desired, FailureRecord, JobRecord, Register
 from tests.support.console.shop import LATER_MS, Shop, failed
 from tests.support.console.visits import Visits, assert_sound
@@ -121,7 +122,7 @@ def test_a_register_keeps_the_newest_failures_only(
 def view(**fields: object) -> JobView:
     known = {"desired": Desired.RUNNING, "actual": Actual.STARTING, "since": 0, **fields}
     record = JobRecord(name="items", revision=1, spec="{}", **known)  # type: ignore[arg-type]
-    return JobView(record, "", {"watermark": None}, None, {}, lambda: None)
+    return JobView(record, "", describe_job(record, full=False), None, {}, lambda: None)
 
 
 def test_a_start_is_shown_phase_by_phase() -> None:

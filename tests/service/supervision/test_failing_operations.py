@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from schemas.documents.answers import OperationState
 from schemas.limits import OPERATION_SECONDS_MAX, REASON_CHARACTERS_MAX
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec, spec_text
 from schemas.types.moments import now_ms
 from schemas.types.sql_types import INT, STRING
-from service.documents import OperationState
 from service.problems import Problem
 from service.settings import Settings
 from service.supervision.evolving import Evolver, Outcome

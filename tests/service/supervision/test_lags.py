@@ -8,11 +8,11 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from schemas.directory.file_log import file_log_path
+from schemas.documents.answers import Lag
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
-from service.documents import Lag
 from service.supervision import lags as module
 from service.supervision.lags import Lags
 from tests.support.epoch_rows import epoch_row

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from service.documents import OperationState
+from schemas.documents.answers import OperationState
 from service.supervision.register import OperationRecord, Register
 
 HOSTILE = "<b>&amp;"

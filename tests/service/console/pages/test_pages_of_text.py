@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from jobs.topics.samples import Sample
+from schemas.documents.answers import Topic
 from schemas.spec.connections import load_connections
 from service.answers.samples import Samples
 from service.answers.topics import Topics
-from service.documents import Topic
 from service.settings import Settings
 from tests.support.service.application import create_application
 

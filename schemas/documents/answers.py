@@ -1,8 +1,9 @@
-"""Documents: the types of responses, for the OpenAPI document and the client.
+"""Answers: what the service answers, in JSON.
 
-A result row is a plain object with the columns of the job. Fields with a default may be missing.
-Most routes answer with these structs. Jobs and rows are written by hand, and tests compare them
-with the types.
+    struct ──► JSON, the OpenAPI document with its examples, and the types of the client
+
+A field with a default may be missing. A result row is a plain object with the columns of the job;
+pages of rows are joined from rows that are JSON already, and tests compare them with the types.
 """
 
 from __future__ import annotations
@@ -10,16 +11,26 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from schemas.directory.quarantine import Quarantined
-from schemas.spec.plan_node import PlanNode
-from schemas.table.epoch import SourceRepeat
-from schemas.table.explanation import Change, DifferingGroup, Explained
+from schemas.table.epoch import Offsets, SourceRepeat
+from schemas.table.explanation import Change, DifferingGroup
 from schemas.types.json_types import JsonObject
 
 Row = JsonObject
-Offsets = dict[str, dict[str, int]]
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+DesiredState = Literal["RUNNING", "PAUSED", "STOPPED"]
+ActualState = Literal[
+    "CREATED",
+    "STARTING",
+    "RUNNING",
+    "PAUSED",
+    "STOPPING",
+    "STOPPED",
+    "FAILED",
+    "AWAITING_APPROVAL",
+]
 OperationKind = Literal["audit", "rewind", "clone", "quarantine", "evolve", "offsets"]
 OperationState = Literal["WAITING", "RUNNING", "DONE", "FAILED"]
 
@@ -34,7 +45,7 @@ class Problem(msgspec.Struct, frozen=True):
     detail: str
     retryable: bool  # the same request may succeed later
     advice: str  # what a person does
-    errors: list[JsonObject] | msgspec.UnsetType = msgspec.UNSET
+    errors: list[JsonObject] | UnsetType = UNSET
 
 
 class JobFailure(msgspec.Struct, frozen=True):
@@ -73,10 +84,6 @@ class Evolution(msgspec.Struct, frozen=True):
     replay_from: ReplayFrom | None
 
 
-class SourceRepeats(SourceRepeat, frozen=True):
-    """Where a source first began to send messages again, and how often it did so until now."""
-
-
 class Mirror(msgspec.Struct, frozen=True):
     """The plain table for BI tools."""
 
@@ -86,39 +93,33 @@ class Mirror(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job; the fields of its results are null, or missing, until it has an epoch."""
+
     name: str
     revision: int
-    desired: Literal["RUNNING", "PAUSED", "STOPPED"]
-    actual: Literal[
-        "CREATED",
-        "STARTING",
-        "RUNNING",
-        "PAUSED",
-        "STOPPING",
-        "STOPPED",
-        "FAILED",
-        "AWAITING_APPROVAL",
-    ]
+    desired: DesiredState
+    actual: ActualState
     since: str
     reason: str | None
     failure: JobFailure | None
     failures: int
     retry_at: str | None
     restart_needed: bool
+    spec: JsonObject | UnsetType = UNSET
+    pending: JsonObject | UnsetType | None = UNSET  # a spec pending approval
     epoch: int | None
     watermark: int | None
     groups: int | None
     groups_below_zero: int = 0  # kept without a row: more of their rows were retracted than added
-    committed_at: str | None = None
-    moved: int | None = None  # the epoch in which offsets were moved manually
-    source_repeats: SourceRepeats | None = None  # the source sends messages again after a crash
+    committed_at: str | UnsetType = UNSET
+    moved: int | UnsetType | None = UNSET  # the epoch in which offsets were moved manually
+    # The source sends messages again after a crash.
+    source_repeats: SourceRepeat | UnsetType | None = UNSET
     lag: Lag | None
     rates: Rates | None
     mirror: Mirror | None = None
     table: str | None  # why the table cannot be read
-    spec: JsonObject | None = None
-    pending: JsonObject | None = None  # a spec pending approval
-    evolution: Evolution | None = None  # the effect of that spec
+    evolution: Evolution | UnsetType | None = UNSET  # the effect of the pending spec
 
 
 class Jobs(msgspec.Struct, frozen=True):
@@ -153,6 +154,15 @@ class SqlAnswer(msgspec.Struct, frozen=True):
     rows: list[Row]
 
 
+class PlanNode(msgspec.Struct, frozen=True):
+    """One operator. An attribute is None if the job does not use it."""
+
+    id: str
+    type: str
+    predecessors: list[str]
+    attributes: JsonObject
+
+
 class JobPlan(msgspec.Struct, frozen=True):
     nodes: list[PlanNode]  # of the job's own query
     views: dict[str, list[PlanNode]] = {}
@@ -183,9 +193,9 @@ class Listings(msgspec.Struct, frozen=True):
     """A listing; or one of each view, if `views` asks for them."""
 
     epoch: int
-    rows: list[Row] | msgspec.UnsetType = msgspec.UNSET
-    next_cursor: str | msgspec.UnsetType | None = msgspec.UNSET
-    views: dict[str, Listing] | msgspec.UnsetType = msgspec.UNSET
+    rows: list[Row] | UnsetType = UNSET
+    next_cursor: str | UnsetType | None = UNSET
+    views: dict[str, Listing] | UnsetType = UNSET
 
 
 class View(msgspec.Struct, frozen=True):
@@ -334,26 +344,7 @@ class AuditLogLines(msgspec.Struct, frozen=True):
     lines: list[AuditLogLine]
 
 
-class Health(msgspec.Struct, frozen=True):
+class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     status: str
     leads: bool | None = None  # /readyz: whether it takes changes; another service may lead
     reason: str | None = None
-
-
-def _find_documents() -> list[type[msgspec.Struct]]:
-    """Return all types of this module, so that no reference can lead to a missing one."""
-    types = [each for each in (Explained, *globals().values()) if isinstance(each, type)]
-    return [each for each in types if issubclass(each, msgspec.Struct)]
-
-
-def make_schemas() -> JsonObject:
-    """Return the JSON schemas of all documents, by name."""
-    _, found = msgspec.json.schema_components(
-        _find_documents(), ref_template="#/components/schemas/{name}"
-    )
-    return found
-
-
-def make_reference(document: type[msgspec.Struct]) -> dict[str, str]:
-    """Return a reference to the schema of a document."""
-    return {"$ref": f"#/components/schemas/{document.__name__}"}
