@@ -23,12 +23,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
 from deltalake import Schema
+from msgspec.structs import replace
 
 from jobs.changing.clone import copy_files
 from jobs.changing.evolved_view import (
@@ -37,7 +37,6 @@ from jobs.changing.evolved_view import (
     State,
     ViewWriter,
     WrittenView,
-    make_share,
     write_shared,
 )
 from jobs.changing.replayed_quarantine import SharedQuarantine
@@ -64,7 +63,14 @@ from jobs.running.shadow_job import discard_hot_state, discard_shadow, read_newe
 from schemas.directory.paths import JobDirectory
 from schemas.spec.file import load_spec, write_spec
 from schemas.spec.job import JobSpec, source_sections
-from schemas.table.epoch import DUE_WORK, VIEWS, EpochRow, Offsets
+from schemas.table.epoch import (
+    DUE_WORK,
+    VIEWS,
+    EpochRow,
+    Offsets,
+    ViewShare,
+    store_due_work,
+)
 from schemas.table.view_path import SHARED, split_part, view_root
 from schemas.types.json_types import JsonObject
 from schemas.types.moments import now_ms
@@ -235,7 +241,7 @@ def _create_shadow(job: JobToEvolve, spec: JobSpec) -> None:
     plan = reading_plan(plans).fingerprint
     start = make_start_row(spec, plan, fingerprints_of(spec), known, topics)
     if began := {topic: at for topic, at in job.newest.counts.began.items() if topic in known}:
-        start = msgspec.structs.replace(start, counters=start.counters | {"began": began})
+        start = replace(start, counters=start.counters | {"began": began})
     table.commit_epoch(start, (), durable=spec.durable)
     building.activate()
 
@@ -276,7 +282,7 @@ def _take_rows(at: EpochRow, shadow: EpochRow) -> EpochRow:
     truncations = shadow.watermarks.get("truncations")
     time = {} if truncations is None else {"truncations": truncations}
     watermarks = {**at.watermarks, **time}
-    return msgspec.structs.replace(at, counters={**counters, **known}, watermarks=watermarks)
+    return replace(at, counters={**counters, **known}, watermarks=watermarks)
 
 
 def _require_caught_up(newest: EpochRow, shadow: EpochRow, topics: Iterable[str]) -> None:
@@ -351,7 +357,7 @@ class _Commit:
             of_all = TableVersion(shadow.paths.at_view("").table)
             root, attempt = job.table.root, self._attempt
             added += copy_files(self._kept, of_all.files, of_all.root, root, attempt)
-        row = msgspec.structs.replace(row, files=by_part(added))
+        row = replace(row, files=by_part(added))
         table = EpochTable.open(job.table.root, next(iter(self._layouts.values())))
         write_spec(paths.next_spec, spec)
         table.commit_epoch(row, added, removed, durable=spec.durable)
@@ -385,19 +391,21 @@ class _Commit:
     def _make_row(self, written: Mapping[str, WrittenView], at: EpochRow) -> EpochRow:
         newest, spec = self._job.newest, self._spec
         shares = {
-            name: written[name].share if name in written else _carry_share(newest, name)
+            name: replace(
+                written[name].share if name in written else _carry_share(newest, name),
+                buckets=self._specs[name].state.buckets,
+            )
             for name in self._plans
         }
-        for name, share in shares.items():
-            share["buckets"] = self._specs[name].state.buckets
         time = {name: value for name, value in at.watermarks.items() if name != DUE_WORK}
         if spec.views is None:
             (share,) = shares.values()
-            counters, time = share["counters"], time | share.get("time", {})
+            counters, time = share.counters, time | share.time
         else:
-            groups = sum(share["counters"]["groups"] for share in shares.values())
+            groups = sum(share.counters["groups"] for share in shares.values())
             rows = sum(view.changelog_rows for view in written.values())
-            counters = {"groups": groups, "changelog_rows": rows, VIEWS: shares}
+            counters = {"groups": groups, "changelog_rows": rows}
+            counters[VIEWS] = msgspec.to_builtins(shares)
         counters |= at.state_counters
         if newest.counts.sources or spec.topics_by_source != self._job.spec.topics_by_source:
             counters["sources"] = spec.topics_by_source
@@ -421,11 +429,12 @@ def _is_of_view(file: LiveFile, views: Sequence[str]) -> bool:
     return owner in views and (owner != "" or part not in SHARED)
 
 
-def _carry_share(newest: EpochRow, view: str) -> dict[str, Any]:
+def _carry_share(newest: EpochRow, view: str) -> ViewShare:
     """Return the entry of a view that stays as it is."""
     own = newest.of_view(view)
     counters = {"groups": own.groups, "changelog_rows": 0, **newest.view_counters(view)}
-    return make_share(own.plan, counters, own.time.due_work)
+    time = store_due_work(own.time.due_work)
+    return ViewShare(plan=own.plan, counters=counters, time=time)
 
 
 def _add_columns(table: TableVersion, layouts: Iterable[TableLayout], *, of_views: bool) -> None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
 
-import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
@@ -54,7 +53,14 @@ from jobs.reading.parts import (
 )
 from jobs.reading.savepoints import RESTORED
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import DUE_WORK, REFUSED, REFUSED_BEFORE, DueWorkSnapshot, EpochRow
+from schemas.table.epoch import (
+    REFUSED,
+    REFUSED_BEFORE,
+    DueWorkSnapshot,
+    EpochRow,
+    ViewShare,
+    store_due_work,
+)
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, table_file
 from schemas.table.view_path import SHARED
@@ -69,7 +75,7 @@ class WrittenView:
     added: list[AddedFile]  # as files of the table, as are those below
     removed: list[LiveFile]
     changelog_rows: int
-    share: dict[str, Any]
+    share: ViewShare
 
 
 class State(Protocol):
@@ -211,7 +217,7 @@ def _keep_times(group: Group, old: Group) -> Group:
     """Return the group with the write time and the timer of the old one's TTL."""
     if old.written is None:
         return group
-    return msgspec.structs.replace(group, written=old.written, timer=old.timer)
+    return replace(group, written=old.written, timer=old.timer)
 
 
 class ViewWriter:
@@ -260,7 +266,7 @@ class ViewWriter:
         known = [] if before is None else [file for file in before.files if not file.is_shared]
         removed = [file for file in known if file.part in left]
         older = {} if self._begins else self._rewrite_changelog(known)
-        counters: dict[str, Any] = {
+        counters = {
             "groups": len(state.results),
             "changelog_rows": len(changelog),
             **({"begins": 1} if self._begins else {}),
@@ -272,7 +278,11 @@ class ViewWriter:
             [file.of_view(self._name) for file in (*files, *older.values())],
             [place_file(file, self._name) for file in (*removed, *older)],
             len(changelog),
-            make_share(self._plan.fingerprint, counters, self._find_due_work(state.at)),
+            ViewShare(
+                plan=self._plan.fingerprint,
+                counters=counters,
+                time=store_due_work(self._find_due_work(state.at)),
+            ),
         )
 
     def _find_due_work(self, at: EpochRow) -> DueWorkSnapshot | None:
@@ -320,11 +330,3 @@ class ViewWriter:
                     writer.write(conform(piece, new))
             found[file] = writer.added
         return found
-
-
-def make_share(
-    plan: str, counters: Mapping[str, Any], due_work: DueWorkSnapshot | None
-) -> dict[str, Any]:
-    """Return a view's entry in an epoch row."""
-    time = {} if due_work is None else {"time": {DUE_WORK: msgspec.to_builtins(due_work)}}
-    return {"plan": plan, "counters": dict(counters), **time}

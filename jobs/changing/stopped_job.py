@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from msgspec.structs import replace
 
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.reading import TableReader, open_views
 from jobs.reading.files import files_of_view
 from jobs.reading.history import HistoryGone
 from jobs.reading.savepoints import Savepoint
-from jobs.running.views import sum_views
+from jobs.running.views import unite_views
 from schemas.directory.paths import JobDirectory
-from schemas.table.epoch import VIEWS, EpochRow
+from schemas.table.epoch import EpochRow
+from schemas.types.json_types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +41,15 @@ class StoppedJob:
         return next(iter(self.views.values()))
 
 
-def unite_counters(row: EpochRow, counters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def unite_counters(row: EpochRow, counters: Mapping[str, JsonObject]) -> JsonObject:
     """Return the counters of an epoch that takes over the plans and the due work of `row`.
 
     `counters` has those of each view; of a job with one query, those of "".
     """
     if not row.shares:
         return dict(counters[""])
-    shares = {name: {**row.shares[name], "counters": dict(own)} for name, own in counters.items()}
-    return sum_views(counters) | {VIEWS: shares}
+    shares = {name: replace(row.shares[name], counters=own) for name, own in counters.items()}
+    return unite_views(shares)
 
 
 def find_obstacle(

@@ -35,6 +35,7 @@ from schemas.failures.catalogue import CodedError
 from schemas.limits import BAD_FRACTION_MESSAGES_MIN
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import DEDUPE_ERRORS, EpochRow, SourceRepeat, name_topic
+from schemas.types.json_types import JsonObject
 
 _RANGE_COUNTERS = (
     "read",
@@ -105,10 +106,10 @@ class Outcome:
     def _with_state(self) -> list[TaskReport]:
         return [*self.dedupes, *self.joins, *self.folds]
 
-    def count_work(self, homes: Placement | None) -> dict[str, Any]:
+    def count_work(self, homes: Placement | None) -> dict[str, int]:
         """Return what the tasks with state took and caught up with, and how many were at home."""
         tasks = self._with_state
-        counters: dict[str, Any] = {
+        counters = {
             "rows_folded": sum(fold.arrived for fold in self.folds)
             + sum(sum(join.arrived.values()) for join in self.joins)
             + sum(dedupe.taken for dedupe in self.dedupes),
@@ -230,7 +231,7 @@ class Outcome:
         found: dict[str, Any] = msgspec.to_builtins(counters)
         return {name: value for name, value in found.items() if value}
 
-    def remember_truncations(self, newest: EpochRow) -> dict[str, Any]:
+    def remember_truncations(self, newest: EpochRow) -> JsonObject:
         """Return the TRUNCATEs that epochs after this one, which follows `newest`, must know."""
         known = Truncations.of_json(newest.time.truncations)
         known = known.add(each for report in self.ranges for each in report.truncations)
@@ -250,7 +251,7 @@ class Outcome:
         arrived = sum(join.arrived.get(number, 0) for join in self.joins)
         rows_conserved(self.count_shipped(number), arrived, filters=inputs.where is not None)
 
-    def count_failing(self, newest: EpochRow) -> dict[str, Any]:
+    def count_failing(self, newest: EpochRow) -> dict[str, int | str | None]:
         """Return the joined rows on which an expression fails, after an epoch that follows."""
         count = newest.counts.failing_rows + sum(
             change for join in self.joins for change in join.failing.values()

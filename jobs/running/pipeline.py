@@ -64,12 +64,13 @@ from jobs.running.epoch_size import EpochSize, run_in_halves
 from jobs.running.outcome import EpochTooLarge, InputLimits, Outcome, Phases
 from jobs.running.sources import RunningInputs, RunningSource
 from jobs.running.stages import Stages
-from jobs.running.views import VIEWS, KeptState, RunningView, Subtable, sum_views
+from jobs.running.views import KeptState, RunningView, Subtable, unite_views
 from schemas.limits import TASK_BYTES_MAX
 from schemas.spec.connections import Registry
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.table.view_path import place_name
+from schemas.types.json_types import JsonObject
 from schemas.types.moments import now_ms
 
 # Returns the counters of the epoch of a part with so many rows.
@@ -356,10 +357,9 @@ class Pipeline:
         """Return the counters of all views as the epoch row has them."""
         if not self._has_views:
             return own[""]
-        shares = {view.name: view.share(own[view.name]) for view in self.views}
-        return sum_views(own) | {VIEWS: shares}
+        return unite_views({view.name: view.share(own[view.name]) for view in self.views})
 
-    def _snapshot_time(self) -> dict[str, Any]:
+    def _snapshot_time(self) -> JsonObject:
         """Return the `watermarks` of the epoch row, for readers and for the next start."""
         snapshot = self.clock.snapshot()
         if self._has_views:  # the due work of each is in its share

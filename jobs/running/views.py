@@ -22,9 +22,10 @@ from jobs.reading.files import LiveFile, files_of_view
 from jobs.running.outcome import Outcome
 from schemas.limits import RECENT_EPOCHS_MAX
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import DUE_WORK, REFUSED, VIEWS, EpochRow
+from schemas.table.epoch import REFUSED, VIEWS, EpochRow, ViewShare, store_due_work
 from schemas.table.object_path import TablePath
 from schemas.table.view_path import view_root
+from schemas.types.json_types import JsonObject
 
 
 class Subtable(NamedTuple):
@@ -136,32 +137,27 @@ class RunningView(KeptState):
         files += [file for each in self.refusals(outcome) for file in each.files]
         return [file.of_view(self.name) for file in files]
 
-    def share(self, counters: Mapping[str, Any]) -> dict[str, Any]:
+    def share(self, counters: JsonObject) -> ViewShare:
         """Return the view's entry in the epoch row."""
-        share: dict[str, Any] = {
-            "plan": self.plan.fingerprint,
-            "buckets": self.spec.state.buckets,
-            "counters": dict(counters),
-        }
-        time = self.snapshot_time()
-        return share | ({"time": time} if time else {})
+        return ViewShare(
+            plan=self.plan.fingerprint,
+            buckets=self.spec.state.buckets,
+            counters=counters,
+            time=self.snapshot_time(),
+        )
 
-    def snapshot_time(self) -> dict[str, Any]:
+    def snapshot_time(self) -> JsonObject:
         """Return what the next start needs of the due work."""
-        snapshot = self.due_work.snapshot()
-        return {} if snapshot is None else {DUE_WORK: msgspec.to_builtins(snapshot)}
+        return store_due_work(self.due_work.snapshot())
 
 
-def sum_views(views: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sums of the counters of all views, and the longest times."""
-    totals: dict[str, Any] = {}
-    for counters in views.values():
-        for name, count in counters.items():
+def unite_views(shares: Mapping[str, ViewShare]) -> JsonObject:
+    """Return the counters of an epoch row: each view's, their sums, and the longest times."""
+    totals: JsonObject = {}
+    for share in shares.values():
+        for name, count in share.counters.items():
             if name == "fold_seconds":
                 totals[name] = max(count, totals.get(name, 0.0))
             elif isinstance(count, int) and not isinstance(count, bool):
                 totals[name] = totals.get(name, 0) + count
-    return totals
-
-
-__all__ = ["VIEWS", "RunningView", "sum_views"]
+    return totals | {VIEWS: msgspec.to_builtins(shares)}

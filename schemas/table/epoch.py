@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -269,6 +269,20 @@ class EpochTime(msgspec.Struct, frozen=True, kw_only=True):
         return min(known) if len(known) == len(bounds) else None
 
 
+class ViewShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The entry of a view in an epoch row."""
+
+    plan: str
+    buckets: int | None = None  # rows of one query do not have it
+    counters: JsonObject
+    time: JsonObject = {}  # its due work
+
+
+def store_due_work(due_work: DueWorkSnapshot | None) -> JsonObject:
+    """Return due work as it is stored, in the time of a job or of a view."""
+    return {} if due_work is None else {DUE_WORK: msgspec.to_builtins(due_work)}
+
+
 class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One epoch: its end offsets, its counters, and the files that it added."""
 
@@ -283,7 +297,7 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     offsets: Offsets
     topics: dict[str, TopicIdentity] = {}
     watermarks: JsonObject = {}  # as stored, see `time`
-    counters: dict[str, Any] = {}
+    counters: JsonObject = {}  # as stored, see `counts`
     files: dict[str, list[str]] = {}  # part -> names, relative to the table
 
     @cached_property
@@ -302,9 +316,9 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         views = self.shares
         if not view and (not views or view not in views):
             return self
-        own = views.get(view, {"plan": "", "counters": {"groups": 0}})
+        own = views.get(view, ViewShare(plan="", counters={"groups": 0}))
         kept = {name: count for name, count in self.counters.items() if name not in _OF_VIEWS}
-        if refused := own["counters"].get(REFUSED, 0):  # the other views have decoded them
+        if refused := own.counters.get(REFUSED, 0):  # the other views have decoded them
             kept["quarantined"] = kept.get("quarantined", 0) + refused
             kept["decoded"] = kept.get("decoded", 0) - refused
         time = {name: value for name, value in self.watermarks.items() if name != DUE_WORK}
@@ -315,9 +329,9 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 files.setdefault(name, []).extend(name_from(each, view) for each in names)
         return msgspec.structs.replace(
             self,
-            plan=own["plan"],
-            counters=kept | own["counters"],
-            watermarks=time | own.get("time", {}),
+            plan=own.plan,
+            counters=kept | own.counters,
+            watermarks=time | own.time,
             files=files,
         )
 
@@ -330,14 +344,13 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         offsets, topics = {**began, **self.offsets}, {**topics, **self.topics}
         return msgspec.structs.replace(self, offsets=offsets, topics=topics)
 
-    @property
-    def shares(self) -> dict[str, dict[str, Any]]:
-        """The plan, buckets, counters and time of each view; empty for a job with one query."""
-        shares: dict[str, dict[str, Any]] = self.counters.get(VIEWS, {})
-        return shares
+    @cached_property
+    def shares(self) -> dict[str, ViewShare]:
+        """The entry of each view; empty for a job with one query."""
+        return msgspec.convert(self.counters.get(VIEWS, {}), dict[str, ViewShare])
 
     @property
-    def all_shares(self) -> dict[str, dict[str, Any]]:
+    def all_shares(self) -> dict[str, ViewShare]:
         """Return `shares`; for a job with one query, those of this query."""
         if self.shares:
             return self.shares
@@ -345,14 +358,14 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         # Which of these its expressions refused is not counted: any view might take them.
         refused = self.counts.quarantined + own.get(REFUSED_BEFORE, 0)
         counters = own | ({REFUSED_BEFORE: refused} if refused else {})
-        return {"": {"plan": self.plan, "counters": counters}}
+        return {"": ViewShare(plan=self.plan, counters=counters)}
 
     @property
     def refused(self) -> dict[str, int]:
         """The messages that each view has refused and another may have taken; without zeros."""
         names = (REFUSED, REFUSED_BEFORE, "quarantined")
         counted = {
-            view: sum(share["counters"].get(name, 0) for name in names)
+            view: sum(share.counters.get(name, 0) for name in names)
             for view, share in self.all_shares.items()
         }
         return {view: count for view, count in counted.items() if count}
@@ -365,7 +378,7 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def plans(self) -> dict[str, str]:
         """The fingerprint of the plan of each view."""
-        return {name: own["plan"] for name, own in self.shares.items()} or {"": self.plan}
+        return {name: own.plan for name, own in self.shares.items()} or {"": self.plan}
 
     @property
     def buckets(self) -> dict[str, int]:
@@ -373,7 +386,7 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         A view that was removed and added again may have its plan of before in other buckets.
         """
-        return {name: own["buckets"] for name, own in self.shares.items() if "buckets" in own}
+        return {name: own.buckets for name, own in self.shares.items() if own.buckets is not None}
 
     @property
     def watermark(self) -> int | None:
@@ -426,7 +439,7 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.counts.moved
 
     @property
-    def repeated_counters(self) -> dict[str, Any]:
+    def repeated_counters(self) -> JsonObject:
         """The counters that every later epoch repeats."""
         names = ("moved", "began", "sources", SNAPSHOT)
         return {name: self.counters[name] for name in names if name in self.counters}
@@ -440,14 +453,14 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {"groups_below_zero": below_zero} if below_zero else {}
 
     @property
-    def state_counters(self) -> dict[str, Any]:
+    def state_counters(self) -> JsonObject:
         """The counters of the state of all views; an epoch that takes it over repeats them."""
         names = ("images", "failing_rows", "failing_reason")
         kept = {name: self.counters[name] for name in names if name in self.counters}
         return kept | self.repeated_counters | self.source_counters
 
     @property
-    def source_counters(self) -> dict[str, Any]:
+    def source_counters(self) -> JsonObject:
         """What a job must remember of its source, to notice that the source repeats itself."""
         names = ("source_repeated", "source_memory")
         return {name: self.counters[name] for name in names if name in self.counters}
@@ -465,30 +478,8 @@ DEDUPE_ERRORS = ("keys_in_several_partitions", "ambiguous_keys")
 # What an audit must know of all epochs of a state; who takes over a state takes over their sums.
 AUDITED_COUNTERS = (*RETRACTION_ERRORS, "late", "late_windows")
 # Sums over all views, which a view has for itself.
-_OF_VIEWS = frozenset(
-    {
-        VIEWS,
-        REFUSED,
-        REFUSED_BEFORE,
-        "shipped",
-        "where_filtered",
-        "groups",
-        "groups_touched",
-        "groups_in_arrays",
-        "changelog_rows",
-        "dropped_retractions",
-        "unmatched_retractions",
-        "groups_below_zero",
-        "keys_below_zero",
-        "misfits",
-        "expired",
-        "expired_silently",
-        "closed",
-        "late",
-        "late_windows",
-        "fold_seconds",
-        "dropped_keys",
-        "begins",
-    }
-)
+_SUMS = """shipped where_filtered groups groups_touched groups_in_arrays changelog_rows
+dropped_retractions unmatched_retractions groups_below_zero keys_below_zero misfits expired
+expired_silently closed late late_windows fold_seconds dropped_keys begins"""
+_OF_VIEWS = {VIEWS, REFUSED, REFUSED_BEFORE, *_SUMS.split()}
 JSON_FIELDS = ("offsets", "topics", "watermarks", "counters", "files")

@@ -119,9 +119,9 @@ def _sum_counters(rows: Sequence[EpochRow], rewinds: Sequence[EpochRow]) -> Epoc
         first = {view: share for shares in reversed(counted) for view, share in shares.items()}
         counters[VIEWS] = {  # also of views that came later
             view: {
-                "plan": share["plan"],
+                "plan": share.plan,
                 "counters": _leave_out_undone(
-                    _add_up(each[view]["counters"] for each in counted if view in each),
+                    _add_up(each[view].counters for each in counted if view in each),
                     [row.of_view(view) for row in known],
                 ),
             }

@@ -15,7 +15,7 @@ from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.retention import expire_history
 from jobs.reading.epoch_rows import read_epoch_rows
 from jobs.reading.version import TableVersion
-from schemas.table.epoch import VIEWS, EpochRow
+from schemas.table.epoch import VIEWS, EpochRow, ViewShare
 from schemas.types.sql_types import SqlType
 from tests.support.epoch_rows import epoch_row
 
@@ -67,7 +67,7 @@ def test_the_start_row_has_the_sums_of_a_view_that_came_later(tmp_path: Path) ->
     top = {"plan": "q", "counters": {"groups": 1, "refused": 2}, "time": {"agenda": {"now": 1}}}
     table = commit_epochs(tmp_path / "table", {VIEWS: whole}, {VIEWS: {**whole, "top": top}})
     start = start_after_expiry(table)
-    assert start.shares["top"] == {"plan": "q", "counters": {"groups": 0, "refused": 2}}
+    assert start.shares["top"] == ViewShare(plan="q", counters={"groups": 0, "refused": 2})
     assert start.of_view("top").counts.quarantined == 2
 
 

@@ -47,7 +47,7 @@ def test_state_in_other_buckets_is_neither_restored_nor_cloned(written: WrittenT
         clone(written.place, other, spec, "in-8")
     clone(written.place, other, spec, f"in-{BUCKETS}")
     newest = newest_whole_row(other.table)
-    assert newest is not None and newest.shares[""]["buckets"] == BUCKETS
+    assert newest is not None and newest.shares[""].buckets == BUCKETS
 
 
 def test_the_state_of_one_query_says_itself_in_which_buckets_it_is(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_an_epoch_has_the_buckets_of_each_view(tmp_path: Path) -> None:
     spec = load_spec(document | {"views": {"means": own}})
     row = evolve(table.place, spec).row
     assert row is not None
-    assert {name: share["buckets"] for name, share in row.shares.items()} == {"": 4, "means": 4}
+    assert {name: share.buckets for name, share in row.shares.items()} == {"": 4, "means": 4}
     view, plan = spec.view_specs["means"], plans_of(spec)["means"]
     running = RunningView.of(1, "means", view, plan, table.place.table, tmp_path, [], row)
-    assert running.share({})["buckets"] == BUCKETS
+    assert running.share({}).buckets == BUCKETS

@@ -95,7 +95,7 @@ def refuse(served: Served, job: str, messages: Mapping[str, bytes]) -> dict[str,
         files.append(added.of_view(view))
         ids[view] = identity_of((number, TOPIC, 0, reject.offset))
     shares = {
-        view: {**share, "counters": {"groups": share["counters"]["groups"]}}
+        view: msgspec.structs.replace(share, counters={"groups": share.counters["groups"]})
         for view, share in newest.shares.items()
     }
     row = msgspec.structs.replace(
@@ -105,7 +105,7 @@ def refuse(served: Served, job: str, messages: Mapping[str, bytes]) -> dict[str,
         kind="data",
         committed_at=int(time.time() * 1e6),
         offsets={TOPIC: {**newest.offsets[TOPIC], "0": 10 * number + len(messages)}},
-        counters={"views": shares},
+        counters={"views": msgspec.to_builtins(shares)},
         files=by_part(files),
     )
     table.commit_epoch(row, files)

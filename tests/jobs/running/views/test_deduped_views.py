@@ -133,7 +133,7 @@ def test_each_view_of_shared_images_is_what_a_job_of_its_own_would_be(
         for name, own in alone.items():
             wanted = own.lines(own.epoch().epoch)
             assert sorted(job.at_view(name).lines(done.epoch)) == sorted(wanted), name
-        shipped = {name: each["counters"]["shipped"] for name, each in done.shares.items()}
+        shipped = {name: each.counters["shipped"] for name, each in done.shares.items()}
         assert number == 0 or shipped["all"] < shipped["wide"], "it gets what it does not read"
         if number == 1:
             merge_images(job)
