@@ -194,7 +194,7 @@ MUTANTS = [
         "v.encode() + END",
         STATE,
     ),
-    Mutant("plan/bucket.py", 'crc32(b"\\x00", crc)', 'crc32(b"\\x01", crc)', STATE),
+    Mutant("plan/bucket.py", 'b"\\x00" if value', 'b"\\x01" if value', STATE),
     Mutant("fold/state.py", "        if multiplicity:", "        if multiplicity > 0:", STATE),
     Mutant("formats/canal.py", "if len(old) < len(data):", "if False:", DECODE),
     Mutant(
