@@ -20,7 +20,7 @@ import msgspec
 
 from schemas.directory.quarantine import Quarantined
 from schemas.documents import answers
-from schemas.table.explanation import Change, DifferingGroup, Explained
+from schemas.documents.explanation import Change, DifferingGroup, Explained
 
 PACKAGE = Path(__file__).resolve().parents[1] / "client" / "retally"
 _HEAD = '"""Made by setup/client_types.py; do not change it by hand."""\n\n'

@@ -22,10 +22,10 @@ from jobs.reading.difference import compare_epochs
 from jobs.reading.listing import select_items
 from jobs.reading.quarantine import list_messages
 from jobs.reading.savepoints import delete_savepoint, savepoints
+from schemas.documents.explanation import Explained
 from schemas.spec.connections import Connections, load_connections
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow, Offsets
-from schemas.table.explanation import Explained
 from schemas.types.json_types import JsonObject
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from jobs.cli.output import (
     print_table,
     render_cell,
 )
-from schemas.table.explanation import Explained, LateRow, OffsetRanges
+from schemas.documents.explanation import Explained, LateRow, OffsetRanges
 from schemas.types.json_types import JsonObject
 
 ENTRIES_SHOWN = 20

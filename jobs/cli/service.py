@@ -27,9 +27,9 @@ from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.tree import Plan
 from jobs.core.values.json_values import Json, render
 from jobs.edge.process.fence import OwnedElsewhere
+from schemas.documents.explanation import Explained
 from schemas.spec.file import Problem, SpecError, load_spec
 from schemas.table.epoch import Offsets
-from schemas.table.explanation import Explained
 from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import Kind, SqlType
 

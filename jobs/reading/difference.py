@@ -10,7 +10,7 @@ from jobs.core.values.change import Row
 from jobs.reading.history import list_later_epochs, require_known_epoch
 from jobs.reading.row_shape import RowShape
 from jobs.reading.version import Key, TableVersion
-from schemas.table.explanation import DifferingGroup
+from schemas.documents.explanation import DifferingGroup
 from schemas.types.json_types import JsonObject
 
 

@@ -34,8 +34,8 @@ from jobs.reading.row_shape import RowShape
 from jobs.reading.scan import Wanted, scan_files, some_at_once
 from jobs.reading.version import Key, TableVersion
 from schemas.directory.paths import JobDirectory
+from schemas.documents.explanation import Change, Explained, JoinedRow, SideRow
 from schemas.table.epoch import EpochRow
-from schemas.table.explanation import Change, Explained, JoinedRow, SideRow
 from schemas.table.view_path import split_root
 from schemas.types.arrow_values import from_arrow, to_list, to_tuples
 from schemas.types.sql_types import Kind

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from schemas.directory.quarantine import Quarantined
+from schemas.documents.explanation import Change, DifferingGroup
 from schemas.table.epoch import Offsets, SourceRepeat
-from schemas.table.explanation import Change, DifferingGroup
 from schemas.types.json_types import JsonObject
 
 Row = JsonObject

@@ -18,9 +18,9 @@ from jobs.reading.group import GroupReader, ReadFiles
 from jobs.reading.row_shape import RowShape
 from jobs.reading.version import Key, TableVersion
 from schemas.directory.paths import JobDirectory
+from schemas.documents.explanation import Explained
 from schemas.limits import GROUP_SNAPSHOTS_KEPT
 from schemas.table.epoch import EpochRow
-from schemas.table.explanation import Explained
 from service.answers.results import TableReads
 from service.live.table import LiveTable
 

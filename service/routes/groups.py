@@ -12,8 +12,8 @@ from jobs.reading.quarantine import list_messages, read_message
 from jobs.reading.version import TableVersion
 from schemas.directory.quarantine import Quarantined
 from schemas.documents.answers import Difference, History, Quarantine
+from schemas.documents.explanation import Explained
 from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX
-from schemas.table.explanation import Explained
 from service.access.requirements import VIEWER
 from service.answers.difference import read_difference_page
 from service.routes.answering import answer, make_epoch_headers, parse_key, parse_message

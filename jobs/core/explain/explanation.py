@@ -13,8 +13,8 @@ from jobs.core.fold.program import Program
 from jobs.core.sql.printer import aggregate_label
 from jobs.core.values.change import Value
 from jobs.core.values.json_values import Json
+from schemas.documents.explanation import Change, GroupChange, GroupEpoch, LateRow, OffsetRanges
 from schemas.table.epoch import EpochRow, Offsets
-from schemas.table.explanation import Change, GroupChange, GroupEpoch, LateRow, OffsetRanges
 from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import SqlType
 

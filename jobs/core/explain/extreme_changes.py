@@ -21,8 +21,8 @@ from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Value
 from jobs.core.values.json_values import Json, parser
 from jobs.core.values.order_key import value_encoder
+from schemas.documents.explanation import Explained, GroupChange, GroupEpoch, OffsetRanges
 from schemas.table.epoch import RESTART_KINDS, EpochRow
-from schemas.table.explanation import Explained, GroupChange, GroupEpoch, OffsetRanges
 from schemas.types.sql_types import SqlType
 
 _EXTREMES = {"MAX": True, "MIN": False}  # whether the result is the greatest value

@@ -37,11 +37,11 @@ from jobs.reading.parts import ACCUMULATORS
 from jobs.reading.results import read_results
 from jobs.reading.row_shape import ChangeRow, RowShape
 from jobs.reading.version import TableVersion, read_again
+from schemas.documents.explanation import Explained
 from schemas.limits import CHANGES_SLICE_ROWS, OBJECT_POLL_SECONDS
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
-from schemas.table.explanation import Explained
 from schemas.types.arrow_values import to_list
 from schemas.types.moments import format_instant
 

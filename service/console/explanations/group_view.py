@@ -27,8 +27,8 @@ from jobs.core.values.change import Value
 from jobs.core.values.json_values import Json
 from jobs.reading.json_columns import safe_renderer
 from jobs.reading.row_shape import RowShape
+from schemas.documents.explanation import GroupEpoch, JoinedRow, LateRow, SideRow
 from schemas.limits import CONSOLE_ENTRIES, CONSOLE_EPOCHS_DETAILED, CONSOLE_HISTORY_EPOCHS
-from schemas.table.explanation import GroupEpoch, JoinedRow, LateRow, SideRow
 from service.answers.group_snapshots import GroupSnapshot
 from service.console.pictures.value_chart import Histogram, ValueChart, draw_histogram, draw_value
 from service.console.rows import (

@@ -20,8 +20,8 @@ from fastapi.responses import Response, StreamingResponse
 from jobs.reading.row_shape import RowShape
 from jobs.reading.version import TableVersion
 from schemas.documents.answers import Difference
+from schemas.documents.explanation import DifferingGroup
 from schemas.limits import CONDITIONS_MAX, CONSOLE_RESULT_ROWS, CONSOLE_SQL_ROWS, PAGE_ROWS_MAX
-from schemas.table.explanation import DifferingGroup
 from schemas.types.json_types import JsonObject
 from schemas.types.sql_types import Kind
 from service.answers.arrow import encode_batches

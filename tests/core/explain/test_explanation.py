@@ -11,7 +11,7 @@ from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.rows.projection import row_projection
 from jobs.core.sql.select import parse_query
-from schemas.table.explanation import Change
+from schemas.documents.explanation import Change
 from schemas.types.sql_types import BOOLEAN, DOUBLE, INT, STRING, decimal, row_of
 from tests.support.epoch_rows import epoch_row
 

@@ -17,8 +17,8 @@ from jobs.core.explain.extreme_changes import (
     find_extreme_changes,
 )
 from jobs.core.sql.select import parse_query
+from schemas.documents.explanation import GroupChange, GroupEpoch
 from schemas.table.epoch import EpochRow
-from schemas.table.explanation import GroupChange, GroupEpoch
 from schemas.types.sql_types import DATE, DOUBLE, INT, STRING, decimal
 from tests.support.epoch_rows import epoch_row
 

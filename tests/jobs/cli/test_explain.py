@@ -11,7 +11,7 @@ import pytest
 from jobs.cli.explanation import print_explanation
 from jobs.cli.main import main
 from jobs.reading.parts import MULTISETS
-from schemas.table.explanation import Explained, JoinedRow, SideRow
+from schemas.documents.explanation import Explained, JoinedRow, SideRow
 from schemas.types.sql_types import INT, STRING
 from tests.support.tables.written_table import WrittenTable
 

@@ -15,7 +15,7 @@ from jobs.reading.group import GroupReader, UnknownGroup
 from jobs.reading.row_shape import RowShape
 from jobs.reading.scan import Wanted
 from jobs.reading.version import TableVersion
-from schemas.table.explanation import Explained
+from schemas.documents.explanation import Explained
 from schemas.table.object_path import TablePath
 from schemas.types.sql_types import INT, STRING
 from tests.support.tables.written_table import NAMES, WrittenTable, write_random_history

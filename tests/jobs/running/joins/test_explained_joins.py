@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from jobs.edge.table.reading import TableReader
-from schemas.table.explanation import Explained
+from schemas.documents.explanation import Explained
 from tests.support.jobs.epochs_by_hand import ByHand
 from tests.support.jobs.joined_tables import JoinedTables, TableRow
 
