@@ -95,7 +95,7 @@ def _find_inner(
 ) -> tuple[exp.Select, Sequence[str]] | None:
     """Return the SELECT of the view or derived table that FROM is, and the names of its columns."""
     item = selects.check_clauses(select).args["from_"].this
-    if select.args.get("joins") or "window" in item.meta:
+    if select.args.get("joins") or "window" in item.meta or not selects.is_plain_item(item):
         return None
     if isinstance(item, exp.Subquery):
         inner = item.this

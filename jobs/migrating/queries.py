@@ -94,14 +94,11 @@ class QueryConverter:
         return join
 
     def _read_item(self, item: exp.Expr) -> Relation:
-        alias = item.args.get("alias")
-        known = {"this", "alias", "db", "catalog"}
         if item.args.get("joins") or (
             isinstance(item, exp.Subquery) and isinstance(item.this, exp.Table)
         ):
             raise Refusal(joins.NESTED_JOIN, place(item))
-        unknown = any(value and name not in known for name, value in item.args.items())
-        if unknown or (alias and alias.args.get("columns")):
+        if not selects.is_plain_item(item):
             raise Refusal("this part of FROM is not known", place(item))
         if isinstance(item, exp.Subquery):
             inner = selects.check_clauses(item.this)

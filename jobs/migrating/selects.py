@@ -63,12 +63,20 @@ def check_clauses(select: exp.Expr | None) -> exp.Select:
         raise Refusal("expected SELECT here", place(select) if select else 0)
     if select.args.get("from_") is None:
         raise Refusal("a query needs FROM", place(select))
-    for name, part in select.args.items():
+    distinct = select.args.get("distinct")
+    for name, part in {**(distinct.args if distinct else {}), **select.args}.items():
         if part and name not in _CLAUSES:
             first = part[0] if isinstance(part, list) else part
             at = place(first if isinstance(first, exp.Expr) else select)
             raise Refusal("this part of the query is not known", at)
     return select
+
+
+def is_plain_item(item: exp.Expr) -> bool:
+    """Return whether an item of FROM has a name and no more: no sample, version, columns."""
+    alias = item.args.get("alias")
+    parts = {name for name, value in item.args.items() if value}
+    return parts <= {"this", "alias", "db", "catalog"} and not (alias and alias.args.get("columns"))
 
 
 def group_keys(select: exp.Select) -> list[exp.Expr]:

@@ -94,6 +94,7 @@ def test_a_table_cannot_take_the_name_of_the_connections(tmp_path: Path) -> None
         ("'topic' = 'shop.product'", "'topic-pattern' = 's.*'", "'topic-pattern'", "the topics"),
         ("updated_at AS", "gone AS", "WATERMARK", "gone is not a column"),
         ("GROUP BY", "GRUOP BY", "GRUOP", "(try: GROUP BY)"),
+        ("SELECT name", "SELECT DISTINCT ON (name) name", "name) name", "part of the query is"),
         ("SELECT name", "SLECT name", "SLECT", "expected SELECT here"),
         ("product GROUP BY", "product WHERE GROUP BY", "GROUP BY", "near 'GROUP BY name;'"),
         ("cnt INT,", "cnt,", ", updated_at", "expected a type here"),

@@ -143,6 +143,13 @@ def test_other_joins_are_not_taken_with_the_reason(joined: str, reason: str) -> 
     assert sql.index("INSERT") < problem.offset or "connector" in reason
 
 
+@pytest.mark.parametrize("item", ["sold AS s (a, b, c)", "sold TABLESAMPLE (10)", "orders FOR x"])
+def test_a_part_of_from_is_never_left_out(item: str) -> None:
+    sql = f"{TABLES}INSERT INTO sink SELECT 'a', COUNT(*) FROM {item};"
+    (problem,) = convert(sql).problems
+    assert problem.reason.startswith(("this part of FROM is not known", "cannot read"))
+
+
 def test_a_window_over_a_join_and_a_star_of_one_are_not_taken() -> None:
     for items, group, reason in (
         ("'a', COUNT(*)", "GROUP BY TUMBLE(o.at, INTERVAL '1' HOUR)", "windows over a join"),
