@@ -192,10 +192,10 @@ def _run_forked(run: Callable[[], None]) -> NoReturn:
 
 
 def _run_spawner(requests: socket.socket) -> None:
-    # Ctrl-C in a terminal is for the service; the spawner ends with it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
+    # Ctrl-C in a terminal and a shell's `kill %1` are for the service, with which the spawner ends.
+    # The kernel reaps its children.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_IGN)
     os.closerange(3, requests.fileno())
     os.closerange(requests.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     gc.freeze()

@@ -130,13 +130,19 @@ def test_no_process_outlives_its_service(running: Served) -> None:
 
 
 def test_a_service_that_stops_takes_its_readers_along(data: Path) -> None:
-    running = Served.start(data)
+    with (data / "stderr").open("wb") as errors:
+        running = Served.start(data, errors=errors)
     WatchedTable(running)
     eventually(lambda: forked(running)[1])
     nursery, readers = forked(running)
+    for each in (*readers, nursery):  # a shell's `kill %1` is for the whole group
+        each.terminate()
+    assert psutil.wait_procs([nursery, *readers], 0.5)[0] == []
     assert running.stop() == 0
     _, alive = psutil.wait_procs([nursery, *readers], 10)
     assert alive == []
+    log = (data / "stderr").read_text()
+    assert "Finished server process" in log and not {"ERROR", "CRITICAL"} & set(log.split())
 
 
 @pytest.mark.slow
