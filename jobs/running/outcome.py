@@ -268,9 +268,9 @@ class Outcome:
         """Return how many of its rows WHERE of a view removed; raise BrokenLaw if rows got lost."""
         return rows_conserved(
             self.count_shipped(view),
-            sum(fold.arrived for fold in self._folds_of(view)),
+            sum(fold.counted for fold in self._folds_of(view)),
             filters=plan.where is not None,
-            copies=plan.copies_per_row,
+            copies=plan.counted_copies,
         )
 
     def count_images(self, newest: EpochRow) -> int:
@@ -297,7 +297,7 @@ class Outcome:
             for name, count in fold.counters.items():
                 counters[name] = counters.get(name, 0) + count
         if "late_windows" in counters:  # a late row has one copy per window
-            counters["late"] = counters.pop("late_copies") // plan.copies_per_row
+            counters["late"] = counters.pop("late_copies") // plan.counted_copies
         counters["changelog_rows"] = sum(fold.changelog_rows for fold in folds)
         # The longest fold task, a part of compute_seconds; the rest is planning and moving rows.
         counters["fold_seconds"] = max((fold.seconds for fold in folds), default=0.0)

@@ -177,7 +177,7 @@ def gone(source: Source, planned: OffsetRange) -> str | None:
 
 def folded(world: World, view: SimulatedView, task: FoldTask, rows: list[Weighted]) -> FoldReport:
     """All buckets of a view, as a fold task folds them."""
-    report = FoldReport(task=0, view=task.view, arrived=len(rows))
+    report = FoldReport(task=0, view=task.view, arrived=len(rows), counted=len(rows))
     program, encode = view.program, view.encode
     types = [named.type for named in view.plan.group]
     by_bucket: dict[int, list[Weighted]] = defaultdict(list)

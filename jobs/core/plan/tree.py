@@ -388,8 +388,17 @@ class Plan:
 
     @property
     def copies_per_row(self) -> int:
-        """The number of projected rows for one source row: windows times grouping sets."""
+        """The number of projected rows for one source row, at most: windows times grouping sets."""
         return self.grouping_sets * (1 if self.window is None else self.window.windows_per_row)
+
+    @property
+    def counted_copies(self) -> int:
+        """The number of them that are counted; for CUMULATE only those in its last window."""
+        return self.grouping_sets if self.cumulates else self.copies_per_row
+
+    @property
+    def cumulates(self) -> bool:
+        return self.window is not None and self.window.function == "CUMULATE"
 
     @property
     def key(self) -> list[tuple[str, SqlType]]:

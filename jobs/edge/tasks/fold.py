@@ -30,7 +30,8 @@ from jobs.core.fold.program import Delta
 from jobs.core.fold.sessions import fold_bundle, fold_due
 from jobs.core.fold.state import Clock, Key, State
 from jobs.core.plan.bucket import bucket_of_group
-from jobs.core.rows.consolidate import Integers
+from jobs.core.plan.tree import Plan, WindowBound
+from jobs.core.rows.consolidate import Booleans, Integers
 from jobs.core.values.order_key import encoder
 from jobs.edge.process import aggregate_class  # noqa: F401 - that classes can be loaded
 from jobs.edge.process.failpoints import failpoint
@@ -50,6 +51,20 @@ from schemas.types.sql_types import SqlType
 NOTHING_FIRED: Mapping[Clock, int | None] = {}
 
 
+def _find_counted(plan: Plan, rows: pa.Table) -> Booleans:
+    """Return which rows are counted; of CUMULATE only those in a window of the whole size.
+
+    Each row is in one of these, but in fewer windows the later it is in the size."""
+    window = plan.window
+    if window is None or not plan.cumulates or not rows.num_rows:
+        return np.full(rows.num_rows, True)
+    expressions = [each.expression for each in plan.group]
+    end = rows[f"g{expressions.index(WindowBound(window, True, window.bound_type))}"]
+    ends = end.combine_chunks().view(pa.int64()).to_numpy() // window.unit
+    counted: Booleans = window.find_ends(ends - 1)[1] == ends
+    return counted
+
+
 @dataclass(frozen=True, slots=True)
 class FoldTask(FoldInputs):
     """What `ViewsFold` does for one view; a value, so that Spark can send it to the workers."""
@@ -58,7 +73,8 @@ class FoldTask(FoldInputs):
         """Fold the rows of these parcels, and return the report."""
         began = time.monotonic()
         rows = unpack_parcels(found)
-        report = FoldReport(view=self.view, arrived=rows.num_rows)
+        counted = int(_find_counted(self.plan, rows).sum())
+        report = FoldReport(view=self.view, arrived=rows.num_rows, counted=counted)
         self._fold_rows(rows, name_writer("f"), report)
         report.seconds = round(time.monotonic() - began, 4)
         return msgspec.json.encode(report)
@@ -160,7 +176,8 @@ class _Fold:
         root, writer = task.committed.root, self.writer
         self.report.files.append(task.attempt.write(root, LATE_PART, writer, table))
         self.report.counters["late_windows"] = len(late)
-        self.report.counters["late_copies"] = sum(row.whole for row in late)
+        whole = np.array([row.whole for row in late])
+        self.report.counters["late_copies"] = int((whole & _find_counted(task.plan, missed)).sum())
 
     def _columns(self, rows: pa.Table) -> list[list[Any]]:
         """Return argument values, positions and weights as one list per column."""

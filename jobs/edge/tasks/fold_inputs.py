@@ -17,6 +17,7 @@ from jobs.edge.tasks.body import TaskReport
 class FoldReport(TaskReport, msgspec.Struct, kw_only=True, tag="fold"):
     view: int = 0  # the number of the view
     arrived: int = 0  # weighted rows
+    counted: int = 0  # of them, `counted_copies` of each
     files: list[AddedFile] = []
     due: list[AddedFile] = []  # changelog rows for the driver to sort
     counters: dict[str, int] = {}

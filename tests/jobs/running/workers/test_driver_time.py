@@ -90,7 +90,7 @@ def report_fold(epoch: int, uuid: str, task: int, rows: int) -> bytes:
         for part in (CHANGELOG, ACCUMULATORS, MULTISETS)
     ]
     arrived = rows // TASKS + (rows % TASKS if task == 0 else 0)
-    return msgspec.json.encode(FoldReport(task=task, arrived=arrived, files=files))
+    return msgspec.json.encode(FoldReport(task=task, arrived=arrived, counted=arrived, files=files))
 
 
 def test_planning_and_commit_of_a_large_epoch_take_less_than_100_ms(
