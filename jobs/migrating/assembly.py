@@ -23,7 +23,7 @@ from jobs.migrating.options import Endpoint, read_sink, read_source
 from jobs.migrating.problems import Note
 from jobs.migrating.queries import QueryConverter
 from jobs.migrating.relations import Query
-from jobs.migrating.settings import Settings
+from jobs.migrating.settings import Settings, read_settings
 from jobs.migrating.sink_types import cast_results, result_types
 from jobs.migrating.sources import SourceTable
 from jobs.migrating.statements import Insert, SqlFile, TableColumn
@@ -78,9 +78,9 @@ class Draft:
 class Assembler:
     """Makes the drafts of a file's inserts."""
 
-    def __init__(self, file: SqlFile, settings: Settings) -> None:
+    def __init__(self, file: SqlFile) -> None:
         self._file = file
-        self._settings = settings
+        self._settings = Settings()  # those before the INSERT
         self.connections = ConnectionNames()
         self._taken: set[str] = set()  # files and topics of other jobs
         self._tables: dict[str, str] = {}  # by the name of its job
@@ -88,6 +88,7 @@ class Assembler:
 
     def drafts(self, insert: Insert) -> list[Draft]:
         """Return the specs of an INSERT, inner jobs first."""
+        self._settings = read_settings(self._file.settings)
         target = self._file.tables.get(insert.target)
         if target is None and not insert.shows:
             raise Refusal(f"there is no CREATE TABLE of {insert.target}", insert.offset)
@@ -121,11 +122,17 @@ class Assembler:
         if inner is None:
             return []
         above = self._inner_drafts(inner, insert)
-        known = self._inner.get(self._names(inner.name, inner.offset)[1])
-        if known is not None and known.document["query"] == inner.text:
+        draft = self._inner_draft(inner, insert, above)
+        known = self._inner.get(draft.file_name)
+        if known is not None and known.document == draft.document:
             return [*above, known]
         if known is not None:
             inner.name = f"{insert.target}_{inner.name}"
+            draft = self._inner_draft(inner, insert, above)
+        self._check(draft, inner)
+        return [*above, draft]
+
+    def _inner_draft(self, inner: Query, insert: Insert, above: Sequence[Draft]) -> Draft:
         draft = self._draft(inner.name, inner, insert, above)
         draft.document["sink"] = {
             "topic": f"{draft.document['name']}-changes",
@@ -134,8 +141,7 @@ class Assembler:
         }
         text = "a query has one GROUP BY, so this is a job of its own, whose changelog is read"
         draft.note(("sink",), Note(text, offset=inner.offset))
-        self._check(draft, inner)
-        return [*above, draft]
+        return draft
 
     def _draft(self, name: str, query: Query, insert: Insert, above: Sequence[Draft]) -> Draft:
         settings, relation = self._settings, query.relation

@@ -1,6 +1,6 @@
 """A file of Flink SQL as job specs: the whole way.
 
-text ──► statements ──► settings, tables, views ──► for each INSERT: query, source, sink ──► spec
+text ──► statements ──► settings, tables, views so far ──► at INSERT: query, source, sink ──► spec
             └──────────── Problem(reason, offset) ◄──────────────┘
 """
 
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from jobs.core.sql.dialect import Refusal
 from jobs.migrating.assembly import Assembler, Draft
 from jobs.migrating.problems import Problem
-from jobs.migrating.settings import Settings, read_settings
-from jobs.migrating.statements import read_sql_file
+from jobs.migrating.statements import SqlFile, read_inserts
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +45,17 @@ class Conversion:
 
 def convert(sql: str) -> Conversion:
     """Return the job specs of a file of Flink SQL; it never raises for what the file has."""
-    file = read_sql_file(sql)
-    problems = list(file.problems)
-    settings = Settings()
-    try:
-        settings = read_settings(file.settings)
-    except Refusal as error:
-        problems.append(Problem.of(error))
-    assembler = Assembler(file, settings)
+    file, problems = SqlFile(sql), list[Problem]()
+    assembler = Assembler(file)
     drafts: list[Draft] = []
-    for insert in file.inserts:
+    for insert in read_inserts(file):
         try:
             drafts += [draft for draft in assembler.drafts(insert) if draft not in drafts]
         except Refusal as error:
             problems.append(Problem.of(error))
         except RecursionError:
             problems.append(Problem("the query is nested too deeply", insert.offset))
+    problems = [*dict.fromkeys(file.problems + problems)]
     if not file.inserts and not problems:
         problems.append(Problem("the file has no INSERT INTO and no SELECT, so there is no job", 0))
     known = assembler.connections

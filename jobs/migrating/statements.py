@@ -1,12 +1,13 @@
-"""The statements of a Flink SQL file: tables, views, settings, inserts.
+"""The statements of a Flink SQL file, in their order: tables, views, settings, inserts.
 
 Statements that only show or choose something are skipped; all others are not supported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel
@@ -16,7 +17,7 @@ from jobs.core.sql.dialect import Refusal, refuse_errors, tokenize
 from jobs.migrating.dialect import FLINK, FlinkSql, place
 from jobs.migrating.problems import Problem
 
-_SKIPPED = {"USE", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "DROP", "RESET", "QUIT", "EXIT", "END"}
+_SKIPPED = {"USE", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "QUIT", "EXIT", "END"}
 _NO_COUNTERPART = {
     "ADD": "there are no user-defined functions; write the query without the jar",
     "UPDATE": "a job changes no tables; its results follow its source",
@@ -84,7 +85,7 @@ class Insert:
 
 @dataclass(slots=True)
 class SqlFile:
-    """The statements of a file, and what of it is not supported."""
+    """What the statements so far have defined, and what of them is not supported."""
 
     sql: str
     tables: dict[str, Table] = field(default_factory=dict)
@@ -92,33 +93,37 @@ class SqlFile:
     settings: dict[str, Option] = field(default_factory=dict)
     inserts: list[Insert] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    inserting: bool = False  # whether it has an INSERT INTO
+
+    def drop(self, name: str) -> None:
+        self.tables.pop(name, None)
+        self.views.pop(name, None)
 
 
-def read_sql_file(sql: str) -> SqlFile:
-    file = SqlFile(sql)
+def read_inserts(file: SqlFile) -> Iterator[Insert]:
+    """Yield each INSERT when `file` has what the statements before it have defined."""
     statements: list[list[Token]] = [[]]
     try:
-        for token in tokenize(sql, FLINK):
-            if token.token_type is TokenType.SEMICOLON:
-                statements.append([])
-            else:
-                statements[-1].append(token)
+        tokens = tokenize(file.sql, FLINK)
     except Refusal as error:
         file.problems.append(Problem.of(error))
-        return file
+        return
+    for token in tokens:
+        if token.token_type is TokenType.SEMICOLON:
+            statements.append([])
+        else:
+            statements[-1].append(token)
+    words = [token.text.upper() for token in tokens]
+    file.inserting = ("INSERT", "INTO") in pairwise(words)
     for tokens in filter(None, statements):
+        known = len(file.inserts)
         try:
-            with refuse_errors(tokens, sql, "statement"):
+            with refuse_errors(tokens, file.sql, "statement"):
                 parser = StatementParser(dialect=FLINK, error_level=ErrorLevel.IMMEDIATE)
                 parser.read_into(file, tokens)
         except Refusal as error:
             file.problems.append(Problem.of(error))
-    selects = [each for each in file.inserts if each.shows]
-    if len(selects) < len(file.inserts):
-        reason = "a SELECT beside INSERT INTO only shows rows; remove it, or write INSERT INTO"
-        file.problems += [Problem(reason, each.offset) for each in selects]
-        file.inserts = [each for each in file.inserts if not each.shows]
-    return file
+        yield from file.inserts[known:]
 
 
 class StatementParser(FlinkSql.Parser):
@@ -145,8 +150,19 @@ class StatementParser(FlinkSql.Parser):
             if self._curr:
                 option = self._read_setting()
                 file.settings[option.key] = option
+        elif take("RESET"):
+            if self._curr:
+                file.settings.pop(self._take_text(self._tokens[self._index :]), None)
+            else:
+                file.settings.clear()
         elif take("CREATE"):
             self._read_create()
+        elif take("DROP"):
+            take("TEMPORARY")
+            if take("TABLE") or take("VIEW"):
+                take("IF", "EXISTS")
+                file.drop(self._read_name().name)
+            self._skip_rest()
         elif take("INSERT"):
             if take("OVERWRITE"):
                 raise Refusal("INSERT OVERWRITE is for batch jobs; write INSERT INTO", offset)
@@ -161,11 +177,16 @@ class StatementParser(FlinkSql.Parser):
                 raise Refusal(reason, self._prev.start)
             file.inserts.append(self._read_query(target.name, place(target), columns))
         elif word in ("SELECT", "WITH"):
-            number = sum(each.shows for each in file.inserts) + 1
+            if file.inserting:
+                reason = (
+                    "a SELECT beside INSERT INTO only shows rows; remove it, or write INSERT INTO"
+                )
+                raise Refusal(reason, offset)
+            number = len(file.inserts) + 1
             name = f"query-{number}" if number > 1 else "query"
             file.inserts.append(self._read_query(name, offset, shows=True))
         elif word in _SKIPPED:
-            self._advance(len(self._tokens))
+            self._skip_rest()
         else:
             reason = _NO_COUNTERPART.get(word, f"a statement of {word or 'this kind'} is not known")
             raise Refusal(reason, offset)
@@ -200,6 +221,9 @@ class StatementParser(FlinkSql.Parser):
         found = self._match_text_seq("COMMENT")
         return found and bool(self._read_text("a comment"))
 
+    def _skip_rest(self) -> None:
+        self._advance(len(self._tokens) - self._index)
+
     def _read_setting(self) -> Option:
         """Read `SET 'key' = 'value'`, or the older form without quotes."""
         offset, left = self.offset, self._tokens[self._index :]
@@ -208,41 +232,76 @@ class StatementParser(FlinkSql.Parser):
         parts = (left[:at], left[at + 1 :])
         if not all(parts):
             raise Refusal("write SET 'key' = 'value'", offset)
-        self._advance(len(left))
-        key, value = (
-            part[0].text if len(part) == 1 else self._find_sql(part[0], part[-1]) for part in parts
-        )
+        key, value = map(self._take_text, parts)
         return Option(key, value, offset)
+
+    def _take_text(self, tokens: Sequence[Token]) -> str:
+        """Return the text of some tokens, of which one may be in quotes; read all that is left."""
+        self._skip_rest()
+        return tokens[0].text if len(tokens) == 1 else self._find_sql(tokens[0], tokens[-1])
 
     def _read_query(
         self, target: str, offset: int, columns: Sequence[str] = (), *, shows: bool = False
     ) -> Insert:
         query = self.read_query()
-        return Insert(target, offset, columns, query, _pop_views(query), shows)
+        return Insert(target, offset, columns, query, self._pop_views(query), shows)
 
     # --- CREATE -----------------------------------------------------------------------------
 
     def _read_create(self) -> None:
         offset, take = self.offset, self._match_text_seq
-        take("OR", "REPLACE")
+        replaces = take("OR", "REPLACE")
         take("TEMPORARY")
         kind = self._curr.text.upper()
         if kind in ("CATALOG", "DATABASE"):
-            return self._advance(len(self._tokens))
+            return self._skip_rest()
         if kind not in ("TABLE", "VIEW"):
             reason = f"CREATE {kind} has no counterpart"
             if "FUNCTION" in (kind, self._next.text.upper()):
                 reason = "there are no user-defined functions; write the query without it"
             raise Refusal(reason, offset)
         self._advance()
-        take("IF", "NOT", "EXISTS")
+        keeps, name = take("IF", "NOT", "EXISTS"), self._read_name()
+        if keeps and self._is_known(name.name):
+            return self._skip_rest()
+        if replaces:
+            self.file.drop(name.name)
+        try:
+            self._require_new(name.name, place(name))
+        except Refusal as error:  # what reads the name is refused too: which one is meant?
+            self.file.drop(name.name)
+            self.file.views[name.name] = View(name.name, place(name), (), error)
+            raise
         if kind == "VIEW":
-            return self._read_view()
-        table = self._read_table()
-        self.file.tables[table.name] = table
+            self._read_view(name)
+        else:
+            self.file.tables[name.name] = self._read_table(name)
 
-    def _read_view(self) -> None:
-        file, name, columns = self.file, self._read_name(), self._read_names()
+    def _is_known(self, name: str) -> bool:
+        return name in self.file.tables or name in self.file.views
+
+    def _require_new(self, name: str, offset: int) -> None:
+        if self._is_known(name):
+            reason = f"there is another table or view {name}; give this one another name"
+            raise Refusal(reason, offset)
+
+    def _pop_views(self, query: exp.Select) -> dict[str, View]:
+        """Take the views that WITH defines before a query out of it."""
+        found: dict[str, View] = {}
+        with_ = query.args.pop("with_", None)
+        for each in () if with_ is None else with_.expressions:
+            name, alias = each.alias, each.args["alias"]
+            if not isinstance(each.this, exp.Select):
+                raise Refusal("expected SELECT here", place(each.this))
+            self._require_new(name, place(alias))
+            if name in found:
+                raise Refusal(f"WITH defines {name} twice; rename one", place(alias))
+            columns = [column.name for column in alias.args.get("columns") or ()]
+            found[name] = View(name, place(alias), columns, each.this)
+        return found
+
+    def _read_view(self, name: exp.Expr) -> None:
+        file, columns = self.file, self._read_names()
         self._skip_comment()
         self._expect("AS")
         query: exp.Select | Refusal
@@ -251,19 +310,12 @@ class StatementParser(FlinkSql.Parser):
                 query = self.read_query()
         except Refusal as error:
             query = error
-            self._advance(len(self._tokens))
+            self._skip_rest()
         else:
-            for inner in _pop_views(query).values():
-                if inner.name in file.views or inner.name in file.tables:
-                    reason = (
-                        f"there is another table or view {inner.name}; give this one another name"
-                    )
-                    raise Refusal(reason, inner.offset)
-                file.views[inner.name] = inner
+            file.views |= self._pop_views(query)
         file.views[name.name] = View(name.name, place(name), columns, query)
 
-    def _read_table(self) -> Table:
-        name = self._read_name()
+    def _read_table(self, name: exp.Expr) -> Table:
         table = Table(name.name, place(name))
         if self._match(TokenType.L_PAREN, advance=False):
             self._parse_wrapped_csv(lambda: self._read_element(table))
@@ -363,15 +415,3 @@ class StatementParser(FlinkSql.Parser):
             primary_key=own.primary_key or (base.primary_key if takes("CONSTRAINTS") else []),
             watermark=own.watermark or (base.watermark if takes("WATERMARKS") else None),
         )
-
-
-def _pop_views(query: exp.Select) -> dict[str, View]:
-    """Take the views that WITH defines before a query out of it."""
-    found: dict[str, View] = {}
-    with_ = query.args.pop("with_", None)
-    for each in () if with_ is None else with_.expressions:
-        if not isinstance(each.this, exp.Select):
-            raise Refusal("expected SELECT here", place(each.this))
-        columns = [column.name for column in each.args["alias"].args.get("columns") or ()]
-        found[each.alias] = View(each.alias, place(each.args["alias"]), columns, each.this)
-    return found
