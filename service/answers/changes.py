@@ -6,7 +6,8 @@
 
 A position is what a client has read: `E:S:T` is everything up to row S of epoch E in the table with
 the tag T. All of an epoch is `E:9007199254740991:T`, a seq of no row, so that all ids look alike.
-Clients may leave out T, for the table that there is now, and S, for all of the epoch.
+Clients may leave out S, for all of the epoch, and T: as the id of a change does, which does not say
+in which table it is. Such a position is in the table that there is now, unless the address names T.
 
 `TableReads` limits how many read the table at once; TableReadsBusy is raised beyond.
 """
@@ -51,13 +52,20 @@ class ChangePosition:
         return f"{self.epoch}:{self.seq}:{self.table}"
 
 
-def parse_position(text: str, parameter: str, live_table: LiveTable) -> ChangePosition:
-    """Parse a position in a table; raise a Problem if it is one of another table."""
+def parse_position(
+    text: str, parameter: str, live_table: LiveTable, earlier: str | None = None
+) -> ChangePosition:
+    """Parse a position in a table; raise a Problem if it is one of another table.
+
+    The id of a change names no table: it is in the table of the client's `earlier` position.
+    """
     found = _POSITION.fullmatch(text.strip())
     if found is None:
         reason = f"{text[:80]!r} is not a position; write EPOCH, EPOCH:SEQ or an id of an event"
         raise make_parameter_problem(parameter, reason)
     epoch, seq, table = found.groups(default="")
+    if not table and (before := _POSITION.fullmatch((earlier or "").strip())) is not None:
+        table = before[3]
     at = ChangePosition(
         int(epoch), int(seq) if seq else END_OF_EPOCH, table or live_table.table_tag
     )

@@ -101,7 +101,7 @@ async def read_changes(
         group = live_table.shape.key_bytes(parse_decoded_key(live_table, key))
     at: ChangePosition | None = None
     if last_event_id:  # a reconnecting browser: its position precedes its address
-        at = parse_position(last_event_id, "header.last-event-id", live_table)
+        at = parse_position(last_event_id, "header.last-event-id", live_table, since)
     elif since is not None:
         at = parse_position(since, "query.since", live_table)
     elif not snapshot:

@@ -28,8 +28,8 @@ const { base, key } = table.dataset;
 const frame = JSON.parse(table.dataset.frame);
 const numeric = new Set(frame.numeric);
 
-let position = table.dataset.since; // EPOCH or EPOCH:SEQ
-let epoch = Number(position);
+let position = table.dataset.since; // EPOCH:SEQ:TABLE
+let epoch = parseInt(position);
 let source = null;
 let tries = 0;
 let timer = 0;
@@ -61,7 +61,9 @@ function connect() {
     markFound("changes");
   });
   mine.addEventListener("change", (event) => {
-    if (event.lastEventId !== "") position = event.lastEventId;
+    // The id of a change names no table; the position before, as of the last progress, does.
+    const [inEpoch, seq, name = position.split(":")[2]] = event.lastEventId.split(":");
+    if (inEpoch !== "") position = `${inEpoch}:${seq}:${name}`;
     receive(JSON.parse(event.data));
   });
   mine.addEventListener("progress", (event) => {
@@ -122,7 +124,7 @@ function skipMissingHistory(problem) {
   const from = problem.oldest;
   goneNotice.textContent = from === undefined
     ? problem.detail
-    : `Retention has removed changes after epoch ${Math.floor(Number(position.split(":")[0]))} before `
+    : `Retention has removed changes after epoch ${parseInt(position)} before `
       + `this page received them. The list continues after epoch ${from}.`;
   goneNotice.hidden = false;
   half = null;

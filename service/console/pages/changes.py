@@ -18,6 +18,7 @@ from jobs.reading.version import at_newest
 from schemas.limits import CONSOLE_CHANGES_BEFORE
 from schemas.table.parquet_file import TableDamaged
 from schemas.types.json_types import JsonObject
+from service.answers.changes import ChangePosition
 from service.console.job_view import find_followed_job
 from service.console.page import PageRoute, render_page
 from service.console.rows import find_numeric_columns, label_key, list_group_columns
@@ -50,6 +51,7 @@ async def changes_page(
     label = ""
     if key:
         label = label_key(live_table.shape.key(parse_decoded_key(live_table, key)))
+    table = live_table.table_tag
     start = await run_in_threadpool(_find_start, live_table)
     shape = live_table.shape
     names = list_group_columns(shape)
@@ -70,7 +72,7 @@ async def changes_page(
         numeric=frame["numeric"],
         key=key or "",
         label=label,
-        since=start,
+        since=ChangePosition(start, table=table),
         newest=job.newest.epoch,
         has_extremes=bool(frame["extremes"]),
     )

@@ -143,6 +143,16 @@ def test_history_that_is_gone_is_410_and_names_where_to_begin(watched: WatchedTa
     assert folded(taken, watched.live(4)) == watched.live()
 
 
+def test_the_id_of_a_change_is_one_in_the_table_of_the_address(watched: WatchedTable) -> None:
+    with watched.served.client(**{"Accept": "application/json", "Last-Event-ID": "3:0"}) as client:
+        since = client.get(CHANGES, params={"since": "0"}).json()["next"]
+        found = client.get(CHANGES, params={"since": since}).json()
+        assert found["changes"][0]["epoch"] == 3
+        dropped = since.rpartition(":")[0] + ":0123abcd"
+        output = problem(client.get(CHANGES, params={"since": dropped}), 410, "history-gone")
+        assert "oldest_id" not in output
+
+
 @pytest.mark.slow
 def test_places_that_are_none_are_refused(watched: WatchedTable) -> None:
     with watched.served.client() as client:

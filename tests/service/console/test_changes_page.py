@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from schemas.spec.file import load_spec
 from tests.support.console.living import PATIENCE_MS, living
@@ -143,6 +143,33 @@ def test_a_stream_that_breaks_goes_on_where_it_was(browser: Browser, tmp_path: P
     assert "11 → 12" in rows(page)[1]
     visits.close()
     assert visits.served.stop() == 0
+
+
+def test_a_position_inside_an_epoch_names_its_table(workshop_visits: Visits) -> None:
+    own = workshop_visits
+    living(own, "dropped", {"bolt": (7,)})
+    own.expect("ERR_FAILED")
+    page = own.open("/jobs/dropped/changes")
+    tally(page, "1 change shown")
+    requested: list[str] = []
+
+    def cut(route: Route) -> None:
+        requested.append(parse_qs(urlsplit(route.request.url).query)["since"][0])
+        row = '{"op": "+I", "epoch": 3, "seq": 5, "row": {"name": "nut", "total": 1, "top": 1}}'
+        if len(requested) > 1:
+            route.abort()
+        else:
+            body = f"event: change\nid: 3:5\ndata: {row}\n\n"
+            route.fulfill(body=body, content_type="text/event-stream")
+
+    page.route("**/v1/jobs/dropped/changes?*", cut)
+    with page.expect_request(
+        lambda request: "since=3%3A5%3A" in request.url, timeout=60_000
+    ) as found:
+        page.reload()
+    assert re.fullmatch(r"\d+:\d+:[0-9a-f]{8}", requested[0])
+    table = requested[0].rpartition(":")[2]
+    assert parse_qs(urlsplit(found.value.url).query)["since"] == [f"3:5:{table}"]
 
 
 def test_a_changed_query_brings_its_columns(workshop_visits: Visits) -> None:
