@@ -8,6 +8,8 @@ link to a file that is not served, such as one of the source, is shown as text.
 
 from __future__ import annotations
 
+import logging
+import os
 import posixpath
 import re
 from collections import Counter
@@ -26,15 +28,36 @@ from service.console.page import HEADERS, PageRoute, render_page
 from service.console.visitor import require_visitor
 from service.problems import Problem
 
+log = logging.getLogger(__name__)
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 _ROOT = Path(__file__).resolve().parents[3] / "docs"
-_FILES = {path.relative_to(_ROOT).as_posix(): path for path in sorted(_ROOT.rglob("*.*"))}
-_TITLES = {
-    name: path.read_text().partition("\n")[0].removeprefix("# ")
-    for name, path in _FILES.items()
-    if path.suffix == ".md"
-}
+
+
+def _find_documents(root: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """Return the documents and pictures below a directory, and the titles of the documents.
+
+    Others may have left something there, so nothing hidden is served, nor what a link leads to.
+    """
+    files, titles = dict[str, Path](), dict[str, str]()
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.suffix not in (".md", ".png") or "/." in f"/{name}":
+            continue
+        if os.path.islink(path) or not os.path.isfile(path):
+            continue
+        try:
+            content = path.read_bytes()
+            if path.suffix == ".md":
+                titles[name] = content.decode().partition("\n")[0].removeprefix("# ")
+        except (OSError, UnicodeDecodeError) as error:
+            log.warning("does not serve the document %s: %s", path, error)
+            continue
+        files[name] = path
+    return files, titles
+
+
+_FILES, _TITLES = _find_documents(_ROOT)
 # Wide ones scroll, by the keyboard too.
 _TABLE = '<div class="scroll" role="group" aria-label="Table" tabindex="0"><table>'
 # Of HTML the documents have only comments.
@@ -72,7 +95,7 @@ async def document_page(request: Request, name: str) -> Response:
 @cache
 def _render_document(name: str) -> str:
     """Return a document as HTML, with an id for each heading, as links to it have it."""
-    tokens = _MARKDOWN.parse(_FILES[name].read_text())
+    tokens = _MARKDOWN.parse(_FILES[name].read_text(encoding="utf-8"))
     seen = Counter[str]()
     for at, token in enumerate(tokens):
         if token.type == "heading_open":

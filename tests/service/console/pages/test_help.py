@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import re
+from pathlib import Path
 
 import httpx
 import pytest
 
 from schemas.spec.connections import load_connections
+from service.console.pages.help import _find_documents
 from service.settings import Settings
 from tests.support.documents import CHECKOUT, DOCS, find_anchors, name_of
 from tests.support.service.application import create_application
@@ -78,6 +80,23 @@ def test_only_documents_and_their_pictures_are_served(answers: dict[str, httpx.R
     links = re.findall(r'href="([^"]*)"', answers["upgrade.md"].text)
     assert "deploy.md#upgrade" in links
     assert "<span>CHANGELOG.md</span>" in answers["upgrade.md"].text  # it is not below docs
+
+
+def test_what_is_hidden_linked_or_unreadable_is_not_served(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.md"
+    secret.write_text("# Secret\n")
+    root = tmp_path / "docs"
+    for folder in (root / ".git", root / "lab"):
+        folder.mkdir(parents=True)
+    for name in (".env", ".hidden.md", ".git/x.md", "notes.sqlite", "lab/b.md", "a.md", "c.png"):
+        (root / name).write_text("# Größe\n", encoding="utf-8")
+    (root / "linked.md").symlink_to(secret)
+    (root / "linked").symlink_to(tmp_path)
+    (root / "latin.md").write_bytes(b"# Gr\xf6\xdfe\n")
+    (root / "folder.md").mkdir()
+    files, titles = _find_documents(root)
+    assert list(files) == ["a.md", "c.png", "lab/b.md"]
+    assert titles == {"a.md": "Größe", "lab/b.md": "Größe"}
 
 
 @pytest.mark.parametrize("word", WORDS)
