@@ -125,11 +125,15 @@ def _serve_reading(settings: Settings, spawner: ReaderSpawner, *, only_reads: bo
         if time.monotonic() >= deadline:
             raise CannotServe(reason)
         time.sleep(LEADER_WATCH_SECONDS)
-    listener = _listen(settings.host, settings.port)
+    watch = LeaderWatch(settings.paths)
+    is_led = watch.learn_address()
+    leader = f"{watch.address or 'a service that is starting'} leads {settings.data}"
+    try:
+        listener = _listen(settings.host, settings.port)
+    except CannotServe as error:  # often a second start by mistake
+        raise CannotServe(f"{leader} already; {error}" if is_led else str(error)) from None
     port: int = listener.getsockname()[1]
     settings = replace(settings, reader=f"{socket.gethostname()}-{settings.port or os.getpid()}")
-    watch = LeaderWatch(settings.paths)
-    watch.learn_address()
     application, gated = app.create(settings, spawner, lambda: watch.address)
     runtime = application.state.runtime
     _log_access(settings, runtime)
@@ -142,7 +146,7 @@ def _serve_reading(settings: Settings, spawner: ReaderSpawner, *, only_reads: bo
             server.should_exit = True
 
     if not only_reads:
-        log.info("stands by: %s leads", watch.address)
+        log.warning("stands by, and only answers reads until it leads: now %s", leader)
     threading.Thread(target=watch_the_leader, name="leader-watch", daemon=True).start()
     try:
         _run(server, listener)

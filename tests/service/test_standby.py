@@ -156,13 +156,30 @@ def test_a_leader_on_all_addresses_is_named_by_its_host_or_as_advertised(data: P
 
 
 def test_a_standby_waits_for_the_first_start_of_a_leader(data: Path) -> None:
-    with Leadership.take(ServicePaths(data)), ThreadPoolExecutor(1) as starting:
-        standby = starting.submit(Served.start, data, "--standby")
+    log = data / "stderr"
+    with (
+        log.open("wb") as errors,
+        Leadership.take(ServicePaths(data)),
+        ThreadPoolExecutor(1) as starting,
+    ):
+        standby = starting.submit(Served.start, data, "--standby", errors=errors)
         time.sleep(2.0)
         assert not standby.done()
         Register(ServicePaths(data).register)
         with standby.result(START_SECONDS_MAX) as served, served.client() as client:
             assert client.get("/v1/jobs").json()["jobs"] == []
+    assert "WARNING stands by" in log.read_text()
+    assert f"now a service that is starting leads {data}" in log.read_text()
+
+
+def test_a_second_start_on_the_same_port_names_the_leader(leader: Served) -> None:
+    port = leader.address.rpartition(":")[2]
+    command = [sys.executable, "-m", "jobs.cli.main", "serve", "--data", str(leader.data)]
+    ended = subprocess.run(
+        [*command, "--port", port], capture_output=True, text=True, cwd=CHECKOUT, check=False
+    )
+    assert ended.returncode == 1
+    assert f"{leader.address} leads {leader.data} already; cannot listen on" in ended.stderr
 
 
 @pytest.mark.parametrize(
