@@ -271,7 +271,7 @@ def _add_machine(commands: Commands) -> None:
 
 def _add_action(command: Command, *, logs: bool, others: bool) -> None:
     """Add the options that some actions have, and their defaults for all."""
-    command.default(limit=100, follow=False, wait=None)
+    command.default(limit=100, follow=False, wait=None, label=None)
     if logs:
         lines = "for logs: the newest N lines (100)"
         command.option("--limit --tail", "N", lines, type=parse_whole, default=100)

@@ -51,6 +51,8 @@ def _run_action(client: retally.Client, options: argparse.Namespace) -> None:
     if action == "list":
         _print(client.jobs(label=options.label), options.output)
         return
+    if options.label is not None:
+        raise UsageError(f"--label is for list only: {action} takes the name of one job")
     if name is None:
         what, word = ("spec's file", "SPEC") if action == "put" else ("job's name", "NAME")
         raise UsageError(f"write the {what}: retally jobs {action} {word}")

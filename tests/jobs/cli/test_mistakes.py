@@ -221,6 +221,7 @@ USAGE: dict[str, tuple[str, str, str]] = {
     "jobs rm items": ("retally jobs: ", "there is no choice 'rm'", "did you mean delete?"),
     "topics apply x": ("retally topics: ", "there is no choice 'apply'", "known: list, show"),
     "serve --data d --log-format xml": ("retally serve: ", "no choice 'xml'", "known: text, json"),
+    "jobs stop items --label x": ("retally: ", "--label is for list only", "name of one job"),
     "jobs put nothing.yaml": ("retally: ", "there is no file nothing.yaml", "jobs put SPEC"),
     "jobs lst": ("retally jobs: ", "there is no choice 'lst'", "did you mean list?"),
     "run spec.yaml": ("retally run: ", "required: --data", "see retally run --help"),
