@@ -15,13 +15,14 @@ COPY schemas/ schemas/
 COPY jobs/ jobs/
 COPY service/ service/
 COPY client/ client/
-COPY docs/ docs/
 # Nothing can be compiled later, on a file system that is read only; and nothing is installed later.
 RUN setup/setup.sh --runtime \
     && .venv/bin/python -m compileall -q schemas jobs service client \
     && .venv/bin/python -m pip uninstall -q -y uv pip setuptools \
     # Of our packages; nothing imports them.
     && find .venv -type d -name tests -prune -exec rm -rf {} +
+# Last, so that an edit of a document installs nothing again: the service only reads these files.
+COPY docs/ docs/
 
 FROM ${BASE}
 

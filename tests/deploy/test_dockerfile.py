@@ -73,6 +73,12 @@ def test_nothing_is_fetched_beside_the_set_up() -> None:
     assert "setup/setup.sh --runtime" in " ".join(each.text for each in every("RUN"))
 
 
+def test_an_edit_of_a_document_installs_nothing_again() -> None:
+    build = [each.text for each in ALL if each.stage != ALL[-1].stage]
+    (installs,) = (at for at, text in enumerate(build) if "setup/setup.sh" in text)
+    assert build.index("docs/ docs/") > installs
+
+
 def test_what_is_copied_into_the_last_stage_says_whose_it_is() -> None:
     assert all("--chown=" in each.text for each in every("COPY", LAST))
 
