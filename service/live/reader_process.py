@@ -192,8 +192,9 @@ def _run_forked(run: Callable[[], None]) -> NoReturn:
 
 
 def _run_spawner(requests: socket.socket) -> None:
-    # Ctrl-C in a terminal and a shell's `kill %1` are for the service, with which the spawner ends.
-    # The kernel reaps its children.
+    # Ctrl-C in a terminal and a shell's `kill %1` go to the whole group, and are for the service,
+    # with which the spawner ends. So its children inherit this: a reader ends by the service's
+    # request, without it, or by SIGKILL. The kernel reaps them.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_IGN)
     os.closerange(3, requests.fileno())
