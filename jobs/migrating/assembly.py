@@ -24,7 +24,7 @@ from jobs.migrating.problems import Note
 from jobs.migrating.queries import QueryConverter
 from jobs.migrating.relations import Query
 from jobs.migrating.settings import Settings, read_settings
-from jobs.migrating.sink_types import cast_results, result_types
+from jobs.migrating.sink_types import cast_results, is_over_bounds, result_types
 from jobs.migrating.sources import SourceTable
 from jobs.migrating.statements import Insert, SqlFile, TableColumn
 from jobs.migrating.yaml_text import Keys, write_yaml
@@ -104,7 +104,7 @@ class Assembler:
         if target is not None:
             self._cast_results(draft, query, sink, [target.column(name) for name in names])
         if sink is not None:
-            self._add_sink(draft, sink, query)
+            self._add_sink(draft, sink)
         else:
             text = f"{insert.target} only shows rows: retally results, retally changes"
             draft.header.append(text)
@@ -303,17 +303,25 @@ class Assembler:
         draft.note(("query",), *cast_results(query, plan, columns, keyed=keyed))
         draft.document["query"] = query.text
 
-    def _add_sink(self, draft: Draft, sink: Endpoint, query: Query) -> None:
+    def _add_sink(self, draft: Draft, sink: Endpoint) -> None:
+        try:
+            group = plan_of(draft.spec).group
+        except (SpecError, QueryError):
+            group = ()  # `_check` refuses it, at its place
         draft.document["sink"], target = self._connect(sink), sink.table
         for name, notes in sink.notes.items():
             draft.note(("sink", name), *notes)
-        key, groups = set(target.primary_key), set(query.keys)
-        if key and key != groups and not (query.windowed and key <= groups):
-            text = (
-                f"the key is the group ({', '.join(query.keys)}), not the sink's PRIMARY KEY "
-                f"({', '.join(target.primary_key)})"
-            )
-            draft.note(("sink", "format"), Note(text, True, target.offset))
+        names = [named.name for named in group]
+        bounds = {named.name for named in group if is_over_bounds(named)}
+        for what, key, offset in (("PRIMARY KEY", target.primary_key, target.offset), sink.key):
+            # One bound of a window stands for both.
+            given = {*key} | (bounds if bounds & {*key} else set())
+            if key and group and given != {*names}:
+                text = (
+                    f"the key is the group ({', '.join(names)}), not the sink's {what} "
+                    f"({', '.join(key)})"
+                )
+                draft.note(("sink", "format"), Note(text, True, offset))
 
     def _require_own(self, draft: Draft, offset: int) -> None:
         """Refuse a job whose file or topic another INSERT has; a job of a view may be shared."""

@@ -139,6 +139,15 @@ class FlinkSql(RetallySql):
         _parse_interval = _with_place(RetallySql.Parser._parse_interval)
         _parse_version = _with_place(RetallySql.Parser._parse_version)
 
+        def _build_predicate(
+            self, klass: Any, this: Any, expression: Any, *args: Any, **options: Any
+        ) -> exp.Expr:
+            right = expression.this if isinstance(expression, exp.Not) else expression
+            if isinstance(right, exp.Is):
+                reason = "put parentheses around what IS tests: in Flink it tests the comparison"
+                raise Refusal(reason, place(right))
+            return super()._build_predicate(klass, this, expression, *args, **options)
+
         def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
             start = self._curr.start
             tree = super()._parse_window(this, alias)
@@ -180,8 +189,9 @@ class FlinkSql(RetallySql):
             order = _ARGUMENTS[function]
             pairs = zip(order, arguments, strict=False)
             named = {each.name.upper() or name: each.expression for name, each in pairs}
-            if any(name not in named for name in order if name != "OFFSET"):
-                raise Refusal(f"{function} needs {', '.join(order)}", offset)
+            required = {*order} - {"OFFSET"}
+            if not required <= named.keys() <= {*order} or len(named) < len(arguments):
+                raise Refusal(f"{function} needs {', '.join(order)}, each once", offset)
             table, time = named["DATA"], named["TIMECOL"]
             if not isinstance(table, exp.Table):
                 raise Refusal("expected TABLE here", offset_of(table))
@@ -220,7 +230,8 @@ class FlinkSql(RetallySql):
 
         def not_sql(self, expression: exp.Not) -> str:
             inner = expression.this
-            if not isinstance(inner, (exp.Is, exp.In, exp.Between)):
+            kinds = (exp.Is, exp.In, exp.Between)
+            if not isinstance(inner, kinds) or inner.args.get("symmetric"):
                 return super().not_sql(expression)
             left = self.sql(inner, "this")
             word, _, rest = self.sql(inner).removeprefix(f"{left} ").partition(" ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jobs.core.sql.dialect import Refusal
@@ -32,7 +32,21 @@ _COMMITTED = (
     "Flink starts at the group's committed offsets (group-offsets is its default), a job at "
     "`start`; give a timestamp or offsets for the same rows"
 )
-_OF_SOURCE = ("scan.", "sink.buffer-flush.", "properties.", "sink.semantic", "key.fields-prefix")
+# Options of the JSON formats that have no effect in a sink, or none here.
+_OF_JSON = (
+    "ignore-parse-errors",
+    "fail-on-missing-field",
+    "decode.json-parser.enabled",
+    "schema-include",
+    "database.include",
+    "table.include",
+    "map-null-key.mode",
+    "map-null-key.literal",
+    "encode.decimal-as-plain-number",
+    "encode.ignore-null-fields",
+    "timestamp-format.standard",
+)
+_OF_SOURCE = ("scan.", "sink.buffer-flush.", "sink.semantic", "key.fields-prefix")
 
 
 @dataclass(slots=True)
@@ -47,6 +61,7 @@ class Endpoint:
     top: JsonObject = field(default_factory=dict)  # keys of the spec itself
     watermark: JsonObject = field(default_factory=dict)
     format: str = ""
+    key: tuple[str, Sequence[str], int] = ("key.fields", (), 0)  # of a sink's records, if given
     _left: dict[str, Option] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -394,4 +409,10 @@ def _read_sink_values(sink: Endpoint) -> None:
     nulls = sink.of_format("encode.ignore-null-fields")
     if nulls is not None and is_true(nulls):
         sink.note("format", "fields that are NULL are written", nulls.offset, differs=True)
-    sink.skip(f"{sink.format}.", "value.", "key.")
+    if (fields := sink.take("key.fields")) is not None:
+        sink.key = ("key.fields", fields.value.split(";"), fields.offset)
+    for name in _OF_JSON:
+        sink.of_format(name)
+        sink.take(f"key.json.{name}")
+    if key_format is not None and key_format.value != "json":
+        sink.skip(f"key.{key_format.value}.")

@@ -230,15 +230,6 @@ class QueryConverter:
         query.numbered = _find_numbering(results)
         if query.numbered and aggregated:
             raise query.numbered.refusal
-        query.keys = [
-            output
-            for output, (item, _) in zip(query.outputs, results, strict=True)
-            if (
-                selects.last_name(item.unalias()) in numbered.keys
-                if numbered
-                else not selects.has_aggregate(item)
-            )
-        ]
         query.notes = [note for item, _ in results for note in _notes_of(item, relation)]
         if (having := select.args.get("having")) is not None:
             text = "a group enters with +I and leaves with -D; Flink filters the changelog's rows"
@@ -256,7 +247,8 @@ class QueryConverter:
         )
         for name in ("group", "having"):
             if (part := select.args.get(name)) is not None:
-                select.set(name, part.transform(change, copy=False))
+                part = part.transform(change, copy=False)
+                select.set(name, part.transform(_approximate, copy=False))
         if not relation.joined:
             select.args["from_"].set("this", relation.item)
         return query

@@ -58,7 +58,6 @@ class Query:
     relation: Relation
     offset: int
     outputs: list[str] = field(default_factory=list)  # the names of the results
-    keys: list[str] = field(default_factory=list)  # outputs that are group keys
     windowed: bool = False
     aggregated: bool = False
     notes: list[Note] = field(default_factory=list)

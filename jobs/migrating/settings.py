@@ -24,6 +24,21 @@ _WITHOUT_EFFECT = (
     "pipeline.jars", "pipeline.classpaths", "heartbeat.", "akka.", "env.", "security.",
     "table.exec.simplify-operator-name-enabled", "table.display.", "table.generated-code.",
 )  # fmt: skip
+# What changes results in Flink and has no counterpart: the value without an effect, the difference.
+_IN_FLINK_ONLY = {
+    "table.exec.sink.not-null-enforcer": (
+        "ERROR",
+        "a NULL for a NOT NULL column of the sink is written; Flink drops the row",
+    ),
+    "table.exec.sink.type-length-enforcer": (
+        "IGNORE",
+        "values keep their length; Flink trims or pads them to the sink's types",
+    ),
+    "table.exec.emit.late-fire.enabled": (
+        "FALSE",
+        "late rows change results in their epoch; Flink emits them after late-fire.delay",
+    ),
+}
 _UTC = ("UTC", "GMT", "Z", "+00:00", "GMT+00:00", "UTC+00:00", "Etc/UTC", "Etc/GMT")
 
 
@@ -84,6 +99,11 @@ def _read(option: Option, given: Mapping[str, Option], found: Settings) -> None:
         case "execution.savepoint.path" | "execution.state-recovery.path":
             text = "a job starts from its source: Flink's savepoints cannot be read"
             found.note(("source", "start"), text, option.offset)
+        case _ if key in _IN_FLINK_ONLY:
+            harmless, text = _IN_FLINK_ONLY[key]
+            if value.upper() != harmless:
+                section = "emit" if key.startswith("table.exec.emit.") else "query"
+                found.note((section,), text, option.offset, differs=True)
         case _:
             if not key.startswith((*_WITHOUT_EFFECT, "table.exec.emit.")):
                 found.header.append(f"not known here, and left out: {key}")

@@ -76,16 +76,16 @@ def _are_written_alike(kind: SqlType, wanted: SqlType) -> bool:
 
 def _stays_a_key(key: Named, expression: exp.Expr, query: Query, plan: Plan) -> bool:
     """Return whether a key may be cast where it is selected, and the groups stay as they are."""
-    if _is_over_bounds(key):  # those of a session change, so that no expression may be over them
+    if is_over_bounds(key):  # those of a session change, so that no expression may be over them
         return plan.window is not None and plan.window.function != "SESSION"
     return expression in group_keys(query.select)
 
 
-def _is_over_bounds(key: Named) -> bool:
+def is_over_bounds(key: Named) -> bool:
     return any(isinstance(part, WindowBound) for part in walk(key.expression))
 
 
 def _is_noted(key: Named | None, kind: SqlType, plan: Plan) -> bool:
     """Return whether the query has a note already: for a bound of a session in milliseconds."""
     session = plan.window is not None and plan.window.function == "SESSION"
-    return key is not None and session and _is_over_bounds(key) and kind.kind is not Kind.TIMESTAMP
+    return key is not None and session and is_over_bounds(key) and kind.kind is not Kind.TIMESTAMP

@@ -321,7 +321,8 @@ class StatementParser(FlinkSql.Parser):
             self._parse_wrapped_csv(lambda: self._read_element(table))
         self._skip_comment()
         if self._match(TokenType.PARTITION_BY):
-            self._read_names()
+            reason = "PARTITIONED BY has no counterpart: columns are read from the files, not paths"
+            raise Refusal(reason, self._prev.start)
         if self._match_text_seq("WITH"):
             self._parse_wrapped_csv(lambda: self._read_option(table))
         if self._match_text_seq("LIKE"):
