@@ -82,7 +82,7 @@ def test_a_failed_operation_fails_the_command_with_its_reason() -> None:
 
 
 def test_a_job_that_fails_at_its_start_fails_the_command_with_reason_and_advice() -> None:
-    options = argparse.Namespace(action="start", name="items", wait=None, output="json")
+    options = argparse.Namespace(action="start", name="items", wait=None, output="json", label=None)
     with pytest.raises(CommandFailed, match=r"^items failed: killed\. Give it more memory\.$"):
         jobs._run_action(cast(Client, FakeClient()), options)
 
