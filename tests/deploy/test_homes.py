@@ -155,7 +155,8 @@ def test_buckets_stay_at_home_and_move_once_if_an_executor_leaves(
 def test_executors_that_leave_and_come_back_lose_and_repeat_nothing(cluster: Cluster) -> None:
     """Deduplication and the fold have homes, and both move."""
     tally = FaultTally("three executors: in turn one is killed or decommissioned, and returns")
-    job = cluster.make_job(primary_key=["id"], dedupe="pk")
+    bundle = {"size": EPOCH_ROWS, "latency": "20s", "max_rows": EPOCH_ROWS}
+    job = cluster.make_job(primary_key=["id"], dedupe="pk", minibatch=bundle)
     process, dice = job.start(caught_up=False), random.Random(3)
     with cluster.shop.feeding(EPOCH_ROWS, FEEDING_SECONDS):
         for departure in range(DEPARTURES):
