@@ -47,6 +47,7 @@ MOVING = 3
 DEPARTURES = 6
 FEEDING_SECONDS = 2  # between feeds, so that there is an epoch after every departure
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+PYTHON_DAEMON = "jobs.edge.spark.python_daemon"
 DECOMMISSION = "spark.decommission.enabled=true"  # of workers, and of the job
 TASKS = ("tasks_placed", "tasks_at_home")
 
@@ -89,26 +90,26 @@ def cluster(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         found.shop.close()
 
 
-def is_executor(process: psutil.Process) -> bool:
+def runs(process: psutil.Process, name: str) -> bool:
     with suppress(psutil.NoSuchProcess):  # spark-class leaves a zombie, and starts a launcher first
-        return EXECUTOR in process.cmdline()
+        return name in process.cmdline()
     return False
 
 
 def has_worked(worker: Container) -> bool:
     """Return whether the executor of a worker has run a task, so that the driver knows it."""
     assert worker.process is not None
-    with suppress(psutil.NoSuchProcess):
-        below = psutil.Process(worker.process.pid).children(recursive=True)
-        return any("jobs.edge.spark.python_daemon" in each.cmdline() for each in below)
-    return False
+    below = psutil.Process(worker.process.pid).children(recursive=True)
+    return any(runs(each, PYTHON_DAEMON) for each in below)
 
 
 def decommission(worker: Container) -> None:
     """Let a worker leave as Spark's decommission-worker.sh does; wait until its executor ended."""
     assert worker.process is not None
     of_worker = psutil.Process(worker.process.pid)
-    executors = eventually(lambda: [*filter(is_executor, of_worker.children())], RUN_SECONDS_MAX)
+    executors = eventually(
+        lambda: [each for each in of_worker.children() if runs(each, EXECUTOR)], RUN_SECONDS_MAX
+    )
     worker.process.send_signal(signal.SIGPWR)
     _, alive = psutil.wait_procs(executors, RUN_SECONDS_MAX)
     assert not alive
