@@ -60,6 +60,7 @@ def test_a_job_that_ended_with_its_service_starts_again_without_a_failure(data: 
     pid = eventually(lambda: holder(data, "items"))
     first.kill()
     os.killpg(pid, signal.SIGKILL)
+    eventually(lambda: holder(data, "items") is None)  # else the second service sees it running
     with Served.start(data) as second:
         eventually(lambda: holder(data, "items") not in (None, pid))
         job = second.job("items")
