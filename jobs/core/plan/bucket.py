@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import starmap
 from typing import Any
 from zlib import crc32
 
@@ -29,7 +30,7 @@ def buckets_of(
     for values, kind in zip(columns, types, strict=True):
         text = _text_encoder(kind)
         texts = [b"\x00" if value is None else b"\x01" + text(value) for value in values]
-        hashes = list(map(crc32, texts, hashes))
+        hashes = list(starmap(crc32, zip(texts, hashes, strict=True)))
     return [crc % buckets for crc in hashes]
 
 
